@@ -11,7 +11,7 @@ import contextvars
 import queue
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -334,11 +334,9 @@ class AsynchronousLoop(TrainingLoop):
 
     def _details(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
         inside: defaultdict[str, float] = defaultdict(float)
-        batches: Counter[str] = Counter()
         for report in self._reports:
             for name, value in report.seconds.items():
                 inside[name] += value
-            batches.update(report.pipeline.get("batches", {}))
         clock, run = self._clock, self.run
         total = clock.total()
         lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions or ()]
@@ -355,7 +353,6 @@ class AsynchronousLoop(TrainingLoop):
             "rollout_split": dict(inside),
             "browsers": [report.browser for report in self._reports[-1:]],
             "pipelines": [report.pipeline for report in self._reports[-1:]],
-            "batches": dict(batches),
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
             "rows": len(batch.rows),

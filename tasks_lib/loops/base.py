@@ -187,9 +187,10 @@ class TrainingLoop(ABC):
     def _waits(
         self, pipelines: Sequence[Mapping[str, Mapping[str, Any]]], manifest: Mapping[str, Any]
     ) -> dict[str, dict[str, float]]:
-        """Idle shares, and mean seconds in queues, since the line before: as far as they were measured."""
-        idle, queues = self._workers_use.close()
-        return {"idle": {**idle, **trainer_idle(manifest)}, "queues": {**mean_waits(pipelines), **queues}}
+        """Idle shares, mean seconds in queues, and generation batches since the line before: as far as they were measured."""
+        idle, queues, batches = self._workers_use.close()
+        idle |= trainer_idle(manifest)
+        return {"idle": idle, "queues": {**mean_waits(pipelines), **queues}, "batches": {**batches}}
 
     def _set_outdated_aside(self) -> None:
         if said := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):

@@ -106,11 +106,11 @@ class SynchronousLoop(TrainingLoop):
             "rollout_split": inside,
             "browsers": rollout.browsers,
             "pipelines": rollout.pipelines,
-            "batches": rollout.batches,
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
             "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
             "rows": len(batch.rows),
             "train": train_metrics(manifest),
             "train_split": manifest["seconds"],
             **self._waits(rollout.pipelines, manifest),
+            "batches": rollout.batches,  # without those of evaluations
         }

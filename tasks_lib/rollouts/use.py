@@ -36,13 +36,18 @@ class WorkerAccount:
             self._now[name] = max(self._now.get(name, ended), ended, key=_BY_TIME)
             self._first[name] = min(self._first.get(name, began), began, key=_BY_TIME)
 
-    def close(self) -> tuple[dict[str, float], dict[str, float]]:
-        """End a line: idle shares of ``browsers`` and ``engines``, and mean seconds that a turn waited for the ``engine``; what was measured."""
+    def close(self) -> tuple[dict[str, float], dict[str, float], dict[str, int]]:
+        """End a line: idle shares of ``browsers`` and ``engines``, mean seconds that a turn waited for the ``engine``, and its ``batches``,
+        ``late_batches`` and ``turns``; what was measured."""
         spans = [(self._last.get(name, self._first[name]), now) for name, now in self._now.items()]
         self._last |= self._now
         seconds = sum(after.seconds - before.seconds for before, after in spans)
         browsers = sum(after.slots * (after.seconds - before.seconds) for before, after in spans)
         turns = sum(after.turns - before.turns for before, after in spans)
+        batches = {
+            name: sum(getattr(after, name) - getattr(before, name) for before, after in spans)
+            for name in ("batches", "late_batches", "turns")
+        }
         idle, queues = {}, {}
         if seconds > 0:
             lent = sum(after.lent - before.lent for before, after in spans)
@@ -50,7 +55,7 @@ class WorkerAccount:
             idle = {"browsers": 1 - lent / browsers, "engines": 1 - generating / seconds}
         if turns > 0:
             queues = {"engine": sum(after.waited - before.waited for before, after in spans) / turns}
-        return idle, queues
+        return idle, queues, batches
 
 
 class TrainerQueue:

@@ -72,6 +72,10 @@ class WorkerUse(Record):
     """Seconds that browsers were lent to episodes, added up over the browsers."""
     generating: float
     """Seconds in which its engine made at least one turn, or servers made one for it."""
+    batches: int = 0
+    """Of its engine; 0 where servers make them, here and below."""
+    late_batches: int = 0
+    """Of those: without every open session (`EngineStatistics`)."""
     turns: int = 0
     """Whose wait for the engine was measured."""
     waited: float = 0.0

@@ -243,6 +243,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             slots=slots,
             lent=self._clock.occupied(LENT),
             generating=seconds["generate"],
+            batches=statistics.batches,
+            late_batches=statistics.late_batches,
             turns=statistics.turns if measured else 0,
             waited=statistics.waited_seconds,
         )

@@ -161,6 +161,7 @@ def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_
         assert all(0 <= share < 1 for share in line["idle"].values()), line["idle"]
         assert line["queues"].keys() == {"permit", "encode", "engine", "reward"} | waits
         assert all(seconds >= 0 for seconds in line["queues"].values())
+        assert line["batches"]["turns"] == sum(len(each.steps) for name, each in first.items() if name.startswith("i"))
         assert 0.5 < line["train"]["ess"] <= 1.001 and line["train"]["kl_by_images"].keys() == {"1"}
     weights = [run.store.policy_path(1) / "model.safetensors" for run in runs]
     assert weights[0].read_bytes() == weights[1].read_bytes()

@@ -19,6 +19,7 @@ class CountedWorker:
         self.name, self.slots = name, slots
         self.lent = made.integers(0, slots + 1, length)
         self.generating = made.integers(0, 2, length)
+        self.batches, self.late = made.integers(0, 4, length), made.integers(0, 2, length)
         self.turns, self.waited = made.integers(0, 3, length), made.integers(0, 9, length)
 
     def use(self, at: int) -> WorkerUse:
@@ -27,6 +28,8 @@ class CountedWorker:
             seconds=at,
             slots=self.slots,
             lent=int(self.lent[:at].sum()),
+            batches=int(self.batches[:at].sum()),
+            late_batches=int(self.late[:at].sum()),
             generating=int(self.generating[:at].sum()),
             turns=int(self.turns[:at].sum()),
             waited=int(self.waited[:at].sum()),
@@ -53,15 +56,20 @@ def test_two_lines_of_shards_side_by_side_give_what_counting_each_second_once_gi
         dice.shuffle(shards)
         account.add(shards[:3])
         account.add(shards[3:])
-        idle, queues = account.close()
+        idle, queues, batches = account.close()
         spans = [(worker, slice(*stretches[worker.name][line])) for worker in workers]
         free = sum((worker.slots - worker.lent[span]).sum() for worker, span in spans)
         places = sum(worker.slots * len(worker.lent[span]) for worker, span in spans)
         still = np.concatenate([1 - worker.generating[span] for worker, span in spans])
         waited = sum(worker.waited[span].sum() for worker, span in spans)
         assert idle == pytest.approx({"browsers": free / places, "engines": still.mean()})
-        assert queues == pytest.approx({"engine": waited / sum(w.turns[span].sum() for w, span in spans)})
-    assert account.close() == ({}, {}), "nothing was reported since"
+        turns, made, late = (
+            sum(getattr(w, of)[span].sum() for w, span in spans) for of in ("turns", "batches", "late")
+        )
+        assert queues == pytest.approx({"engine": waited / turns})
+        assert batches == {"turns": turns, "batches": made, "late_batches": late}
+    nothing = {"turns": 0, "batches": 0, "late_batches": 0}
+    assert account.close() == ({}, {}, nothing), "nothing was reported since"
 
 
 def test_a_worker_that_was_started_again_is_another_one_and_servers_do_not_say_how_long_turns_wait() -> None:
@@ -70,7 +78,7 @@ def test_a_worker_that_was_started_again_is_another_one_and_servers_do_not_say_h
     account.close()
     began, ended = (use.model_copy(update={"turns": 0, "waited": 0.0}) for use in second.shard(5, 45))
     account.add([(began, ended)])
-    idle, queues = account.close()
+    idle, queues, _ = account.close()
     assert idle["browsers"] == pytest.approx(1 - second.lent[5:45].mean() / 2) and queues == {}
 
 
