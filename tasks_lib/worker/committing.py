@@ -29,6 +29,9 @@ from training.ledger.store import RunStore, write_json_once
 
 logger = logging.getLogger(__name__)
 
+WAITING = 4
+"""Episodes of a rollout that wait for a permit, or have one, for each that a worker plays at once: enough to find one of the same page."""
+
 
 @dataclass(slots=True)
 class PermitCounts:
@@ -55,13 +58,20 @@ class Play:
     _came: float = field(default_factory=time.perf_counter)
 
     def slots(self, count: int, *, fixed: bool) -> Iterator[Coroutine[Any, Any, None]]:
-        """What is to be run side by side: ``count`` slots, whose episodes are planned beforehand, or (not ``fixed``) each episode by itself."""
+        """What is to be run side by side.
+
+        Args:
+            count: Episodes that the worker plays at once.
+            fixed: The episodes of ``count`` slots are planned beforehand; otherwise each waits for a permit.
+        """
         if fixed:
             for number, plan in enumerate(plan_slots(self.groups, count)):
                 yield self._slot(plan, f"{self.groups[0].group_id}-slot-{number}")
         else:
-            for index, sample in order_episodes(self.groups):
-                yield self._wait_and_play(index, sample)
+            episodes = order_episodes(self.groups)
+            queue = iter(episodes)
+            for _ in range(min(WAITING * count, len(episodes))):
+                yield self._wait_and_play(queue)
 
     async def _slot(self, plan: Iterable[tuple[int, int]], session: str) -> None:
         """Play the (group index, sample) of a plan one after the other, in one session of the actor."""
@@ -71,15 +81,16 @@ class Play:
                 await self._episode(index, sample, status, session)
             status.rest()
 
-    async def _wait_and_play(self, index: int, sample: int) -> None:
-        """Play an episode when a permit is there, in a session of its own."""
-        task = self.groups[index].task
-        page = (task.site, task.path) if self.runner.sites[task.site].stateless_pages else None
-        session = f"{self.groups[index].group_id}-s{sample:02d}"
-        async with self.permits.hold(page), self.runner.actor.session(session):
-            status = self.live.slot()
-            await self._episode(index, sample, status, session)
-            status.rest()
+    async def _wait_and_play(self, queue: Iterator[tuple[int, int]]) -> None:
+        """Play what nobody has taken from a queue yet, each episode when it gets a permit and in a session of its own."""
+        for index, sample in queue:
+            task = self.groups[index].task
+            page = (task.site, task.path) if self.runner.sites[task.site].stateless_pages else None
+            session = f"{self.groups[index].group_id}-s{sample:02d}"
+            async with self.permits.hold(page), self.runner.actor.session(session):
+                status = self.live.slot()
+                await self._episode(index, sample, status, session)
+                status.rest()
 
     async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
         self.counts.done += 1

@@ -50,13 +50,14 @@ class Permits:
             raise
 
     def _give(self, page: Hashable) -> None:
-        waiting = [turn for turn in self._waiting if not turn.done()]
-        if not waiting:
+        first = next((turn for turn in self._waiting if not turn.done()), None)
+        if first is None:
             self._free += 1
             return
-        chosen = first = waiting[0]
+        chosen = first
         if page is not None and self._passed_over < PASSED_OVER:
-            chosen = next((turn for turn in waiting if self._waiting[turn] == page), first)
+            alike = (turn for turn, of in self._waiting.items() if of == page and not turn.done())
+            chosen = next(alike, first)
         self._passed_over = 0 if chosen is first else self._passed_over + 1
         del self._waiting[chosen]
         chosen.set_result(None)
