@@ -124,9 +124,8 @@ def train(name: str, settings: dict[str, object], folder: Path) -> Trained:
     given = {**settings, "root": folder, "run_id": name}
     command = [sys.executable, "-m", "flows.train", "--preset", "quickstart"]
     command += [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
-    published: list[
-        tuple[float, float, float]
-    ] = []  # of each version: when, seconds of the cores so far, and those in use
+    # Of each version: when it was published, seconds of the cores until then, and those in use.
+    published: list[tuple[float, float, float]] = []
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
             time.sleep(LOOK_SECONDS)
@@ -134,13 +133,15 @@ def train(name: str, settings: dict[str, object], folder: Path) -> Trained:
                 published.append((time.time(), *_seconds_of_cores()))
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
+    lines = iterations(store)
+    assert len(published) == len(lines), f"{name} published versions faster than they were looked at"
     (began, all_before, used_before), (ended, all_after, used_after) = published[0], published[-2]
     versions = len(published) - 2
     times = [store.trajectory_path(each).stat().st_mtime for each in store.episode_ids() if each.startswith("i")]
     batch = len(times) / len(published)
     return Trained(
         store=store,
-        lines=iterations(store),
+        lines=lines,
         seconds_per_version=(ended - began) / versions,
         cores=(used_after - used_before) / (all_after - all_before),
         played=sum(began < each <= ended for each in times) / (versions * batch),

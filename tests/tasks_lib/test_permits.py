@@ -91,7 +91,7 @@ def test_episodes_of_one_page_keep_their_order(pages: list[str | None]) -> None:
         )
 
 
-def test_groups_that_came_mixed_load_their_pages_a_fifth_as_often() -> None:
+def test_groups_that_came_mixed_load_their_pages_a_quarter_as_often() -> None:
     mixed: list[str | None] = ["a", "b"] * 20
     played = [mixed[number] for number in order(mixed)]
     loads = sum(page != before for page, before in zip(played, ["a", *played[:-1]], strict=True))
