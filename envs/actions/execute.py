@@ -134,7 +134,7 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
         spot = await move_to_target(context, nodes, action, spot)
         if isinstance(spot, ActionError):
             return spot
-        await pointer.click(context.cdp, *spot.point, times=_TIMES[type(action)], grip=pointer.Grip.of(action))
+        await pointer.click(context, *spot.point, times=_TIMES[type(action)], grip=pointer.Grip.of(action))
         if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
             own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
             if own is not None:
@@ -160,7 +160,7 @@ async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome
         refusal = await _focus(context, nodes, spot)
         if refusal:
             return refusal
-    await pointer.press(context.cdp, chord)
+    await pointer.press(context, chord)
     return Effect(spot.point if spot else None)
 
 
@@ -211,7 +211,7 @@ async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
         if isinstance(end, ActionError):
             return end
     way = [start.point, *(pixels(point, context.viewport) for point in action.via), end.point]
-    await pointer.drag(context.cdp, context.intercept, way, pointer.Grip.of(action))
+    await pointer.drag(context, way, pointer.Grip.of(action))
     return Effect(end.point)
 
 

@@ -96,9 +96,9 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
         return ActionError(
             ErrorCode.NOT_EDITABLE, "nothing that takes text has the focus", "name the field to type into"
         )
-    await (pointer.replace_text if action.clear else pointer.append_text)(context.cdp, action.text)
+    await (pointer.replace_text if action.clear else pointer.append_text)(context, action.text)
     if action.enter:
-        await pointer.press(context.cdp, _ENTER)
+        await pointer.press(context, _ENTER)
     return Effect(spot.point if spot else None)
 
 
@@ -209,7 +209,7 @@ async def close_list(context: ActionContext, nodes: Nodes, own: str) -> None:
     It is a window of its own: screenshots do not show it, and it takes the keys.
     """
     if await nodes.ask(own, "open"):
-        await pointer.press(context.cdp, Chord((), KEYS["Escape"]))
+        await pointer.press(context, Chord((), KEYS["Escape"]))
 
 
 async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
@@ -317,7 +317,7 @@ async def _click(
     """Bring the mouse to a spot of the target and click there."""
     arrived = await move_to_target(context, nodes, target, spot)
     if not isinstance(arrived, ActionError):
-        await pointer.click(context.cdp, *arrived.point, grip=grip)
+        await pointer.click(context, *arrived.point, grip=grip)
     return arrived
 
 
@@ -332,7 +332,7 @@ async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: Element
     beside, key = (before[-1], "ArrowDown") if before else (after[0], "ArrowUp") if after else (None, "Home")
     if beside is not None:
         await nodes.ask(own, "preset", beside)
-    await pointer.press(context.cdp, Chord((), KEYS[key]))
+    await pointer.press(context, Chord((), KEYS[key]))
     try:
         chosen = (await nodes.facts(own)).chosen
     except BrowserError as error:
@@ -362,11 +362,11 @@ async def _type_date(
     if refusal:
         return refusal
     if typed:
-        await pointer.type_keys(context.cdp, typed)
+        await pointer.type_keys(context, typed)
     else:
-        await pointer.replace_text(context.cdp, "")
+        await pointer.replace_text(context, "")
     if action.enter:
-        await pointer.press(context.cdp, _ENTER)
+        await pointer.press(context, _ENTER)
     return Effect(spot.point)
 
 
@@ -403,7 +403,7 @@ async def _set_value(
         # From the value beside it one arrow key gives exactly one trusted `input` and `change`.
         up = number - step >= low
         await nodes.ask(own, "put", f"{number - step if up else number + step:.12g}")
-        await pointer.press(context.cdp, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
+        await pointer.press(context, Chord((), KEYS["ArrowUp" if up else "ArrowDown"]))
     elif text != before:
         await nodes.ask(own, "value", text)
     held = await nodes.ask(own, "held")
@@ -411,7 +411,7 @@ async def _set_value(
         await nodes.ask(own, "put", before)
         return ActionError(ErrorCode.NOT_EDITABLE, f"{called} does not take the value", "use the page's own controls")
     if action.enter:
-        await pointer.press(context.cdp, _ENTER)
+        await pointer.press(context, _ENTER)
     return Effect(spot.point)
 
 

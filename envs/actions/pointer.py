@@ -16,7 +16,7 @@ from envs.actions.keyboard import KEYS, Chord, Key, events, held_down, modifier_
 from envs.types.actions import MouseButton
 
 if TYPE_CHECKING:
-    from envs.actions.intercept import Interceptor
+    from envs.actions.context import ActionContext
     from envs.cdp import Cdp
 
 MAX_TYPED = 200
@@ -77,7 +77,7 @@ _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 """Bits of CDP's ``buttons``."""
 
 
-async def click(cdp: Cdp, x: float, y: float, times: int = 1, grip: Grip = LEFT) -> None:
+async def click(context: ActionContext, x: float, y: float, times: int = 1, grip: Grip = LEFT) -> None:
     """Click where the mouse is, ``times`` in a row (2 is a double click)."""
     down, up = held_down(grip.held)
     messages: list[dict[str, Any]] = []
@@ -88,7 +88,7 @@ async def click(cdp: Cdp, x: float, y: float, times: int = 1, grip: Grip = LEFT)
             {"type": "mouseReleased", "buttons": 0, **press},
         ]
     sent = [*_of(_KEY, down), *_of(_MOUSE, messages), *_of(_KEY, up)]
-    await asyncio.gather(*(cdp.send(method, each) for method, each in sent))
+    await asyncio.gather(*(context.cdp.send(method, each) for method, each in sent))
 
 
 async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
@@ -99,15 +99,15 @@ async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
     await cdp.send("Input.dispatchMouseEvent", {"type": "mouseWheel", "x": x, "y": y, "deltaX": dx, "deltaY": dy})
 
 
-async def drag(cdp: Cdp, intercept: Interceptor, way: Sequence[Place], grip: Grip = LEFT) -> None:
+async def drag(context: ActionContext, way: Sequence[Place], grip: Grip = LEFT) -> None:
     """Press at the first point, move through all others and release at the last one.
 
     If the page begins a native drag (``draggable``), it is dragged and dropped.
     """
-    start, end = way[0], way[-1]
+    cdp, start, end = context.cdp, way[0], way[-1]
     held = {"button": grip.button, "buttons": _BUTTONS[grip.button], **grip.bits}
     down, up = held_down(grip.held)
-    async with intercept.drags() as caught:
+    async with context.intercept.drags() as caught:
         await move(cdp, *start)
         await _all(cdp, _KEY, *down)
         await _mouse(cdp, "mousePressed", start, clickCount=1, **held)
@@ -142,29 +142,29 @@ async def _mouse(cdp: Cdp, kind: str, place: Place, **more: Any) -> None:
     await cdp.send("Input.dispatchMouseEvent", {"type": kind, "x": place[0], "y": place[1], **more})
 
 
-async def press(cdp: Cdp, chord: Chord) -> None:
+async def press(context: ActionContext, chord: Chord) -> None:
     """Press and release a chord."""
-    await _all(cdp, _KEY, *events(chord))
+    await _all(context.cdp, _KEY, *events(chord))
 
 
-async def replace_text(cdp: Cdp, text: str) -> None:
+async def replace_text(context: ActionContext, text: str) -> None:
     """Select everything in the focused field and type ``text`` over it.
 
     An empty text clears the field.
     """
     control, *a_key, release = events(Chord((KEYS["Control"],), KEYS["a"]))
     first = [control, {**a_key[0], "commands": ["selectAll"]}, *a_key[1:], release]
-    await _write(cdp, first if text else [*first, *stroke(KEYS["Backspace"])], text)
+    await _write(context.cdp, first if text else [*first, *stroke(KEYS["Backspace"])], text)
 
 
-async def append_text(cdp: Cdp, text: str) -> None:
+async def append_text(context: ActionContext, text: str) -> None:
     """Go to the end of the focused field and type ``text``."""
-    await _write(cdp, events(Chord((KEYS["Control"],), KEYS["End"])), text)
+    await _write(context.cdp, events(Chord((KEYS["Control"],), KEYS["End"])), text)
 
 
-async def type_keys(cdp: Cdp, text: str) -> None:
+async def type_keys(context: ActionContext, text: str) -> None:
     """Type ``text`` key by key into what has the focus, whatever its length."""
-    await _all(cdp, _KEY, *typed(text))
+    await _all(context.cdp, _KEY, *typed(text))
 
 
 async def _write(cdp: Cdp, first: list[dict[str, Any]], text: str) -> None:
