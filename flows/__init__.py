@@ -35,6 +35,12 @@ _DEFAULTS = {
 for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 
+if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
+    # A proxy of the network is none for this machine's own servers; Prefect would wait for its own in vain.
+    _direct = os.environ.get("no_proxy", os.environ.get("NO_PROXY", "")).split(",")
+    _direct += [host for host in ("127.0.0.1", "localhost", "::1") if host not in _direct]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*" if "*" in _direct else ",".join(filter(None, _direct))
+
 if os.environ.get("PREFECT_API_URL") == "":
     del os.environ["PREFECT_API_URL"]  # Prefect would send events to a server without an address
 _ephemeral = "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists()

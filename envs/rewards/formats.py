@@ -7,6 +7,9 @@ criterion against hallucinations a gate, and since its reward is binary, only R 
 
 from __future__ import annotations
 
+import json
+import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +53,7 @@ def load_rubric(path: Path) -> Rubric:
         TaskError: the file cannot be read, or its rubric is refused: every problem with its field and reason.
     """
     try:
-        data = orjson.loads(path.read_bytes())
+        data = orjson.loads(path.read_bytes().removeprefix(BOM_UTF8))
     except (OSError, orjson.JSONDecodeError) as error:
         raise TaskError(f"{path}: cannot be read as JSON: {error}") from error
     return read_rubric(data, str(path))
@@ -86,7 +89,10 @@ def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") 
 
     Raises ``TaskError``.
     """
-    groups = data["evaluator_reference"] if isinstance(data, Mapping) else data
+    try:
+        groups = decode_groups(data["evaluator_reference"] if isinstance(data, Mapping) else data)
+    except ValueError as error:
+        raise TaskError(f"{where}: evaluator_reference: {error}") from None
     problems = [*_webgym_problems(groups)]
     if problems:
         raise TaskError("\n".join(f"{where}: {problem}" for problem in problems))
@@ -106,6 +112,35 @@ def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") 
         "pass_threshold": 1.0,
     }
     return _read(ours, where)
+
+
+def decode_groups(given: Any) -> Any:
+    """WebGym's groups, also where the list or one of them is JSON in a text, as tables keep it.
+
+    Raises:
+        ValueError: a text that begins as such JSON is none, so it is no fact in words either.
+    """
+    if isinstance(given, list):
+        return [_decoded(each) for each in given]
+    found = _decoded(given)
+    return [found] if isinstance(found, dict) else decode_groups(found) if isinstance(found, list) else given
+
+
+def _decoded(given: Any) -> Any:
+    """A JSON object or list in a text; everything else as it is."""
+    text = given.strip() if isinstance(given, str) else ""
+    if not text.startswith(("[", "{")):
+        return given
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if _LIKE_JSON.match(text):
+            raise ValueError(f"begins as JSON and is none ({error}): {text[:60]!r}") from None
+        return given
+
+
+_LIKE_JSON = re.compile(r"""\[?\s*\{\s*["']|\[\s*["'].*\]\Z""", re.DOTALL)
+"""Not ``[Menu] is shown``."""
 
 
 def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,7 +93,7 @@ def read_cookies(path: AnyPath) -> tuple[Mapping[str, Any], ...]:
         SiteError: no such file, or not of this form. The message has none of its values.
     """
     try:
-        given = orjson.loads(Path(path).read_bytes())["cookies"]
+        given = orjson.loads(Path(path).read_bytes().removeprefix(BOM_UTF8))["cookies"]
     except OSError as error:
         raise SiteError(f"log-in {path}: cannot be read: {error.strerror}") from None
     except (orjson.JSONDecodeError, KeyError, TypeError):

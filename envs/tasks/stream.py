@@ -1,8 +1,10 @@
 """Task files as one stream, whatever their form, and its shards.
 
-``*.parquet`` is Parquet, ``*.json`` one task or a list of them, everything else JSON lines. The rows of all files, sorted by path, are one
-sequence; shard k of n has the rows whose place in it is k modulo n, bad ones counted, so that every row is in exactly one shard and
-every machine agrees which. A shard checks all rows and yields its own: two rows with one task id are found even when they are in different shards.
+``*.parquet`` is Parquet, ``*.json`` one task or a list of them, everything else JSON lines. A byte
+order mark and blank lines at the end are skipped. The rows of all files, sorted by path, are one
+sequence; shard k of n has the rows whose place in it is k modulo n, bad ones counted, so that every
+row is in exactly one shard and every machine agrees which. A shard checks all rows and yields its
+own: two rows with one task id are found even when they are in different shards.
 
 Memory: one line, JSON file or Parquet batch at a time, and some 100 bytes for each task id seen.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import glob
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -108,13 +111,24 @@ def raw_rows(path: AnyPath) -> Iterator[bytes | str]:
         if path.suffix == ".parquet":
             yield from parquet_rows(path)
         elif path.suffix == ".json":
-            yield from _json_rows(path.read_bytes())
+            yield from _json_rows(path.read_bytes().removeprefix(BOM_UTF8))
         else:
             with path.open("rb") as lines:
-                for line in lines:
-                    yield line.rstrip(b"\r\n")
+                yield from _without_blank_end(line.removeprefix(BOM_UTF8).rstrip(b"\r\n") for line in lines)
     except (OSError, ValueError) as error:
         raise UnreadableError(error.strerror if isinstance(error, OSError) and error.strerror else error) from error
+
+
+def _without_blank_end(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines up to the last that is not blank: blank ones at the end are no rows, others are bad ones."""
+    blank: list[bytes] = []
+    for line in lines:
+        if not line.strip():
+            blank.append(line)
+            continue
+        yield from blank
+        blank.clear()
+        yield line
 
 
 def _json_rows(text: bytes) -> Iterator[bytes | str]:

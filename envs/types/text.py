@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-_TAG = re.compile(r"<(?=[|｜!]|/?[A-Za-z0-9_][\w=:.-]{0,80}>)")
-"""How control tokens begin in the templates of Qwen, Llama, Gemma, DeepSeek and Phi. ``a < b``, ``x<y`` and ``<3`` are none."""
+_TAG = re.compile(r"<(?=[|｜!]|/?[A-Za-z0-9_][\w=:.-]{0,80}[|｜]?>)|◁(?=/?\w{1,20}▷)")
+"""How control tokens begin in the templates of Qwen, Llama, Gemma (``<turn|>``), DeepSeek, Phi and Kimi (``◁think▷``). ``a < b``, ``x<y`` and
+``<3`` are none."""
 
-_BRACKET = re.compile(r"\[(?=/?[A-Z_]{2,}\])")
-"""Those of Mistral: ``[INST]``, ``[/AVAILABLE_TOOLS]``."""
+_BRACKET = re.compile(r"\[(?=/?[a-z]?[A-Z_]{2,}\d{0,4}\])|\](?=<\]|~!?b[\[\]])|\[(?=e~\[)")
+"""Those of Mistral (``[INST]``, ``[/AVAILABLE_TOOLS]``), GLM (``[gMASK]``), InternLM (``[UNUSED_TOKEN_1]``) and MiniMax (``]<]image[>[``)."""
 
 
 def writable(text: str) -> str:

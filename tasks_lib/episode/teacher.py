@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from envs.actions import Reader, format_action
-from envs.rewards.judge import MAX_ANSWER, Budget, CallError, CallFailed, Ledger, Limits, check_status, data_url
+from envs.rewards.judge import (
+    MAX_ANSWER,
+    Budget,
+    CallError,
+    CallFailed,
+    Ledger,
+    Limits,
+    check_status,
+    data_url,
+    endpoint_client,
+)
 from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError, StorageError, writable
 from tasks_lib.config import TeacherConfig
 from tasks_lib.episode.actors import EncodedSituation, Turn
@@ -56,10 +66,7 @@ class TeacherClient:
 
     async def __aenter__(self) -> Self:
         self._key = self._config.read_key()
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        # The whole request has one deadline (below); httpx counts each read alone.
-        limits = httpx.Limits(max_connections=None)
-        self._http = httpx.AsyncClient(headers=headers, timeout=None, limits=limits)
+        self._http = endpoint_client(self._config.address, self._key)
         return self
 
     async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -100,8 +107,7 @@ class TeacherClient:
             raise CallFailed(CallError.UNCOUNTED, str(error)) from error
         address, seconds, data = f"{self._config.address}/chat/completions", self._config.timeout, bytearray()
         try:
-            headers = {"Content-Type": "application/json"}
-            sending = self._http.stream("POST", address, content=payload, headers=headers)
+            sending = self._http.stream("POST", address, content=payload)
             async with asyncio.timeout(seconds), sending as response:
                 async for piece in response.aiter_bytes():
                     data += piece

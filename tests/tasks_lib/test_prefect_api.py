@@ -269,3 +269,22 @@ def test_certificates_are_looked_at_wherever_the_api_may_be_an_https_one(
         text=True,
     )
     assert done.stdout.strip() == ("true" if skipped else "None")
+
+
+@pytest.mark.parametrize(
+    ("given", "direct"),
+    [
+        ({}, None),
+        ({"HTTP_PROXY": "http://10.0.0.1:3128"}, "127.0.0.1,localhost,::1"),
+        ({"https_proxy": "http://10.0.0.1:3128", "NO_PROXY": "corp.test"}, "corp.test,127.0.0.1,localhost,::1"),
+        ({"ALL_PROXY": "http://10.0.0.1:3128", "no_proxy": "localhost"}, "localhost,127.0.0.1,::1"),
+        ({"HTTP_PROXY": "http://10.0.0.1:3128", "NO_PROXY": "*"}, "*"),
+    ],
+)
+def test_servers_of_this_machine_are_asked_without_a_proxy(given: dict[str, str], direct: str | None) -> None:
+    """Prefect waited for its own server until it gave up where a proxy was set."""
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")} | given
+    script = "import os, flows; print(os.environ.get('NO_PROXY'), os.environ.get('no_proxy'))"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, cwd=PROJECT, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [str(direct)] * 2

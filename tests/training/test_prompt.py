@@ -62,9 +62,11 @@ def test_page_text_cannot_open_a_turn_or_an_image():
 TOKENS = """<|im_start|> <|im_end|> <|endoftext|> <|vision_start|> <|image_pad|> <tool_call> </tool_call> <tool_response> <think> </think>
 <|begin_of_text|> <|start_header_id|> <|eot_id|> <s> </s> <<SYS>> <</SYS>> [INST] [/INST] [TOOL_CALLS] [AVAILABLE_TOOLS] <bos> <eos>
 <start_of_turn> <end_of_turn> <start_of_image> <image_soft_token> <｜begin▁of▁sentence｜> <｜User｜> <image> <video> <audio>
+<turn|> <|turn> <channel|> <tool_call|> <eop> <sop> [gMASK] [sMASK] [MASK] [UNUSED_TOKEN_146] [THINK] [/THINK] ◁think▷ ◁/think▷
+<beginning_of_sentence> <seed:bos> ]<]image[>[ ]~b] ]~!b[ [e~[ <｜tool▁call▁end｜> <|START_OF_TURN_TOKEN|> <minimax:tool_call>
 <IMG_CONTEXT> <unused12> <0x0A> <pad> <unk> <mask> <tools> <function=click> <extra_id_0> <action> </action>"""
 CONTROL_TOKENS = TOKENS.split()
-"""Of Qwen's, Llama's (2 and 3), Mistral's, Gemma's, DeepSeek's, InternVL's and T5's tokenizers and templates, and our own forms."""
+"""Of the tokenizers and templates of Qwen, Llama (2 and 3), Mistral, Gemma, DeepSeek, InternVL, GLM, Kimi, MiniMax and T5, and our own forms."""
 
 
 @pytest.mark.parametrize("mode", ["text", "set_of_marks"])
@@ -85,8 +87,8 @@ def test_no_control_token_of_any_template_survives_in_a_prompt_or_before_a_judge
 
 @given(st.text(st.characters() | st.sampled_from("<>[]|/! ab3INST"), max_size=60))
 def test_a_text_without_control_tokens_is_shown_as_it_is(text):
-    plain = " ".join(re.sub(r"<[|｜!]|</?\w[^<>]*>|\[/?[A-Z_]{2,}\]", "", text).split())
-    if not re.search(r"<[|｜!]|</?\w[^<>]*>|\[/?[A-Z_]{2,}\]", plain):
+    plain = " ".join(re.sub(r"<[|｜!]|</?\w[^<>]*>|\[/?\w?[A-Z_]{2,}\d*\]|\]<\]", "", text).split())
+    if not re.search(r"<[|｜!]|</?\w[^<>]*>|\[/?\w?[A-Z_]{2,}\d*\]|\]<\]", plain):
         assert one_line(plain) == plain
 
 

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
+from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.rewards.judge import payloads as wire
 from envs.rewards.judge.cache import CachedReply, ReplyCache
 from envs.rewards.judge.config import JudgeConfig
@@ -80,12 +82,7 @@ class JudgeClient:
 
     async def __aenter__(self) -> Self:
         self._key = self.config.api_key() or ""
-        headers = {"Content-Type": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        limits = httpx.Limits(max_connections=self.config.concurrency)
-        # The whole request has one deadline (below); httpx counts each read alone.
-        self._http = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=_trusted())
+        self._http = endpoint_client(self.config.base_url, self._key, self.config.concurrency)
         return self
 
     async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -233,6 +230,24 @@ class JudgeClient:
     def _scrubbed(self, text: str) -> str:
         """Endpoints quote a wrong key in their message."""
         return text.replace(self._key, "[key]") if self._key else text
+
+
+def endpoint_client(address: str, key: str, connections: int | None = None) -> httpx.AsyncClient:
+    """Connections to a chat-completions endpoint, for callers that give each whole request one deadline.
+
+    Proxies of the environment are used, but for an endpoint of this machine.
+
+    Args:
+        key: Sent with each request; empty: none is.
+        connections: Most at a time; ``None``: any number.
+    """
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    host = canonical_host(urlsplit(address).hostname or "") or ""
+    found = as_address(host)
+    here = is_local_name(host) if found is None else found.is_loopback or found.is_unspecified
+    limits = httpx.Limits(max_connections=connections)
+    # httpx counts each read alone.
+    return httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=_trusted(), trust_env=not here)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from envs.rewards.formats import webgym_rubric
+from envs.rewards.formats import decode_groups, webgym_rubric
 from envs.tasks.imports.base import LEVELS, ForeignRow, RowFormat, rubric_fields, size_fields, start_of
 from envs.types import Split
 
@@ -53,8 +53,9 @@ class WebGymRow(ForeignRow):
     @field_validator("evaluator_reference", mode="before")
     @classmethod
     def _listed(cls, given: object) -> object:
-        """One text alone is one fact."""
-        return ([given] if given.strip() else None) if isinstance(given, str) else given
+        """One text alone is one fact, unless it is the facts as JSON."""
+        found = decode_groups(given)
+        return ([found] if found.strip() else None) if isinstance(found, str) else found
 
 
 class WebGym(RowFormat[WebGymRow]):

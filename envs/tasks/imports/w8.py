@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], Found]:
     problems: Found = []
     for name in (RUBRIC, ABOUT):
         try:
-            raw, found = parse_object((folder / name).read_bytes())
+            raw, found = parse_object((folder / name).read_bytes().removeprefix(BOM_UTF8))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -125,7 +126,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], Found]:
         problems += [(f"{name}.{field}", reason) for field, reason in found]
         reference[name] = raw or {}
     try:
-        reference[SAID] = (folder / SAID).read_text(encoding="utf-8")
+        reference[SAID] = (folder / SAID).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         pass  # the instruction may be elsewhere, or the page gives it
     except (OSError, UnicodeDecodeError) as error:

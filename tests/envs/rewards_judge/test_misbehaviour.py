@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import CallError, Judge, Judgement, Purpose
+from envs.rewards.judge import CallError, Judge, Judgement, Purpose, endpoint_client
 from tests.envs.rewards_judge.fake_judge import (
     FakeJudge,
     completion,
@@ -210,3 +210,29 @@ async def test_a_cancellation_is_passed_on() -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+
+@pytest.mark.parametrize(
+    ("address", "proxies"),
+    [
+        ("http://127.0.0.1:8000/v1", False),
+        ("http://127.9.9.9/v1", False),
+        ("http://LOCALHOST:8000/v1", False),
+        ("http://judge.localhost/v1", False),
+        ("http://[::1]:8000/v1", False),
+        ("http://0.0.0.0:8000/v1", False),
+        ("http://10.0.0.5:8000/v1", True),
+        ("https://judge.test/v1", True),
+        ("http://localhost.test/v1", True),
+    ],
+)
+async def test_only_an_endpoint_elsewhere_is_asked_through_the_proxies(address: str, proxies: bool) -> None:
+    async with endpoint_client(address, "") as client:
+        assert client.trust_env == proxies
+
+
+async def test_a_judge_of_this_machine_is_reached_where_a_proxy_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    judgement, _ = await judge_once(judged(), episode(1), retries=0)
+    assert judgement.state == "passed"

@@ -300,6 +300,14 @@ def test_the_right_answer_of_webgym_is_graded_whatever_its_reader_calls_it(
         ([{"description": "a", "difficulty": 1}, {"description": "b", "difficulty": 1}], ["a", "b"]),
         ([{"id": 7, "description": "a"}, {"id": 8, "description": "g", "facts": ["b", "c"]}], ["a", "b", "c"]),
         ([{"facts": ["a"]}, "b"], ["a", "b"]),
+        ('[{"id": 7, "description": "g", "facts": ["a", "b"]}]', ["a", "b"]),  # as tables keep it
+        ('\n[{"description": "a"}, {"description": "b"}]\n', ["a", "b"]),
+        ('{"id": 7, "description": "g", "facts": ["a", "b"]}', ["a", "b"]),
+        ('["a", "b"]', ["a", "b"]),
+        (['{"id": 1, "description": "", "facts": ["a"]}', '{"id": 2, "description": "b"}'], ["a", "b"]),
+        ("[Menu] is shown", ["[Menu] is shown"]),
+        ("{} is shown", ["{} is shown"]),
+        ("[]", []),
         ("", []),
         (None, []),
     ],
@@ -354,6 +362,9 @@ def test_facts_of_webgym_that_nobody_can_judge_are_a_problem(tmp_path: Path) -> 
         ([{"id": 1, "description": "x", "facts": [3]}], "evaluator_reference.0.facts.0"),
         ([{"id": 1, "description": "x", "facts": []}], "evaluator_reference.0.facts"),
         ([""], "evaluator_reference.0"),
+        ("[{'id': 1, 'facts': ['a']}]", "begins as JSON and is none"),
+        ('[{"id": 1, "facts": ["a"]', "begins as JSON and is none"),
+        ("['a', 'b']", "begins as JSON and is none"),
     ):
         path, problems = tmp_path / "rows.jsonl", list[TaskProblem]()
         path.write_text(json.dumps(WEBGYM[0] | {"evaluator_reference": facts}) + "\n")
@@ -372,3 +383,14 @@ def test_a_task_without_facts_may_be_given_to_the_judge_as_it_is(tmp_path: Path)
     (kept,) = import_tasks("webvoyager", path, judged=True)
     export_tasks(tmp_path / "out.jsonl", [kept])
     assert json.loads((tmp_path / "out.jsonl").read_text()) == SAMPLES["webvoyager"][0]
+
+
+@pytest.mark.parametrize("source", sorted(SAMPLES))
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_files_of_windows_editors_are_read(tmp_path: Path, source: str, ending: str) -> None:
+    """They begin with a byte order mark, and JSON lines may end with a blank one."""
+    plain = written(tmp_path / f"plain.{ending}", SAMPLES[source])
+    marked = tmp_path / f"marked.{ending}"
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    tasks = [item.task for item in import_tasks(source, plain)]
+    assert [item.task for item in import_tasks(source, marked)] == tasks and tasks

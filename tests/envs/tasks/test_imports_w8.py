@@ -173,3 +173,12 @@ def test_keys_that_are_not_known_are_named_once(tmp_path: Path, caplog: pytest.L
     assert len(list(import_tasks("w8", tmp_path))) == 2
     assert [message.count("title") for message in caplog.messages] == [1, 0]
     assert "expected_answer may say what is right" in caplog.messages[1]
+
+
+def test_a_folder_of_a_windows_editor_is_read(tmp_path: Path) -> None:
+    """Its files begin with a byte order mark."""
+    w8_tree(tmp_path)
+    plain = [item.task for item in import_tasks("w8", tmp_path)]
+    for file in tmp_path.rglob("*.*"):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert [item.task for item in import_tasks("w8", tmp_path)] == plain and plain

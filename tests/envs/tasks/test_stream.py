@@ -140,3 +140,38 @@ def test_reading_holds_a_few_rows_and_the_ids(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert path.stat().st_size > 8_000_000
     assert peak < 2_000_000
+
+
+MARK = b"\xef\xbb\xbf"
+
+
+@pytest.mark.parametrize(
+    ("ending", "written", "rows"),
+    [
+        ("jsonl", MARK + b"A\nB\n", "AB"),
+        ("jsonl", MARK + b"A\r\n" + MARK + b"B\r\n\r\n", "AB"),  # two files of Windows, one after the other
+        ("jsonl", b"A\nB\n\n", "AB"),
+        ("jsonl", b"A\nB\n \n\t\n" + MARK, "AB"),
+        ("json", MARK + b"[A, B]\n\n", "AB"),
+        ("json", MARK + b"A", "A"),
+        ("json", b"\n[A]", "A"),
+    ],
+)
+def test_a_byte_order_mark_and_blank_lines_at_the_end_are_no_rows(
+    tmp_path: Path, ending: str, written: bytes, rows: str
+) -> None:
+    for number, name in enumerate("AB"):
+        written = written.replace(name.encode(), json.dumps(good_row(number)).encode())
+    path = tmp_path / f"tasks.{ending}"
+    path.write_bytes(written)
+    assert load_tasks(path) == [task(number) for number in range(len(rows))]
+
+
+def test_a_blank_line_between_rows_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("\n".join([json.dumps(good_row(0)), "", json.dumps(good_row(1)), "", ""]))
+    assert [(found.row, found.reason) for found in read_tasks(path).problems] == [
+        (2, "is empty; expected a JSON object")
+    ]
+    path.write_text("\n\n")
+    assert [found.reason for found in read_tasks(path).problems] == ["has no tasks; expected one JSON object per line"]

@@ -107,7 +107,7 @@ class ServerProcess:
             EngineError: the server ended, or does not answer after ``seconds``; has the reason from its log.
         """
         until = time.monotonic() + seconds
-        async with httpx.AsyncClient(timeout=ASK_SECONDS) as client:
+        async with httpx.AsyncClient(timeout=ASK_SECONDS, trust_env=False) as client:
             while time.monotonic() < until:
                 if not self.alive:
                     raise EngineError(
