@@ -17,7 +17,11 @@ from prefect.events import emit_event
 from prefect.logging.handlers import APILogHandler
 from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger, task_run_logger
 
+from tasks_lib.processes.lease import use_patient_leases
+
 Result = TypeVar("Result")
+
+use_patient_leases()  # here, since every flow imports this module before Prefect's engine runs it
 
 
 def _api_only() -> logging.Logger:
@@ -82,7 +86,11 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
 
 
 def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
-    """Emit an event of a run, such as ``rollwright.version.published``; automations of Prefect can act on it."""
+    """Emit an event of a run, such as ``rollwright.version.published``; automations of Prefect can act on it.
+
+    Prefect relates all events of a process to the flow and task run that emitted the first one (3.8.8). So a flow emits
+    ``rollwright.run.started`` before its first task, and events are related to the flow run alone.
+    """
     if FlowRunContext.get() is not None:
         resource = {"prefect.resource.id": f"rollwright.run.{run_id}", "prefect.resource.name": run_id}
         emit_event(event=event, resource=resource, payload=payload)

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import httpx
 import psutil
+from prefect.settings import PREFECT_API_URL
 
 from envs.types import RollwrightError
 from training.trainer.watchdog import end_processes, process_started
@@ -121,7 +122,7 @@ _watch: ServerWatch | None = None
 def watched_server(api: str, own: int | None = None) -> Iterator[None]:
     """Watch the Prefect server of this process while flows run inside. In the main thread."""
     global _watch
-    with ServerWatch(api, lambda line: print(line, file=sys.stderr, flush=True), own) as _watch:
+    with ServerWatch(api, _print_line, own) as _watch:
         before = signal.getsignal(signal.SIGINT)
 
         def interrupt(signum: int, frame: object) -> None:
@@ -147,8 +148,24 @@ def watched_server(api: str, own: int | None = None) -> Iterator[None]:
 
 
 def retry_until_reachable(call: Callable[[], T]) -> T:
-    """`ServerWatch.retry_until_reachable` of the server that is watched; outside of `watched_server` a plain call."""
-    return call() if _watch is None else _watch.retry_until_reachable(call)
+    """Call the server's API, again as long as the server does not answer.
+
+    A flow run that a Prefect worker started has no `watched_server`: its server is watched while it is waited for.
+    """
+    if _watch is not None:
+        return _watch.retry_until_reachable(call)
+    try:
+        return call()
+    except (httpx.TransportError, httpx.HTTPStatusError):
+        api = PREFECT_API_URL.value()
+        if not api:
+            raise
+        with ServerWatch(api, _print_line) as watch:
+            return watch.retry_until_reachable(call)
+
+
+def _print_line(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def end_process(status: int) -> None:

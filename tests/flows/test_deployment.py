@@ -169,9 +169,12 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
     events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
     mine = [event for event in events if event["resource"]["prefect.resource.name"] == name]
     counts = Counter(event["event"] for event in mine)
-    assert set(counts) == {"rollwright.evaluation.finished", "rollwright.version.published"}
+    assert set(counts) == {f"rollwright.{what}" for what in ("run.started", "evaluation.finished", "version.published")}
     assert counts["rollwright.version.published"] == 1
     assert 2 - measured <= counts["rollwright.evaluation.finished"] <= 2
+    for event in mine:
+        kinds = {related["prefect.resource.role"]: related["prefect.resource.id"] for related in event["related"]}
+        assert kinds["flow-run"].removeprefix("prefect.flow-run.") in started and "task-run" not in kinds
 
 
 def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_started_again(

@@ -10,6 +10,7 @@ import torch
 from llamafactory.data import get_template_and_fix_tokenizer
 from llamafactory.hparams import get_train_args
 from llamafactory.model import load_model, load_tokenizer
+from peft.tuners.lora import LoraLayer
 from transformers.utils.logging import disable_progress_bar
 
 from envs.types import ConfigError
@@ -42,6 +43,7 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
     tokenizer_module = load_tokenizer(model_args)
     template = get_template_and_fix_tokenizer(tokenizer_module["tokenizer"], data_args)
     model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
+    refuse_tied_adapters(model)
     collator = PolicyCollator(
         template=template,
         model=model,
@@ -65,6 +67,30 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
         trainer.reference_model = _load_reference(trainer, store.policy_path(0))
     trainer.prepare(state)
     return trainer
+
+
+def refuse_tied_adapters(model: torch.nn.Module) -> None:
+    """Refuse adapters on weights that two modules share, such as a head that is the embedding.
+
+    An adapter changes one of the two. Published, merged or alone, it is loaded onto both, and makes another model than the one trained.
+
+    Raises:
+        ConfigError: names the modules.
+    """
+    owners: dict[int, list[str]] = {}
+    adapted: dict[int, str] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, LoraLayer):
+            adapted[id(module.get_base_layer().weight)] = name
+        elif isinstance(weight := getattr(module, "weight", None), torch.nn.Parameter):
+            owners.setdefault(id(weight), []).append(name.removesuffix(".base_layer"))
+    for weight_id, name in adapted.items():
+        others = [owner for owner in owners[weight_id] if owner != name]
+        if others:
+            raise ConfigError(
+                f"trainer.llamafactory: lora_target puts an adapter on {name}, whose weights are those of {', '.join(others)} too "
+                f"(tied embeddings), so what is published would be another model than the one trained; leave it out of lora_target"
+            )
 
 
 def _load_reference(trainer: PolicyTrainer, folder: Path) -> Any:

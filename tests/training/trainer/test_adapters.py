@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from envs.types import PolicyError
+from envs.types import ConfigError, PolicyError
 from tasks_lib.folder.checkpoints import check_checkpoint, check_unchanged, evaluated_version, publish_base
 from training.ledger.disk import folder_bytes
 from training.ledger.store import RunStore
@@ -56,6 +56,14 @@ class Published:
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Published:
     return Published(tmp_path_factory.mktemp("lora"), checkpoint)
+
+
+@pytest.mark.parametrize("target", ["q_proj,lm_head", "q_proj,embed_tokens"])
+def test_adapters_on_tied_weights_are_refused(target: str, tmp_path: Path, checkpoint: Path) -> None:
+    run = make_run(tmp_path, checkpoint)
+    settings = {"finetuning_type": "lora", "lora_rank": 4, "llamafactory": {"lora_target": target}}
+    with pytest.raises(ConfigError, match=rf"adapter on \S*{target.partition(',')[2]}, .*lm_head|embed_tokens"):
+        build_trainer(run.store, make_spec(trainer=settings), 0)
 
 
 def engine_scores(folder: Path, rows: list[TrainingRow]) -> torch.Tensor:
