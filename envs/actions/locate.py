@@ -9,26 +9,14 @@ from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
 from envs.actions.validate import find_target, handle_name
 from envs.cdp.messages import NO_BOX, NODE_GONE, refused_with
+from envs.observation.elements import LABEL_PLACES, MAX_RECTS, PLACES
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
 
-SPOTS = (
-    (0.5, 0.5),
-    (0.25, 0.5),
-    (0.75, 0.5),
-    (0.5, 0.2),
-    (0.5, 0.8),
-    (0.1, 0.15),
-    (0.9, 0.85),
-    (0.9, 0.15),
-    (0.1, 0.85),
-)
-"""Parts of a box that are tried in turn: the middle, then points nearer to the corners."""
-
-MAX_BOXES = 8
-"""Boxes of one element that are tried; a link over more lines than that is reached by the first ones."""
-
 Box = tuple[float, float, float, float]
+
+Places = tuple[tuple[float, float], ...]
+"""Shares of a box's width and height."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, s
         boxes = []
     found, cover = await _try(context, nodes, handle, boxes)
     if found is None:
-        found, _ = await _try(context, nodes, handle, await _label_boxes(nodes, node))
+        found = await _try_labels(context, nodes, handle)
     if found is not None:
         return found
     if cover is not None:
@@ -118,13 +106,13 @@ async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, s
 
 
 async def _try(
-    context: ActionContext, nodes: Nodes, handle: ElementHandle, boxes: list[Box]
+    context: ActionContext, nodes: Nodes, handle: ElementHandle, boxes: list[Box], places: Places = PLACES
 ) -> tuple[Spot | None, Hit | None]:
     """The first spot that belongs to the element, and what lies over it otherwise."""
     cover: Hit | None = None
-    for whole in boxes[:MAX_BOXES]:
+    for whole in boxes[:MAX_RECTS]:
         box = in_view(whole, context.viewport)
-        for across, down in SPOTS if box else ():
+        for across, down in places if box else ():
             assert box is not None
             point = (box[0] + (box[2] - box[0]) * across, box[1] + (box[3] - box[1]) * down)
             hit = await nodes.at(point)
@@ -134,17 +122,21 @@ async def _try(
     return None, cover
 
 
-async def _label_boxes(nodes: Nodes, node: int) -> list[Box]:
-    """Boxes of the visible label of a field without a box of its own.
+async def _try_labels(context: ActionContext, nodes: Nodes, handle: ElementHandle) -> Spot | None:
+    """A spot on a visible label of a field without a place of its own.
 
     Pages draw their own checkboxes.
     """
-    own = await nodes.object(node, await nodes.main_frame())
-    label = own and await nodes.follow(own, "label")
-    if not label:
-        return []
-    await nodes.scroll_to(objectId=label)
-    return await nodes.boxes(objectId=label)
+    own = await nodes.object(handle.backend_node_id, await nodes.main_frame())
+    for place in range(MAX_RECTS if own else 0):
+        label = await nodes.follow(own or "", "label", place)
+        if not label:
+            break
+        await nodes.scroll_to(objectId=label)
+        found, _ = await _try(context, nodes, handle, await nodes.boxes(objectId=label), LABEL_PLACES)
+        if found is not None:
+            return found
+    return None
 
 
 async def _occluded(nodes: Nodes, handle: ElementHandle, cover: Hit) -> ActionError:

@@ -5,18 +5,21 @@ function (what, other) {
   // `element` is what a ::before or ::after belongs to.
   const above = (node) => [node.assignedSlot, node.parentNode || node.host || (!node.nodeType && node.element)].filter(Boolean);
   const slotted = (node) => this.querySelectorAll && [...this.querySelectorAll("slot")].some((s) => s.assignedNodes({flatten: true}).includes(node));
+  // What has a use of its own in a label: a click on it is none on the label.
+  const USABLE = "a[href], button, input, select, textarea, summary, iframe, embed, object, audio[controls], video[controls], img[usemap]";
   // A hit on anything inside of an element, slotted into it, or on its label is a hit on the element.
   const belongs = (node) => {
-    const seen = new Set(), open = [node];
+    const seen = new Set(), open = [[node, false]];
     while (open.length) {
-      const at = open.pop();
+      const [at, used] = open.pop();
       if (seen.has(at)) continue;
       seen.add(at);
-      if (at === this || (at.localName === "label" && at.control === this) || slotted(at)) return true;
-      open.push(...above(at));
+      if (at === this || (!used && at.localName === "label" && at.control === this) || slotted(at)) return true;
+      open.push(...above(at).map((each) => [each, used || (at.nodeType === 1 && at.matches(USABLE))]));
     }
     return false;
   };
+  const drawn = (node) => node.getClientRects().length > 0;
   const isControl = (node) => ["input", "textarea", "select"].includes(node.localName) || node.isContentEditable ||
     ["checkbox", "radio", "switch", "menuitemcheckbox", "menuitemradio"].includes(node.getAttribute && node.getAttribute("role"));
   // What a person who points at the node means by typing, choosing or checking: the field itself, or the one that a label names.
@@ -64,7 +67,7 @@ function (what, other) {
     case "option": return this.options[other];
     case "belongs": return belongs(other);
     case "control": return this.nodeType === 1 ? control() : this.documentElement || this.parentElement || this.element;
-    case "label": return [...(this.labels || [])].find((label) => label.getClientRects().length) || null;
+    case "label": return [...(this.labels || [])].flatMap((label) => drawn(label) ? label : [...label.children]).filter(drawn)[other] || null;
     case "facts": return facts();
     case "element": return this.nodeType === 1 ? this : this.element || this.parentElement || this.documentElement;
     case "show": return this.scrollIntoView({block: "nearest", inline: "nearest", behavior: "instant"});

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,13 @@ PLACES = (
     (0.9, 0.15),
     (0.1, 0.85),
 )
-"""Where a point is looked for in a box, as shares of its width and height."""
+"""Where a point is looked for in a box, as shares of its width and height: the middle, then points nearer to the corners."""
+
+LABEL_PLACES = (*PLACES, (0.02, 0.5), (0.98, 0.5))
+"""The same in a label: the picture of its checkbox is at an end of it, beside a text that may be a link as a whole."""
+
+AIM = 8.0
+"""CSS pixels of the sides of what is shown as the place of a control that only a corner of its label reaches."""
 
 MAX_RECTS = 8
 """Boxes of one element that are tried (a link that wraps has one for each line)."""
@@ -244,13 +251,26 @@ class _Reach:
         if self._dom.name[node] != "INPUT" or input_type(self._dom, node) not in ("checkbox", "radio", "file"):
             return None
         for label in namer.labels_of(node):
-            for box in self.boxes(label):
-                hit = self._scene.hits(np.array([point_in(box, PLACES[0])]))[0]
-                while hit >= 0 and hit != label and hit not in self._kinds.kind:
-                    hit = self._dom.up(hit)
-                if hit == label:
-                    return point_in(box, PLACES[0]), box
+            whole = self.boxes(label)
+            corners = (point_in(box, place) for place in LABEL_PLACES[1:] for box in whole)
+            aims = [(x - AIM / 2, y - AIM / 2, AIM, AIM) for x, y in corners]
+            for tried in (whole, [*self._parts(label), *aims]):
+                points = _points_in(np.array(tried).reshape(-1, 4), PLACES[0])
+                for box, hit, (x, y) in zip(tried, self._scene.hits(points), points.tolist(), strict=True):
+                    while hit >= 0 and hit != label and hit not in self._kinds.kind:
+                        hit = self._dom.up(hit)
+                    if hit == label:
+                        return (x, y), box
         return None
+
+    def _parts(self, node: int) -> list[Box]:
+        """What is seen of all that is in an element: what style sheets draw, elements and lines of text."""
+        dom = self._dom
+        first, end = bisect_right(dom.box_node, node), bisect_right(dom.box_node, dom.end[node])
+        drawn = [(dom.rects[box].tolist(), box) for box in range(first, end) if dom.type[dom.box_node[box]] != TEXT]
+        lines = dom.lines_of(first, end - 1)
+        words = zip(dom.line_rects[list(lines)].tolist(), dom.line_box[lines.start : lines.stop], strict=True)
+        return [part for rect, box in (*drawn, *words) if not dom.hidden[box] for part in self._clipped([rect], box)]
 
     def boxes(self, node: int) -> list[Box]:
         """What is seen of an element's client rectangles; too small ones are left out."""
@@ -317,12 +337,16 @@ class _Reach:
         return found
 
 
-def box_for(dom: Dom, node: int) -> int:
-    """The box at which an element stands among the words of a page: its own, that of what is in it, or of the picture that it is an area of."""
+def box_for(dom: Dom, node: int, labels: Iterable[int] = ()) -> int:
+    """The box at which an element stands among the words of a page: its own, that of what is in it, of the picture that it is an area of, or of the
+    first of its ``labels`` that has one."""
     if dom.box_of[node] >= 0:
         return dom.box_of[node]
     picture = picture_of(dom, node) if dom.name[node] == "AREA" else -1
-    return dom.box_of[picture] if picture >= 0 else next(iter(_contents(dom, node)), -1)
+    if picture >= 0:
+        return dom.box_of[picture]
+    found = (box for at in (node, *labels) for box in (dom.box_of[at], *_contents(dom, at)) if box >= 0)
+    return next(found, -1)
 
 
 def _contents(dom: Dom, node: int) -> list[int]:

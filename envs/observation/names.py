@@ -36,9 +36,9 @@ class Namer:
         self._dom, self._kinds, self._full = kinds.dom, kinds, full
         self.used: set[int] = set()
         """Nodes whose text is shown as a control's label."""
-        self._ids: dict[tuple[int, str], int] = {}
+        self._ids: dict[tuple[int, str], list[int]] = {}
         for node in kinds.dom.with_attribute("id"):
-            self._ids.setdefault((self._document(node), kinds.dom.attribute(node, "id") or ""), node)
+            self._ids.setdefault((self._root(node), kinds.dom.attribute(node, "id") or ""), []).append(node)
         self._labels = self._associate()
         self._named = kinds.dom.having("aria-label").keys() | kinds.dom.having("aria-labelledby").keys()
         self._inner_controls = kinds.dom.named("INPUT", "SELECT", "TEXTAREA", "BUTTON")
@@ -142,7 +142,7 @@ class Namer:
         """The text of a control's ``<label>`` elements, which is then not shown again."""
         for label in self.labels_of(node):
             self.used.add(label)
-            text = rendered(self._dom, label)
+            text = rendered(self._dom, label) or (self._full and self._pictured(label)) or ""
             if text and kind != "select":
                 return text
         return ""
@@ -175,10 +175,15 @@ class Namer:
         text = squash(next((value for name in names if (value := dom.attribute(node, name))), ""))
         if text or not self._full:
             return text
+        titles = (content(dom, at) for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "title")
+        return self._pictured(node) or next(filter(None, titles), "")
+
+    def _pictured(self, node: int) -> str:
+        """What the first picture in an element says that it shows."""
+        dom = self._dom
         pictures = (at for at in range(node + 1, dom.end[node] + 1) if dom.type[at] == ELEMENT)
         inner = (squash(dom.attribute(at, "alt") or dom.attribute(at, "aria-label")) for at in pictures)
-        titles = (content(dom, at) for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "title")
-        return next(filter(None, inner), "") or next(filter(None, titles), "")
+        return next(filter(None, inner), "")
 
     def _from_styles(self, node: int) -> str:
         """What style sheets write on an element that says nothing by itself."""
@@ -241,11 +246,17 @@ class Namer:
         return found
 
     def _by_id(self, node: int, name: str) -> int:
-        """The first element with this id in the node's document, -1 for none."""
-        return self._ids.get((self._document(node), name), -1)
+        """The first element with this id in the node's document or shadow root, -1 for none. Of roots in each other the innermost that has one, as a
+        snapshot does not say where they begin."""
+        shadowed, end = self._dom.shadowed, self._dom.end
+        among = self._ids.get((self._root(node), name), [])
+        if node not in shadowed:
+            return next((at for at in among if at not in shadowed), -1)
+        while among and node in shadowed:
+            node = self._dom.parent[node]
+            if inside := [at for at in among if node < at <= end[node] and at in shadowed]:
+                return inside[0]
+        return -1
 
     def _root(self, node: int) -> int:
-        return self._dom.documents[self._document(node) - 1]
-
-    def _document(self, node: int) -> int:
-        return bisect_right(self._dom.documents, node)
+        return self._dom.documents[bisect_right(self._dom.documents, node) - 1]

@@ -406,4 +406,4 @@ def _page(
         if at.kind != "text"
     }
     told = {at.node for at in found if at.kind not in (*CARDS, "text") or not at.shortened}
-    return lay_out(kinds, scene, listed, told | namer.used, gauges(kinds, namer))
+    return lay_out(kinds, scene, listed, told | namer.used, gauges(kinds, namer), namer.labels_of)

@@ -12,7 +12,7 @@ only then are elements cut from the end. The last line says what was cut.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,7 +66,12 @@ class Page:
 
 
 def lay_out(
-    kinds: Kinds, scene: Scene, listed: dict[int, Piece], told: set[int], gauges: dict[int, str] | None = None
+    kinds: Kinds,
+    scene: Scene,
+    listed: dict[int, Piece],
+    told: set[int],
+    gauges: dict[int, str] | None = None,
+    labels_of: Callable[[int], Iterable[int]] = lambda node: (),
 ) -> Page:
     """Put words and elements into lines.
 
@@ -74,6 +79,7 @@ def lay_out(
         listed: How the listed elements are written, by node.
         told: Nodes whose text is already said by an element.
         gauges: What meters and progress bars show, by node.
+        labels_of: The labels of an element, by node.
     """
     dom = scene.dom
     silent = _told(kinds, told)
@@ -82,7 +88,7 @@ def lay_out(
     dom.marked(gauges, silent)
     placed: dict[int, list[Piece]] = {}
     for node, piece in listed.items():
-        placed.setdefault(box_for(dom, node), []).append(piece)
+        placed.setdefault(box_for(dom, node, labels_of(node)), []).append(piece)
     worth, unseen = _worth(scene, silent, set(placed), gauges)
     # What is said by an element that is out of view is counted as an element.
     page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
