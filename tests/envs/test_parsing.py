@@ -122,7 +122,7 @@ CLICK = {"type": "click", "element": 3}
         ("Now ```click [3]```", ActionFormat.FENCE, CLICK),
         ('First {"a": 1}, so {"action": "click", "element": 3}.', ActionFormat.PROSE, CLICK),
         ('First {"a": 1}, so {"action": "click", "element": 3}. Fine {"b": 2}.', ActionFormat.PROSE, None),
-        ('{"action": "click", "element": 9} or {"action": "click", "element": 3}', ActionFormat.PROSE, CLICK),
+        ('{"action": "click", "element": 9} or {"action": "click", "element": 3}', ActionFormat.NONE, None),
         ("I will save it.\nAction: click(3)", ActionFormat.LAST_LINE, CLICK),
         ("I will save it.\n**click [3]**", ActionFormat.LAST_LINE, CLICK),
         ("I do not know.", ActionFormat.NONE, None),

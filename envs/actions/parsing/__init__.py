@@ -6,7 +6,8 @@ Reading never raises: what cannot be read is an ``Invalid`` action with a reason
 or what a closing tag or fence encloses there. Of several actions (lines, tool calls, items of a JSON list) the last one is done. Whatever is
 quoted before it is not read, since a page can say anything: not in a thought, not in a code block, not in a JSON string. After the action may
 stand lines such as ``Memory: …`` and ``Observation: …``, which are not read either, and a plain remark (``Done.``) if the action is labelled
-(``Action: …``) or enclosed on lines of its own. A broken action at the end makes the turn ``Invalid``; nothing is taken in its place.
+(``Action: …``) or enclosed on lines of its own. A broken action at the end makes the turn ``Invalid``; nothing is taken in its place. So does
+another whole action before it, with words between (`pieces`): one of the two is quoted, or invented with the turn that it stands in.
 
 **The forms.** How a turn was read is part of the result, so that each form can be counted:
 

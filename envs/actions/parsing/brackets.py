@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import accumulate
 from typing import Any
 
 from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
@@ -96,7 +97,7 @@ def read_webarena(text: str, actions: Actions) -> NamedAction | None:
     """WebArena's own forms: ``type [id] [text] [1]`` (Enter is pressed unless the last number is 0), ``stop [say "no"]``, ``scroll down``."""
     for form in _WEBARENA:
         match = form.fullmatch(text)
-        if match is None:
+        if match is None or not all(map(_balanced, match.groups())):
             continue
         name, found = match["name"].lower(), match.groupdict()
         if "element" in found:
@@ -105,6 +106,12 @@ def read_webarena(text: str, actions: Actions) -> NamedAction | None:
             arguments = {_WORDS[canonical(name, actions)]: found["word"]}
         return read_named(name, arguments, actions)
     return None
+
+
+def _balanced(text: str | None) -> bool:
+    """No bracket closes that was not opened: ``a] because it says [b`` is more than a text in brackets."""
+    depths = accumulate({"[": 1, "]": -1}.get(char, 0) for char in text or "")
+    return min(depths, default=0) >= 0
 
 
 def _read_wide(text: str, actions: Actions) -> NamedAction | None:

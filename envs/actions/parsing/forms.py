@@ -1,7 +1,8 @@
 """Finds the action in a model's turn and reads it, whatever its format.
 
 A turn thinks first and acts last, in every format that is read here. So the action is the shortest piece that ends the turn and is an
-action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read.
+action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read. What is quoted
+or invented after it is not done either: a turn with words between two actions is no action at all, since which of them is meant cannot be known.
 A turn that is JSON or a call from its beginning, and broken, is no action at all: what it ends with may be quoted in it.
 """
 
@@ -12,14 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from envs.actions.parsing.brackets import read_brackets, read_webarena
 from envs.actions.parsing.calls import read_call
 from envs.actions.parsing.objects import json_at_end, read_object, read_value
+from envs.actions.parsing.pieces import LABEL, LINE, OBSERVED, only_actions, separate_action
 from envs.actions.parsing.vocabulary import NamedAction, canonical, shorten_name
 from envs.types import Action, Invalid
 from envs.types.action_text import ActionFormat
-from envs.types.actions import ACTIONS, Actions
+from envs.types.actions import ACTIONS, WITH_MEMORY, Actions
 from envs.types.text import writable
 
 MAX_TRIES = 256
@@ -31,14 +34,8 @@ _CLOSERS = ("</tool_call>", "</action>", _FENCE)
 _FENCE_OPEN = re.compile(r"```[a-zA-Z_]*\Z")
 _BRACE = re.compile(r"[{\[]")
 
-_LABEL = r"[*`]*(?:next[ ])?action[ *]*:[ *]*"
-_LINE = re.compile(
-    rf"(?:^|</think>)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{_LABEL})?", re.MULTILINE | re.IGNORECASE
-)
-"""What stands before a piece that is read as a whole: the beginning of a line, perhaps a tag or a fence, perhaps a label."""
-
 _FIRST = re.compile(
-    rf"\s*(?:{_LABEL})?\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{_LABEL})?\s*"
+    rf"\s*(?:{LABEL})?\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{LABEL})?\s*"
     r"(?:(?P<json>\{\s*(?:[\"'}]|\w+\s*:)|\[\s*\{)|(?P<call>[a-z_]{1,40})\()",
     re.IGNORECASE,
 )
@@ -53,10 +50,13 @@ _KEY_CHARS = 100
 _INLINE = {"</action>": re.compile(r"<action>\s*"), _FENCE: re.compile(r"```(?:[a-z_]*\n)?\s*")}
 """By what closes it at the end of the turn, what may also stand within a line."""
 
-_LABELLED = re.compile(rf"^[ \t]*{_LABEL}", re.MULTILINE | re.IGNORECASE)
-_ACTION_LINE = re.compile(rf"^[ \t]*{_LABEL}.*$", re.MULTILINE | re.IGNORECASE)
+_LABELLED = re.compile(rf"^[ \t]*{LABEL}", re.MULTILINE | re.IGNORECASE)
+_ACTION_LINE = re.compile(rf"^[ \t]*{LABEL}.*$", re.MULTILINE | re.IGNORECASE)
 _THOUGHT_LINE = re.compile(r"^[ \t*]*(?:thoughts?|reasoning|memory|observation)[ *]*:", re.MULTILINE | re.IGNORECASE)
 _NOTE = re.compile(r"[ \t*]*(?:memory|memory_updated|notes?|observation)[ *]*:", re.IGNORECASE)
+_OBSERVED_LINE = re.compile(rf"^{OBSERVED.pattern}", re.MULTILINE | re.IGNORECASE)
+MAX_INVENTED = 8
+"""Beginnings of invented turns that are looked at: each costs a reading."""
 _NOTE_LINE = re.compile(rf"^{_NOTE.pattern}", re.MULTILINE | re.IGNORECASE)
 
 _APART = re.compile(
@@ -64,6 +64,8 @@ _APART = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 """Something enclosed that begins a line."""
+
+_SEPARATE = "words stand between two actions, one of which may be quoted; end the turn with its one action and write nothing after it"
 
 _OPENERS = re.compile(r"[{`]|<action>|<tool_call>")
 """What a remark after an action does not have: an action that was meant may begin there."""
@@ -102,7 +104,12 @@ def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
         )
     if (broken := _broken_from_the_start(turn)) is not None:
         return Parsed(broken, ActionFormat.NONE)
-    return _at_end(turn, actions) or _before_remark(turn, actions) or Parsed(_unread(turn, actions), ActionFormat.NONE)
+    at_end = _at_end(turn, actions)
+    found = at_end or _before_remark(turn, actions)
+    if found is None:
+        return Parsed(_unread(turn, actions), ActionFormat.NONE)
+    is_quoted = _is_after_another(turn, found[1], actions, words_follow=at_end is None)
+    return Parsed(Invalid(reason=_SEPARATE), ActionFormat.NONE) if is_quoted else found[0]
 
 
 def _thought_is_open(turn: str) -> bool:
@@ -143,7 +150,39 @@ def _without_notes(turn: str) -> str:
     note = _NOTE_LINE.search(said)
     if note is not None and _is_action(_LABELLED.sub("", said[: note.start()].strip(), count=1)):
         return turn[: len(turn) - len(said) + note.start()].rstrip()
+    # After a tag or a fence it may be the quotation that comes first; but none is followed by an invented next turn.
+    if (
+        note is not None
+        and OBSERVED.match(said, note.start())
+        and only_actions(said[: note.start()], _is_action_of_any)
+    ):
+        return turn[: len(turn) - len(said) + note.start()].rstrip()
     return turn
+
+
+def _is_after_another(turn: str, start: int, actions: Actions, *, words_follow: bool) -> bool:
+    """Another whole action stands before the one at ``start``, and one of them may be quoted or invented."""
+    said = turn.rpartition(_THINK_END)[2]
+    start -= len(turn) - len(said)
+    if separate_action(said, start, lambda piece: _is_valid(piece, actions), words_follow=words_follow):
+        return True
+    for invented in islice(_OBSERVED_LINE.finditer(said, 1, max(start, 1)), MAX_INVENTED):
+        before = _at_end(said[: invented.start()].rstrip(), actions)
+        if before is not None and not isinstance(before[0].action, Invalid):
+            return True
+    return False
+
+
+def _is_valid(piece: Any, actions: Actions) -> bool:
+    """A line or a JSON value is an action that can be done."""
+    if not isinstance(piece, str):
+        return not isinstance(read_value(piece, actions).action, Invalid)
+    readings = (reading for _, read in _LINE_READERS if (reading := read(piece, actions)) is not None)
+    return not isinstance(getattr(next(readings, None), "action", Invalid(reason="")), Invalid)
+
+
+def _is_action_of_any(piece: Any) -> bool:
+    return _is_valid(piece, WITH_MEMORY)
 
 
 def _is_action(piece: str) -> bool:
@@ -168,10 +207,14 @@ def _line_before(turn: str, place: int) -> str:
     return turn[:place].rpartition("\n")[2].rpartition(_THINK_END)[2]
 
 
-def _at_end(turn: str, actions: Actions) -> Parsed | None:
+_Found = tuple[Parsed, int]
+"""An action and where it begins in the turn."""
+
+
+def _at_end(turn: str, actions: Actions) -> _Found | None:
     """The shortest piece that ends the turn and is an action as a whole; closing tags and fences are no part of it."""
     text = _without_closers(turn)
-    starts = {match.end() for match in _LINE.finditer(text)}
+    starts = {match.end() for match in LINE.finditer(text)}
     for closer, opener in _INLINE.items():
         starts |= {match.end() for match in opener.finditer(text)} if closer in turn[len(text) :] else set()
     starts = {start for start in starts if not _IN_JSON.search(text, max(0, start - _KEY_CHARS), start)}
@@ -207,7 +250,7 @@ def _whole_json(text: str, start: int) -> bool:
     return True
 
 
-def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed | None:
+def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Found | None:
     """Brackets or a call from one of ``starts`` to the end; its quoted text may have line breaks."""
     for start in starts:
         piece = text[start:].strip("`* \n\t")
@@ -218,17 +261,18 @@ def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed |
                 found = _form_at(text, start, form, ActionFormat.LAST_LINE)
                 # A tool call is JSON.
                 called = found in (ActionFormat.TOOL_CALL, ActionFormat.LAST_TOOL_CALL)
-                return Parsed(reading.action, ActionFormat.LAST_LINE if called else found, reading.renamed)
+                return Parsed(reading.action, ActionFormat.LAST_LINE if called else found, reading.renamed), start
     return None
 
 
-def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> Parsed | None:
+def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Found | None:
     """A JSON object or list from one of ``starts`` to the end."""
     for start in starts if text.endswith(("}", "]")) else ():
         value = json_at_end(text, start)
         if value is not None and not _NOTE.match(_line_before(text, start)):
             reading = read_value(value, actions)
-            return Parsed(reading.action, _form_at(text, start, ActionFormat.JSON, ActionFormat.PROSE), reading.renamed)
+            form = _form_at(text, start, ActionFormat.JSON, ActionFormat.PROSE)
+            return Parsed(reading.action, form, reading.renamed), start
     return None
 
 
@@ -249,22 +293,24 @@ def _form_at(text: str, start: int, alone: ActionFormat, otherwise: ActionFormat
     return alone if not before or before.endswith(_THINK_END) else otherwise
 
 
-def _before_remark(turn: str, actions: Actions) -> Parsed | None:
+def _before_remark(turn: str, actions: Actions) -> _Found | None:
     """An action with a plain remark after it (``Done.``), if it stands apart: labelled, or enclosed from the beginning of a line.
 
     In a turn with labels (``Thought: …``) only the labelled one: what is enclosed there may be quoted.
     """
-    turn = turn.rpartition(_THINK_END)[2].strip()
+    offset = len(turn) - len(turn.rpartition(_THINK_END)[2].lstrip())
+    turn = turn[offset:].rstrip()
     if turn.startswith("{") and (whole := _object_and_remark(turn, actions)):
-        return whole
+        return whole, offset
     for kind in (_ACTION_LINE,) if _THOUGHT_LINE.search(turn) else (_ACTION_LINE, _APART):
         last = next(reversed(list(kind.finditer(turn))), None)
         if last is None or not _is_remark(turn[last.end() :], actions):
             continue
         found = _at_end(turn[: last.end()], actions)
         # A block of words within a turn may be quoted; one that is JSON is hardly.
-        quoted = found is not None and found.form is ActionFormat.FENCE and last.start() and "{" not in last.group()
-        return None if quoted else found
+        if found is None or (found[0].form is ActionFormat.FENCE and last.start() and "{" not in last.group()):
+            return None
+        return found[0], offset + found[1]
     return None
 
 
@@ -288,7 +334,7 @@ def _is_remark(text: str, actions: Actions) -> bool:
 
 def _unread(turn: str, actions: Actions) -> Invalid:
     text = _without_closers(turn)
-    last = text[max((match.end() for match in _LINE.finditer(text)), default=0) :]
+    last = text[max((match.end() for match in LINE.finditer(text)), default=0) :]
     if last.startswith(("{", "[")):
         reading = read_object(last, actions)
         if isinstance(reading.action, Invalid):
