@@ -53,6 +53,7 @@ from envs.settle.constants import (
     SOCKET_QUIET_SECONDS,
     SOCKET_SECONDS,
 )
+from envs.settle.determinism import worker_script
 from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
 from envs.settle.requests import RequestTracker
@@ -178,7 +179,7 @@ class VirtualClock:
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
         if self._open_session is not None:
-            attach = {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": True}
+            attach = {"autoAttach": True, "waitForDebuggerOnStart": self._virtual, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", attach)
         if self._virtual:
             await self._stop()
@@ -403,14 +404,24 @@ class VirtualClock:
             self._never_silent = False
 
     def _attached(self, event: dict[str, Any]) -> None:
-        if event["targetInfo"]["type"] == "worker" and self._open_session is not None:
-            name = event["sessionId"]
+        if self._open_session is None:
+            return
+        name, worker = event["sessionId"], event["targetInfo"]["type"] == "worker"
+        if worker:
             self._workers.add(name)  # at once: it is waited for also where the page settles before it is listened to
-            start_background(self._add_own(name, self._open_session(name)), self._adding, f"worker {name} of a page")
+        start_background(
+            self._add_own(name, self._open_session(name), worker), self._adding, f"worker {name} of a page"
+        )
 
-    async def _add_own(self, name: str, cdp: Cdp) -> None:
+    async def _add_own(self, name: str, cdp: Cdp, worker: bool) -> None:
+        """Set up what the page has made, and let it begin where it waits for that."""
         try:
-            await self.add_worker(name, cdp)
+            if worker:
+                await self.add_worker(name, cdp)
+            if worker and self._virtual:
+                await cdp.send("Runtime.evaluate", {"expression": worker_script()})
+            if self._virtual:
+                await cdp.send("Runtime.runIfWaitingForDebugger")
         except BaseException:
             self.remove_worker(name)  # also where its end was said before its session was used
             raise

@@ -1,28 +1,29 @@
-// Runs before the page's own scripts, in every document. Called as (options); options are in determinism.py. Leaves no name behind:
+// Runs before the page's own scripts, in every document. Called as (options, clock); options are in determinism.py, clock comes of
+// page_clock.js and is null where time is real. Leaves no name behind:
 // what it replaces stays a native function to whoever prints it (a Proxy of it).
-(options) => {
+(options, clock) => {
   const wrap = (owner, name, apply) => {
     const native = owner[name];
     owner[name] = new Proxy(native, {apply: (target, self, args) => apply(self, args, (...given) => Reflect.apply(target, self, given))});
     return native;
   };
-  const getter = (owner, name, get) => {
-    const found = Object.getOwnPropertyDescriptor(owner, name);
-    Object.defineProperty(owner, name, {...found, get: new Proxy(found.get, {apply: (target, self) => get(self, () => Reflect.apply(target, self, []))})});
-  };
 
-  if (options.time) {
-    // The clock of the page is virtual, but a document's own zero and the time stamps of its events come from outside, by real time. The
-    // milliseconds of Date are exact; those of performance.now() are blurred on purpose.
-    const now = Date.now, origin = now();
-    const since = () => now() - origin;
-    wrap(Performance.prototype, "now", (self, args, native) => { native(...args); return since(); });
-    getter(Performance.prototype, "timeOrigin", (self, native) => { native(); return origin; });
-    const stamps = new WeakMap();
-    getter(Event.prototype, "timeStamp", (self, native) => {
-      native();
-      if (!stamps.has(self)) stamps.set(self, since());
-      return stamps.get(self);
+  if (clock) {
+    const {now, since} = clock;
+
+    // Cookies end by the browser's own clock, which is not the page's: a date becomes an age.
+    const cookie = Object.getOwnPropertyDescriptor(Document.prototype, "cookie");
+    const aged = (text) => (/;\s*max-age\s*=/i.test(text) ? text : text.replace(/;\s*expires\s*=([^;]*)/i, (all, date) => {
+      const seconds = Math.floor((Date.parse(date) - now()) / 1000);
+      return Number.isNaN(seconds) ? all : `; max-age=${seconds}`;
+    }));
+    Object.defineProperty(Document.prototype, "cookie", {
+      ...cookie, set: new Proxy(cookie.set, {apply: (target, self, [text]) => Reflect.apply(target, self, [aged(`${text}`)])}),
+    });
+    if (window.CookieStore) wrap(CookieStore.prototype, "set", (self, [given, ...rest], native) => {
+      if (typeof given !== "object" || given?.expires == null || given.maxAge != null) return native(given, ...rest);
+      const {expires, ...others} = given;
+      return native({...others, maxAge: Math.floor((expires - now()) / 1000)});
     });
 
     // Frames are drawn by real time, and a page is idle between them. For scripts both are timers, 60 a (virtual) second, so that the same number of

@@ -22,8 +22,10 @@ from envs.types import BrowserError
 if TYPE_CHECKING:
     from envs.cdp import Cdp
 
-BASE_STYLE = """*, *::before, *::after { caret-color: transparent !important; scroll-behavior: auto !important; }"""
-"""A blinking caret and a scroll that is under way make equal pages look unequal. Animations are ended by the clock, so that their events come."""
+BASE_STYLE = """*, *::before, *::after { caret-color: transparent !important; scroll-behavior: auto !important; }
+@view-transition { navigation: none; }"""
+"""A blinking caret and a scroll that is under way make equal pages look unequal. Animations are ended by the clock, so that their events come. A
+transition between documents waits for frames that a stopped clock does not draw, and no document comes."""
 
 FONT_FAMILIES = {
     "standard": "Liberation Serif",
@@ -75,7 +77,13 @@ def _script(name: str) -> str:
 
 def document_script(*, seed: int | None = None, virtual_time: bool = True) -> str:
     """The script for every document, for ``Page.addScriptToEvaluateOnNewDocument``."""
-    return f"({_script('determinism.js')})({json.dumps({'seed': seed, 'time': virtual_time})});"
+    clock = f"({_script('page_clock.js')})()" if virtual_time else "null"
+    return f"({_script('determinism.js')})({json.dumps({'seed': seed})}, {clock});"
+
+
+def worker_script() -> str:
+    """The script for every worker whose clock is virtual, before its own."""
+    return f"({_script('page_clock.js')})(); 0"
 
 
 async def prepare(cdp: Cdp, looks: Looks) -> str:
@@ -135,8 +143,6 @@ async def _set_locale(cdp: Cdp, locale: str) -> None:
 
 
 def _style_script(style: str) -> str:
+    """Adds the style sheet to a document, and keeps it where the page sets its own in place of it."""
     sheet = json.dumps(f"{BASE_STYLE}\n{style}")
-    return (
-        f"(() => {{ const sheet = new CSSStyleSheet(); sheet.replaceSync({sheet});"
-        " document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })();"
-    )
+    return f"({_script('style.js')})({sheet});"

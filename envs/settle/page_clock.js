@@ -1,0 +1,48 @@
+// Runs before the scripts of every document and worker whose clock is virtual, and gives {now, since}. What it replaces stays a native function to
+// whoever prints it (a Proxy of it).
+() => {
+  // The clock stands while a script runs, so one that waits for it in a loop would never end. Who reads it often at one moment sees it move, and it
+  // never goes back: the document's clock stays ahead by what its scripts have waited. Without a limit a loop that never ends would leave it years ahead.
+  const FREE = 1000, PER_MS = 100, MAX_MS = 10000;  // readings at one moment before it moves, readings a millisecond, and how far
+  const NativeDate = Date, native = Date.now;
+  let moment = native(), readings = 0, ahead = 0;
+  const now = () => {
+    const at = native();
+    if (at !== moment) {
+      moment = at;
+      readings = 0;
+    } else if ((readings += 1) > FREE && readings % PER_MS === 0 && readings <= FREE + PER_MS * MAX_MS) ahead += 1;
+    return at + ahead;
+  };
+  Date.now = new Proxy(native, {apply: now});
+  globalThis.Date = new Proxy(NativeDate, {
+    apply: () => new NativeDate(now()).toString(),
+    construct: (target, args, made) => Reflect.construct(target, args.length ? args : [now()], made),
+  });
+  NativeDate.prototype.constructor = Date;
+
+  const zoned = globalThis.Temporal?.Now.zonedDateTimeISO;
+  const kinds = {zonedDateTimeISO: "", instant: "toInstant", plainDateISO: "toPlainDate", plainTimeISO: "toPlainTime", plainDateTimeISO: "toPlainDateTime"};
+  for (const [name, kind] of Object.entries(zoned ? kinds : {})) {
+    const apply = (target, self, args) => {
+      const moved = zoned(...args).add({milliseconds: now() - native()});
+      return kind ? moved[kind]() : moved;
+    };
+    Temporal.Now[name] = new Proxy(Temporal.Now[name], {apply});
+  }
+
+  // The zero of a document or worker and the time stamps of its events come from outside, by real time. The milliseconds of Date are exact; those of
+  // performance.now() are blurred on purpose.
+  const origin = now(), since = () => now() - origin, stamps = new WeakMap();
+  const stamp = (event) => {
+    if (!stamps.has(event)) stamps.set(event, since());
+    return stamps.get(event);
+  };
+  const replaced = (found, get) => new Proxy(found, {apply: (target, self) => { Reflect.apply(target, self, []); return get(self); }});
+  for (const [owner, name, get] of [[Performance, "timeOrigin", () => origin], [Event, "timeStamp", stamp]]) {
+    const found = Object.getOwnPropertyDescriptor(owner.prototype, name);
+    Object.defineProperty(owner.prototype, name, {...found, get: replaced(found.get, get)});
+  }
+  Performance.prototype.now = replaced(Performance.prototype.now, since);
+  return {now, since};
+}
