@@ -4,8 +4,9 @@
 
     async with open_env("miniwob/click-test", seed=7) as env:
         step = await env.reset()
+        print(step.observation.elements)
         step = await env.step(Click(element=1))
-        print(step.reward, step.done, step.observation.text)
+        print(step.reward, step.done)
 
 It plays and grades an episode with the parts that a training run uses (`envs.episodes`), so the reward is the run's.
 """
@@ -274,14 +275,14 @@ class WebEnv:
         A browser that fails ends the episode with the reward ``None``.
 
         Raises:
-            BrowserError: no episode is going on.
+            TaskError: no episode is going on.
             ConfigError: this is no action, dictionary or text; or a reward function failed.
         """
         episode = self._episode
         if episode is None:
-            raise BrowserError("no episode: call reset() first")
+            raise TaskError("no episode: call reset() first")
         if episode.over:
-            raise BrowserError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
+            raise TaskError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
         parsed, text = self._read(action)
         assert episode.page is not None
         turn = {

@@ -155,18 +155,24 @@ def _place(name: str, addresses: dict[str, str]) -> tuple[str, str]:
     try:
         (origin,) = AllowList.of(f"https://{name}").origins
     except ConfigError as error:
-        raise ConfigError(f"site {name!r} has no address: {error}; or give tasks.addresses.{name}=http://…") from error
+        raise ConfigError(f"site {name!r} has no address: {error}; or {_give_address(name)}") from error
     address = as_address(origin.host)
     if is_local_name(origin.host) or (address is not None and address.is_loopback):
         raise ConfigError(
             f"site {name!r} is on this machine, whose ports no task reaches by itself; "
-            f"to allow it give tasks.addresses={{{name}: http://{name}}}"
+            f"to allow it {_give_address(name, f'http://{name}')}"
         )
     if address is None and "." not in origin.host:
-        raise ConfigError(
-            f"no site named {name!r}, and it is no host; give its address: tasks.addresses.{name}=http://…"
-        )
+        raise ConfigError(f"no site named {name!r}, and it is no host; {_give_address(name)}")
     return f"https://{name}", ""
+
+
+def _give_address(name: str, address: str = "http://…") -> str:
+    """The remedy for a site without an address, in a run and in `open_env`."""
+    return (
+        f"give its address: in a run --set tasks.addresses.{name}={address}, "
+        f"for open_env live=LiveOptions(addresses={{{name!r}: {address!r}}})"
+    )
 
 
 def _around(origin: str) -> tuple[str, ...]:

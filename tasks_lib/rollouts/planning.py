@@ -83,6 +83,12 @@ def evaluation_groups(
     if len(rows) > episodes:
         rows = np.sort(rows[index.only(rows).stratified(episodes, EVALUATION_SEED)])
     sizes = index.seeds_of(split)[rows].astype(np.int64)
+    if not len(rows):
+        others = [name for name in Split if index.seeds_of(name).any()]
+        raise ConfigError(
+            f"{len(index)} tasks, none with {split} seeds; they have {', '.join(others)}: evaluate those with --set split={others[0]}, "
+            f"or give tasks {split} seeds"
+        )
     if sizes.sum() < episodes:
         raise ConfigError(
             f"{episodes} {split} episodes are wanted, and of {len(rows)} task{'s' * (len(rows) != 1)} there are {sizes.sum()} {split} seeds in all; "

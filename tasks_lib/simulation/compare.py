@@ -76,6 +76,7 @@ def with_choice(
             schedule,
             batch=batch,
             staleness=choice.get("staleness", schedule.staleness),
+            depth=None if "staleness" in choice else schedule.depth,  # a run's belongs to its own staleness
             running=choice.get("running", schedule.running),
         ),
     )

@@ -222,13 +222,13 @@ def test_an_address_reaches_its_own_origin_alone(play: Play, web: str) -> None:
 
 def test_calls_out_of_order_say_what_to_call(play: Play) -> None:
     async def scenario(env: WebEnv) -> None:
-        with pytest.raises(BrowserError, match=r"call reset\(\) first"):
+        with pytest.raises(TaskError, match=r"call reset\(\) first"):
             await env.step(Click(element=1))
         await env.reset()
         with pytest.raises(ConfigError, match="3 is no action"):
             await env.step(3)  # type: ignore[arg-type]
         await env.step(Click(element=1))
-        with pytest.raises(BrowserError, match=r"the episode is over \(done\): call reset"):
+        with pytest.raises(TaskError, match=r"the episode is over \(done\): call reset"):
             await env.step(Click(element=1))
         with pytest.raises(TaskError, match=r"seed 50000 is not one of miniwob/click-test: .*train 200000 to 1199999"):
             await env.reset(seed=50_000)

@@ -84,6 +84,12 @@ def test_evaluation_takes_the_first_held_out_seeds_each_time():
         evaluation_groups(TASKS, phase="e000003", episodes=200)
 
 
+def test_tasks_without_seeds_of_the_split_are_refused_by_name() -> None:
+    tasks = [one_page(number, split=Split.TRAIN) for number in range(3)]
+    with pytest.raises(ConfigError, match=r"3 tasks, none with held_out seeds; they have train: .*--set split=train"):
+        evaluation_groups(tasks, phase="e000000", episodes=2)
+
+
 def one_page(number: int, *, site: str = "shop", difficulty: int = 1, split: Split = Split.HELD_OUT) -> WebTask:
     """A task with one instance, as those of live sites have."""
     seeds = {split: SeedRange(start=3, stop=4)}
@@ -103,7 +109,7 @@ def test_evaluation_takes_all_of_the_tasks_with_few_seeds() -> None:
     ]
     with pytest.raises(ConfigError, match=r"4 held_out episodes are wanted, and of 3 tasks there are 3 held_out seeds"):
         evaluation_groups([one_page(number) for number in range(3)], phase="e000000", episodes=4)
-    with pytest.raises(ConfigError, match="of 0 tasks there are 0 demo seeds"):
+    with pytest.raises(ConfigError, match="5 tasks, none with demo seeds"):
         evaluation_groups(tasks, phase="e000000", episodes=1, split=Split.DEMO)
 
 

@@ -83,6 +83,10 @@ def test_an_asynchronous_run_is_fitted_with_its_pacing(run: RunStore, tmp_path: 
     assert (found.schedule.staleness, found.schedule.depth, found.schedule.running) == (4, 2, 12)
     assert (found.period, found.workload.publish_seconds) == (10.0, 0.25)
     assert set(found.workload.update_seconds.values) == {6.0}
+    values = {**QUICK, "run": str(copy.root), "compare": {"staleness": [0, 2]}}
+    results = {choice["staleness"]: result for choice, result in compare(resolve(SimulateConfig, values))}
+    assert set(results) == {0, 2} and results[0].staleness_mean == 0, "the depth follows the compared staleness"
+    assert all(result.browser_idle >= 0 for result in results.values())
 
 
 def test_the_spread_of_tasks_is_found_again() -> None:

@@ -94,7 +94,7 @@ def result_of(start: Totals, end: Totals, machine: Machine, versions: int) -> Re
         steps_per_second=(end.steps - start.steps) / seconds,
         period=seconds / versions,
         update=(end.trainer - start.trainer) / versions,
-        browser_idle=1 - used["browsers"],
+        browser_idle=max(0.0, 1 - used["browsers"]),
         engine_idle=1 - used["engine"],
         host_idle=1 - used["browser hosts"],
         trainer_idle=1 - used["trainer"],
