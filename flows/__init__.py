@@ -9,12 +9,12 @@ import os
 import sys
 from pathlib import Path
 
-from tasks_lib.processes.startup_interrupt import exit_on_interrupt
+from tasks_lib.preflight.startup import begin_command
 
 if (
     sys.argv[0] == "-m"
 ):  # only while Python looks for the module of `python -m flows.NAME`, not where a program imports us
-    exit_on_interrupt()
+    begin_command(sys.orig_argv)
 
 # glibc gives threads heaps of their own, and what is free in one is of no use to the others: 2 MB more every 1,000 episodes.
 if "MALLOC_ARENA_MAX" not in os.environ and hasattr(ctypes.CDLL(None), "mallopt"):

@@ -16,7 +16,7 @@ from prefect import flow
 from rich.markup import escape
 
 from envs.types import JudgeError, Split
-from tasks_lib.config import EvaluateConfig, resolve_path
+from tasks_lib.config import EvaluateConfig, describe_split, resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
 from tasks_lib.folder.failed_start import undo_failed_start
@@ -63,10 +63,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         if version not in store.versions():
             mark_evaluations_doubtful(store)
             publish_base(store, checkpoint, version)
+        progress.log("starting workers with their browsers and the policy …")
         with (
             serve_policy(config.serving, config.policy, store, version) as servers,
             use_cluster(config.cluster, None) as workers,
         ):
+            progress.log(f"evaluating {checkpoint} on {config.episodes} {describe_split(config.split)} episodes …")
             result = evaluate_version(
                 Rollouts(
                     store,

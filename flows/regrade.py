@@ -20,7 +20,8 @@ from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_regrading
-from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
+from tasks_lib.regrading.batches import Regrading, figure
+from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster

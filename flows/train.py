@@ -60,6 +60,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         for what in (*found, *filter(None, [run.choices]), *run.repairs):
             progress.log(what)
         config = run.config  # with what is derived
+        progress.log("starting the trainer, and workers with their browsers and the policy …")
         checkpoint = resolve_path(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
         with (

@@ -15,7 +15,7 @@ from rich.text import Text
 from tasks_lib.processes.prefect_run import log_to_flow_run
 
 _CLOCK: ContextVar[float | None] = ContextVar("clock", default=None)
-"""When the seconds of the lines began, if something around this run says lines of its own."""
+"""When the seconds of the lines began: with the command, or with what is around this run."""
 
 
 class RunProgress:
@@ -47,11 +47,8 @@ class RunProgress:
     @contextmanager
     def shared_clock(self) -> Iterator[None]:
         """The lines of runs that begin inside count from the moment that ours do."""
-        token = _CLOCK.set(self._started)
-        try:
+        with clock_since(self._started):
             yield
-        finally:
-            _CLOCK.reset(token)
 
     @contextmanager
     def phase(self, what: str, expect: str = "") -> Iterator[None]:
@@ -79,6 +76,16 @@ class RunProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+
+@contextmanager
+def clock_since(started: float) -> Iterator[None]:
+    """Count the seconds of all lines that are said inside from a moment (``time.perf_counter``)."""
+    token = _CLOCK.set(started)
+    try:
+        yield
+    finally:
+        _CLOCK.reset(token)
 
 
 def format_rough_duration(seconds: float) -> str:

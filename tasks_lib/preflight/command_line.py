@@ -11,20 +11,18 @@ import argparse
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from prefect.logging.configuration import ensure_logging_setup
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, DiskError, RollwrightError
-from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import (
-    EvaluateConfig,
     TrainConfig,
-    WarmStartConfig,
     check_preset,
     load_preset,
     merge,
@@ -35,8 +33,11 @@ from tasks_lib.config import (
 from tasks_lib.config.cluster_spec import ClusterSpec, ambient_settings, load_cluster
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.derived import with_derived
+from tasks_lib.folder.progress import clock_since
+from tasks_lib.preflight.arguments import argument_parser
 from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
+from tasks_lib.preflight.startup import STARTED
 from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.kubernetes import manifests
@@ -46,32 +47,18 @@ from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.slurm import batch_script
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
-from tasks_lib.regrading.batches import RegradeConfig
 from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
-from tasks_lib.simulation.config import SimulateConfig
-from tasks_lib.sweeps.config import SweepConfig
 
-Model = type[
-    TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig | SimulateConfig
-]
-ALL: tuple[Model, ...] = (
-    TrainConfig,
-    EvaluateConfig,
-    WarmStartConfig,
-    BuildTasksConfig,
-    RegradeConfig,
-    SweepConfig,
-    SimulateConfig,
-)
+if TYPE_CHECKING:
+    from tasks_lib.preflight.arguments import Model
+
 WRITERS = {"slurm": batch_script, "kubernetes": manifests}
 """Write what is submitted, where a cluster is not started by the command itself."""
-MODELS: dict[str, Model] = {model.flow: model for model in ALL}
-"""The configuration of each flow, by its module."""
 
 
 def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], list[str]], arguments: list[str]) -> int:
     """Resolve the configuration, ``check`` what it names, and run the flow with it; the exit status."""
-    parser = _parser(model, sys.modules[flow.__module__].__doc__)
+    parser = argument_parser(model, sys.modules[flow.__module__].__doc__)
     if not arguments and not model.bare:
         parser.print_help()
         print(f"error: nothing is given; {_beginning(model)}", file=sys.stderr)
@@ -105,12 +92,14 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         print(resolved + "".join(f"# {line}\n" for line in notes), end="")
         return 0
     try:
-        check_api()
+        if not check_api():
+            _log_start("starting a Prefect server for this run (PREFECT_API_URL would name one of yours) …")
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
         with (
             hide_own_errors(),
             reuse_check(config, found),
             watched_server(api, ephemeral_server_pid()),
+            clock_since(STARTED),
             started(spec, processes) if spec else nullcontext(),
         ):
             flow(**parameters_of(config))
@@ -123,27 +112,9 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
     return 0
 
 
-def _parser(model: Model, description: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {model.flow}", description=description, formatter_class=_Paragraphs
-    )
-    offered = "preset" in model.model_fields  # where there are none, the one that is asked for is still looked at
-    presets = f"values of deployments/presets/NAME.yaml; there are: {', '.join(presets_of(model.model_fields))}"
-    parser.add_argument("--preset", metavar="NAME", help=presets if offered else argparse.SUPPRESS)
-    parser.add_argument(
-        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
-    )
-    parser.add_argument(
-        "--cluster",
-        metavar="FILE",
-        help="a cluster spec (docs/scaling.md): its processes are started, and end with the run"
-        if model is TrainConfig
-        else argparse.SUPPRESS,
-    )
-    return parser
+def _log_start(message: str) -> None:
+    """A line as those of `RunProgress`, before there is one."""
+    print(f"{time.perf_counter() - STARTED:6.1f} s  {message}", file=sys.stderr, flush=True)
 
 
 def _as_given(options: argparse.Namespace) -> list[str]:
@@ -171,15 +142,6 @@ def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | Non
         check_preset(load_preset(options.preset), model.flow, model.model_fields)
         given = merge({"preset": options.preset}, given)
     return resolve(model, given)
-
-
-class _Paragraphs(argparse.HelpFormatter):
-    """A module's docstring as it is written: its paragraphs are wrapped one by one, commands (indented) stay as they are."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = super()._fill_text
-        paragraphs = text.strip().split("\n\n")
-        return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
 
 
 class _HideOwnErrors(logging.Filter):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from envs.types import ConfigError
 from tasks_lib.config import load_preset
 from tasks_lib.config.parameters import grouped, groups_of
-from tasks_lib.preflight.command_line import MODELS
+from tasks_lib.preflight.arguments import model_of
 
 
 def preset_parameters(flow: str, preset: str) -> dict[str, Any]:
@@ -16,5 +17,7 @@ def preset_parameters(flow: str, preset: str) -> dict[str, Any]:
         flow: Module of the flow, such as ``flows.train``.
         preset: A file of ``deployments/presets``, without its ending.
     """
-    model = MODELS[flow]
+    model = model_of(flow)
+    if model is None:
+        raise ConfigError(f"{flow} is no flow; it is the flow's module, such as flows.train")
     return {**{key: {} for key in groups_of(model)}, **grouped(model, load_preset(preset))}

@@ -38,7 +38,8 @@ from tasks_lib.folder.values import ChangedValuesError, check_values, finished_r
 from tasks_lib.preflight.extensions import check_extensions
 from tasks_lib.preflight.serving import check_serving
 from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
-from tasks_lib.regrading.batches import RegradeConfig, Regrading
+from tasks_lib.regrading.batches import Regrading
+from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.evaluation import is_outdated
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.simulation.compare import base_of

@@ -10,19 +10,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import dask
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from pydantic import Field
 
-from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Cost, Split, TaskError, WebTask
-from tasks_lib.config import ClusterConfig, EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
+from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.config.differences import differences
 from tasks_lib.config.parts import check_measured
 from tasks_lib.episode.reward_stage import judge_account
@@ -31,48 +28,11 @@ from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, w
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
+from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.worker.requests import GradeReport, GradeRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.config import Settings
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
-
-
-class RegradeConfig(Settings):
-    """Which episodes of which run are graded again, and by what."""
-
-    flow: ClassVar[str] = "flows.regrade"
-    bare: ClassVar[bool] = False
-
-    run: str = Field(description="Folder of a training run or an evaluation.")
-    name: str = Field(
-        "again",
-        pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$",
-        description="The results are in regraded/NAME of the run.",
-    )
-    which: Literal["abstained", "all"] = Field(
-        "abstained", description="Episodes without a reward, or all; browser failures stay without."
-    )
-    batch: int = Field(64, ge=1, le=4096, description="Episodes of one Prefect task.")
-    judge: JudgeConfig | None = Field(None, description="Judge to ask; null: the run's.")
-    rewards: RewardConfig | None = Field(None, description="Weights; null: the run's.")
-    tasks: TasksConfig | None = Field(None, description="Tasks of an evaluation that were moved; null: the run's.")
-    cluster: ClusterConfig = ClusterConfig()
-
-    @property
-    def run_id(self) -> str:
-        """Of the flow run."""
-        return f"{self.run_dir.name}-{self.name}"
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        return Path(self.run).expanduser().resolve()
-
-    def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
-        episodes = "every episode" if self.which == "all" else "the episodes without a reward"
-        return f"would grade {episodes} of {self.run_dir} again, into {self.run_dir / 'regraded' / self.name}"
 
 
 @task(

@@ -21,7 +21,7 @@ from flows.regrade import regrade
 from tasks_lib.config import EvaluateConfig, resolve, resolve_path
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, read_log
-from tasks_lib.regrading.batches import RegradeConfig
+from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.report import build_report
 from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
 from training.ledger.store import RunStore, read_json

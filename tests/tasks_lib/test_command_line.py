@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +18,7 @@ from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resol
 from tasks_lib.config.parameters import takes_groups
 from tasks_lib.preflight.command_line import hide_own_errors, run_command
 from tasks_lib.preflight.flows import check_once
+from tasks_lib.preflight.startup import begin_command
 from tasks_lib.sweeps.config import SweepConfig
 
 ARGUMENTS = ["--set", "run_id=mine"]
@@ -47,7 +50,8 @@ def test_an_end_is_told_in_one_line(
         raise error
 
     assert run_command(evaluate, EvaluateConfig, looked, ARGUMENTS) == status
-    assert capsys.readouterr().err == said
+    *before, last = capsys.readouterr().err.splitlines(keepends=True)
+    assert last == said and all("starting a Prefect server" in line for line in before)
 
 
 def test_an_interrupted_look_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +73,27 @@ def test_what_is_refused_is_refused_before_a_server_starts(
 
     assert run_command(never, EvaluateConfig, refuse, [*ARGUMENTS, *dry]) == 2
     assert capsys.readouterr().err == "error: tasks.file: not there\n"
+
+
+@pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade", "simulate"])
+def test_help_needs_neither_prefect_nor_torch(flow: str) -> None:
+    begin = (
+        "import sys; from tasks_lib.preflight.startup import begin_command\n"
+        "try: begin_command(['python', '-m', sys.argv[1], '--help'])\n"
+        "finally: print('heavy:', sorted({'prefect', 'torch', 'dask'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", begin, f"flows.{flow}"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.startswith(f"usage: python -m flows.{flow} [-h]") and done.stdout.endswith("heavy: []\n")
+
+
+def test_a_command_says_what_it_does_before_its_imports(capsys: pytest.CaptureFixture[str]) -> None:
+    begin_command(["python", "-X", "dev", "-m", "flows.evaluate", "--set", "episodes=8"])
+    assert capsys.readouterr().err == "flows.evaluate: Evaluate a policy on a task set.\n"
+    begin_command(["python", "-m", "flows.evaluate", "--dry-run"])
+    begin_command(["python", "-m", "pytest"])
+    assert capsys.readouterr().err == ""
 
 
 def test_presets_are_offered_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:

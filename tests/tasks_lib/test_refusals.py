@@ -16,7 +16,7 @@ from envs.types import ConfigError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import TrainConfig, WarmStartConfig, merge, parse_assignments, resolve
 from tasks_lib.config.shapes import Shape, assignment
-from tasks_lib.regrading.batches import RegradeConfig
+from tasks_lib.regrading.config import RegradeConfig
 from tests.tasks_lib.config_trees import MODELS, TREES, Path, walk
 from training.config import Settings
 

@@ -18,7 +18,8 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.preflight.flows import check_regrading
-from tasks_lib.regrading.batches import RegradeConfig, Regrading, figure
+from tasks_lib.regrading.batches import Regrading, figure
+from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.worker.requests import WorkerNeeds
 from tests.envs.rewards.played import trajectory
 from training.groups import EpisodeSummary, GroupRecord

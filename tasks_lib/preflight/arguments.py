@@ -1,0 +1,76 @@
+"""Command-line arguments of the flows.
+
+It imports configuration models alone, not Prefect or torch: ``--help`` answers within two seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from tasks_lib.building.config import BuildTasksConfig
+    from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig
+    from tasks_lib.regrading.config import RegradeConfig
+    from tasks_lib.simulation.config import SimulateConfig
+    from tasks_lib.sweeps.config import SweepConfig
+
+    Model: TypeAlias = type[
+        TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig | SimulateConfig
+    ]
+
+_MODELS = {
+    "flows.train": "tasks_lib.config:TrainConfig",
+    "flows.evaluate": "tasks_lib.config:EvaluateConfig",
+    "flows.warm_start": "tasks_lib.config:WarmStartConfig",
+    "flows.build_tasks": "tasks_lib.building.config:BuildTasksConfig",
+    "flows.regrade": "tasks_lib.regrading.config:RegradeConfig",
+    "flows.sweep": "tasks_lib.sweeps.config:SweepConfig",
+    "flows.simulate": "tasks_lib.simulation.config:SimulateConfig",
+}
+"""The configuration of each flow, by its module."""
+
+
+def model_of(flow: str) -> Model | None:
+    """The configuration of a flow, such as ``flows.train``; ``None`` for a module that is none."""
+    if flow not in _MODELS:
+        return None
+    module, _, name = _MODELS[flow].partition(":")
+    model: Model = getattr(importlib.import_module(module), name)
+    return model
+
+
+def argument_parser(model: Model, description: str | None) -> argparse.ArgumentParser:
+    """The parser of a flow's command; ``description`` is the docstring of its module."""
+    from tasks_lib.config import presets_of  # a second, which other commands' help needs not pay
+
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {model.flow}", description=description, formatter_class=Paragraphs
+    )
+    offered = "preset" in model.model_fields  # where there are none, the one that is asked for is still looked at
+    presets = f"values of deployments/presets/NAME.yaml; there are: {', '.join(presets_of(model.model_fields))}"
+    parser.add_argument("--preset", metavar="NAME", help=presets if offered else argparse.SUPPRESS)
+    parser.add_argument(
+        "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="FILE",
+        help="a cluster spec (docs/scaling.md): its processes are started, and end with the run"
+        if model.flow == "flows.train"
+        else argparse.SUPPRESS,
+    )
+    return parser
+
+
+class Paragraphs(argparse.HelpFormatter):
+    """A module's docstring as it is written: its paragraphs are wrapped one by one, commands (indented) stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
