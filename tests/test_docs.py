@@ -9,6 +9,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from anyio.from_thread import start_blocking_portal
 
 from envs.sites import StaticServer
 from envs.tasks.generate.__main__ import main as generate
-from tasks_lib.config import TrainConfig, parse_assignments, resolve
+from tasks_lib.config import TrainConfig, merge, parse_assignments, resolve
+from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight import flows as checks
-from tasks_lib.preflight.command_line import MODELS, run_command
+from tasks_lib.preflight.arguments import FLOWS, model_of
+from tasks_lib.preflight.command_line import run_command
+from training.ledger.store import RunStore
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -74,7 +78,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 COMMANDS = list(commands())
-OF_FLOWS = [(module, arguments) for module, arguments in COMMANDS if module in MODELS and "--check" not in arguments]
+OF_FLOWS = [(module, arguments) for module, arguments in COMMANDS if module in FLOWS and "--check" not in arguments]
 ENVIRONMENTS = ROOT / "docs/environments.md"
 
 
@@ -112,15 +116,29 @@ def test_a_command_is_accepted(
     monkeypatch.chdir(ROOT)
     check = (lambda _config: []) if READERS_OWN.search(" ".join(arguments)) else CHECKS[module]
     flow = getattr(importlib.import_module(module), module.removeprefix("flows."))
-    status = run_command(flow, MODELS[module], check, [*arguments, "--dry-run"])
+    status = run_command(flow, model_of(module), check, [*arguments, "--dry-run"])
     assert status == 0, capsys.readouterr().err
+
+
+def test_examples_of_training_can_be_run_one_after_the_other(tmp_path: Path) -> None:
+    """After `make quickstart`, in any order: no example is refused because its folder holds a run with other values."""
+    shown = [arguments for module, arguments in OF_FLOWS if module == "flows.train" and "qwen3" not in str(arguments)]
+    assert len(shown) > 15
+    for arguments in (["--preset", "quickstart"], *shown, *reversed(shown)):
+        given = [value for key, value in pairwise(arguments) if key == "--set"]
+        preset = [value for key, value in pairwise(arguments) if key == "--preset"]
+        values = merge(parse_assignments(given), {"root": str(tmp_path)} | ({"preset": preset[0]} if preset else {}))
+        if "…" in str(values):
+            continue
+        config = resolve(TrainConfig, values)
+        freeze_config(config, RunStore(config.run_dir))
 
 
 def test_every_command_is_of_a_module_that_is_there() -> None:
     modules = {module for module, _ in COMMANDS}
     others = {"envs.tasks.generate", "flows.doctor", "flows.serve", "training.warm_start.pretrain"}
-    assert modules - MODELS.keys() <= others
-    assert modules >= MODELS.keys()
+    assert modules - set(FLOWS) <= others
+    assert modules >= set(FLOWS)
 
 
 def test_settings_that_are_shown_alone_are_accepted() -> None:

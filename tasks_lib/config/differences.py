@@ -8,6 +8,8 @@ from typing import Any
 from tasks_lib.config.reading import resolve_path
 from training.policy.templates import derive_template
 
+_ABSENT = object()
+
 BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 """Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
 
@@ -46,19 +48,27 @@ def _comparable_trainer(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Dotted key, value now and value then, as YAML writes plain ones.
-
-    Keys that only one of them has are left out.
+    """Dotted key, value now and value then, as YAML writes plain ones; ``(none)`` of a key that one of them does not have.
 
     >>> list(differences({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "c": 2}}))
     [('a.b', '1', 'null')]
+    >>> list(differences({"extra": {"mine:short": 0.2}}, {"extra": {}}))
+    [('extra.mine:short', '0.2', '(none)')]
     """
     if isinstance(now, dict) and isinstance(then, dict):
-        for key in sorted(now.keys() & then.keys()):
-            yield from differences(now[key], then[key], f"{path}.{key}" if path else key)
+        for key in sorted(now.keys() | then.keys()):
+            yield from differences(now.get(key, _ABSENT), then.get(key, _ABSENT), f"{path}.{key}" if path else key)
     elif now != then:
         yield path, _plain(now), _plain(then)
 
 
 def _plain(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        "(none)"
+        if value is _ABSENT
+        else "null"
+        if value is None
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+    )

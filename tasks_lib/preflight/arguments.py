@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig | SimulateConfig
     ]
 
-_MODELS = {
+FLOWS = {
     "flows.train": "tasks_lib.config:TrainConfig",
     "flows.evaluate": "tasks_lib.config:EvaluateConfig",
     "flows.warm_start": "tasks_lib.config:WarmStartConfig",
@@ -34,9 +34,9 @@ _MODELS = {
 
 def model_of(flow: str) -> Model | None:
     """The configuration of a flow, such as ``flows.train``; ``None`` for a module that is none."""
-    if flow not in _MODELS:
+    if flow not in FLOWS:
         return None
-    module, _, name = _MODELS[flow].partition(":")
+    module, _, name = FLOWS[flow].partition(":")
     model: Model = getattr(importlib.import_module(module), name)
     return model
 
@@ -55,7 +55,11 @@ def argument_parser(model: Model, description: str | None) -> argparse.ArgumentP
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the resolved configuration and what would be done, or refused"
+        "--dry-run",
+        nargs="?",
+        const="brief",
+        choices=("brief", "full"),
+        help="print what would be done, or refused, and the values that differ; full: all values",
     )
     parser.add_argument(
         "--cluster",

@@ -31,6 +31,7 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.config.cluster_spec import ClusterSpec, ambient_settings, load_cluster
+from tasks_lib.config.differences import differences
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.progress import clock_since
@@ -48,6 +49,7 @@ from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.slurm import batch_script
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
+from training.config import Settings
 
 if TYPE_CHECKING:
     from tasks_lib.preflight.arguments import Model
@@ -80,16 +82,17 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.dry_run:
-        resolved = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
         notes = [*config.plan().splitlines(), *found, *needs]
-        if (
-            spec is not None and spec.start in WRITERS
-        ):  # first, and the rest as comments: it is for sbatch or kubectl to read
+        values = _changed_values(config)
+        if options.dry_run == "full":
+            values += ["", *yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).splitlines()]
+        if spec is not None and spec.start in WRITERS:
+            # First, and the rest as comments: it is for sbatch or kubectl to read.
             print(WRITERS[spec.start](spec, _as_given(options)), end="")
-            resolved, notes = "", [*resolved.splitlines(), *notes]
+            notes, values = [*notes, *values], []
         else:
             notes += [f"on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}" for launch in processes]
-        print(resolved + "".join(f"# {line}\n" for line in notes), end="")
+        print("".join(f"# {line}\n" for line in notes) + "".join(f"{line}\n" for line in values), end="")
         return 0
     try:
         if not check_api():
@@ -110,6 +113,19 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
+
+
+def _changed_values(config: Settings) -> list[str]:
+    """Lines of YAML: the values that differ from the preset, or else from the defaults, with those as comments."""
+    values = config.model_dump(mode="json")
+    preset = {"preset": values["preset"]} if values.get("preset") else {}
+    where = f"the preset {values['preset']}" if preset else "the defaults"
+    try:
+        base = resolve(type(config), preset).model_dump(mode="json")
+    except ConfigError:
+        base = {}  # a flow that has keys without a default
+    changed = [f"{key}: {now}  # {then}" for key, now, then in differences(values, base)]
+    return [f"# {len(changed)} values other than {where}; --dry-run full prints them all", *changed]
 
 
 def _log_start(message: str) -> None:

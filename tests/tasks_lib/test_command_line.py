@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, DiskError, JudgeError, TaskError
@@ -169,7 +170,13 @@ def test_a_preset_file_that_cannot_be_read_is_named(
 
 def test_a_dry_run_says_what_was_found_and_a_refused_one_only_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(never, EvaluateConfig, looked, [*ARGUMENTS, "--dry-run"]) == 0
-    assert capsys.readouterr().out.endswith("/mine\n# 2 tasks\n")
+    would, tasks, *values = capsys.readouterr().out.splitlines()
+    assert would.startswith("# would evaluate") and would.endswith("/mine") and tasks == "# 2 tasks"
+    assert values[0] == "# 1 values other than the defaults; --dry-run full prints them all"
+    assert len(values) == 2 and values[1].startswith("run_id: mine  # evaluate-")
+    assert run_command(never, EvaluateConfig, looked, [*ARGUMENTS, "--dry-run", "full"]) == 0
+    shown = capsys.readouterr().out
+    assert resolve(EvaluateConfig, yaml.safe_load(shown[shown.index("\n\n") :])).run_id == "mine"
 
     def refuse(_config: Any) -> list[str]:
         raise TaskError("tasks.file: not there")
