@@ -24,6 +24,7 @@ from envs.egress import AllowList
 from envs.observation import Observer, Reading
 from envs.observation.options import MESSAGE_CHARS
 from envs.observation.text_utils import shorten
+from envs.observation.whole_page import read_whole
 from envs.settle import Look, Settled, SettleReason, drawn_whole
 from envs.sites.base import Site
 from envs.types import (
@@ -41,6 +42,8 @@ from envs.types import (
     TripleClick,
     Wait,
     WebTask,
+    WholePage,
+    needs,
 )
 
 T = TypeVar("T")
@@ -93,6 +96,9 @@ class EpisodePage:
         self._screenshot = b""
         self.speculative = SpeculativeScreenshots(self._screenshot_of)
         self._refused = self.context.popups_refused
+        self._needs = needs(self.task.rubric)
+        self._pages: list[WholePage] = []
+        """Whole pages of the steps until now, for facts that ask for them."""
 
     @property
     def tab(self) -> Tab:
@@ -170,6 +176,8 @@ class EpisodePage:
 
         An open dialog is cancelled first: it would hold everything up.
         """
+        if needs.page and self.tab.dialogs.pending is None:
+            await self._read_whole()
         await self.clear_dialogs()
         tab, absent = self.tab, dict[str, str]()
         scripts = await self.run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
@@ -181,7 +189,17 @@ class EpisodePage:
         files, more = await self.downloads.read() if needs.downloads and self.downloads else (None, False)
         if needs.downloads and files is None:
             absent["downloads"] = "this browser's downloads are not ours to see"
-        return Recorded(dom=nodes, dom_cut=cut, downloads=files, downloads_cut=more, scripts=scripts, absent=absent)
+        of_files = {"downloads": files, "downloads_cut": more}
+        return Recorded(pages=tuple(self._pages), dom=nodes, dom_cut=cut, scripts=scripts, absent=absent, **of_files)
+
+    async def _read_whole(self) -> None:
+        tab, viewport, elements = self.tab, self.context.viewport, self._needs.elements
+        page = await self.run(
+            OperationKind.OBSERVATION,
+            lambda: read_whole(self._observer, tab.cdp, viewport=viewport, world=tab.clock.world, elements=elements),
+        )
+        if self._pages[-1:] != [page]:
+            self._pages.append(page)
 
     async def inspected(self) -> Any:
         """What `inspect` makes of the page as it is; ``None`` without one."""
@@ -298,6 +316,8 @@ class EpisodePage:
             reading, said = await asyncio.gather(observed, facts)
             screenshot = b"" if said["done"] else await self._shoot(tab)
         self._reading, self._screenshot = reading, screenshot
+        if self._needs.every_page:
+            await self._read_whole()
         # At its end a page may show no instruction any more; the last one holds.
         self._instruction = self.task.instruction or said["instruction"] or self._instruction
         reader, inspected = tab.signals, await self.inspected()

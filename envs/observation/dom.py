@@ -40,9 +40,13 @@ STYLES = (
 )
 """Computed styles that are asked for; each costs about 0.1 ms on a page of 1,000 boxes."""
 
+SCROLLING = ("overflow-y", "direction", "flex-direction", "writing-mode", "content-visibility")
+"""Further styles, of a snapshot that also says how far everything is scrolled."""
+
 DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW, BACKGROUND, FILL, LEFT, TOP = range(12)
 PICTURE, BACKFACE, CLIP, CLIP_PATH, TRANSFORM, TEXT_FILL, USER_MODIFY = range(12, 19)
-"""Columns of a box's styles, as in `STYLES`."""
+OVERFLOW_Y, DIRECTION, FLEX_DIRECTION, WRITING_MODE, CONTENT_VISIBILITY = range(19, 24)
+"""Columns of a box's styles, as in `STYLES` and `SCROLLING`."""
 
 MAX_TRANSPARENT = 0.02
 """Opacity that cannot be told from none: black on white differs by five of 255 steps."""
@@ -79,6 +83,12 @@ class Dom:
     """Frames that may have their documents elsewhere than these were placed; see `envs.observation.frame_geometry`."""
     page_size: tuple[float, float] = (0.0, 0.0)
     """Width and height of the main document's content."""
+    views: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """How far each document is scrolled (x, y), and the width and height of its content."""
+    scrolls: Rects = field(default_factory=lambda: np.zeros((0, 4)))
+    """How far each box is scrolled (x, y), and the width and height of its content; only of a snapshot that was asked for it."""
+    windows: Rects = field(default_factory=lambda: np.zeros((0, 4)))
+    """Of each box the border's left and top width, and the width and height that its content is seen in; as `scrolls`."""
     documents: list[int] = field(default_factory=list)
     """First node of each document, ascending."""
     frame_ids: list[str] = field(default_factory=list)

@@ -169,7 +169,7 @@ class Observer:
             world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
             looked: What was there when the page was settled, if it has not changed since: saves two calls.
         """
-        dom, focus, fields = await self._ask(cdp, world, looked)
+        dom, focus, fields = await self.ask(cdp, world, looked)
         return compose(
             dom,
             focus=focus,
@@ -183,16 +183,18 @@ class Observer:
             error=error,
         )
 
-    async def _ask(self, cdp: Cdp, world: int | None, looked: Look | None) -> tuple[Dom, int | None, FieldStates]:
-        """Snapshot, focus and field states, asked for at once; what the look at the page tells is not asked for."""
+    async def ask(
+        self, cdp: Cdp, world: int | None, looked: Look | None, *, scrolling: bool = False
+    ) -> tuple[Dom, int | None, FieldStates]:
+        """Snapshot (``scrolling`` as of `capture`), focus and field states, asked for at once; what the look at the page tells is not asked for."""
         if self._focus is None or self._focus.cdp is not cdp:
             self._focus = FocusReader(cdp)
         focus: int | None = None
         fields = looked.fields if looked is not None else NO_FIELDS
         if looked is not None:
-            raw = await capture(cdp)
+            raw = await capture(cdp, scrolling=scrolling)
         else:
-            raw, focus, fields = await self._ask_all(cdp, self._focus, world)
+            raw, focus, fields = await self._ask_all(cdp, self._focus, world, scrolling)
         dom = decode(raw)
         if dom.guessed:
             dom = await _placed(cdp, raw, dom)
@@ -202,11 +204,11 @@ class Observer:
         return dom, focus, fields
 
     async def _ask_all(
-        self, cdp: Cdp, reader: FocusReader, world: int | None
+        self, cdp: Cdp, reader: FocusReader, world: int | None, scrolling: bool
     ) -> tuple[dict[str, Any], int | None, FieldStates]:
         try:
             async with asyncio.TaskGroup() as group:
-                raw = group.create_task(capture(cdp))
+                raw = group.create_task(capture(cdp, scrolling=scrolling))
                 focus = group.create_task(reader.read(world))
                 small = self.options.rules == "small"
                 fields = None if small else group.create_task(reader.fields(world))
@@ -249,8 +251,7 @@ def compose(
         modal: Node of the main document's open modal dialog, -1 for none.
         fields: What the snapshot does not have of fields.
     """
-    dom.mixed = {dom.at_path(path) for path in fields.mixed} - {-1}
-    dom.invalid = {node: message for path, message in fields.invalid if (node := dom.at_path(path)) >= 0}
+    apply_fields(dom, fields)
     kinds = classify(dom, options, viewport, exclude)
     full = options.rules == "full"
     scene = stage(dom, viewport, modal, clip_styles=full)
@@ -258,10 +259,10 @@ def compose(
     found, away, namer = find(kinds, scene, options, focused)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
     found = found[: options.max_elements]
-    elements, said = _elements(kinds, found, IdBook() if book is None else book, options)
+    elements, said = list_elements(kinds, found, IdBook() if book is None else book, options)
     text, words = "", None
     if options.text_chars is not None:
-        page = _page(kinds, scene, namer, found, elements, said)
+        page = page_of(kinds, scene, namer, found, elements, said)
         text, words = fit(page, hidden, options.text_chars)
     observation = Observation(
         instruction=instruction,
@@ -280,7 +281,13 @@ def compose(
     return Reading(observation, Handles(dom, found, elements), kinds, document, seen_frames(dom, scene))
 
 
-def _elements(
+def apply_fields(dom: Dom, fields: FieldStates) -> None:
+    """Add to a snapshot what it does not have of fields."""
+    dom.mixed = {dom.at_path(path) for path in fields.mixed} - {-1}
+    dom.invalid = {node: message for path, message in fields.invalid if (node := dom.at_path(path)) >= 0}
+
+
+def list_elements(
     kinds: Kinds, found: list[Found], book: IdBook, options: ObservationOptions
 ) -> tuple[tuple[Element, ...], dict[int, str]]:
     """The elements, and how each number is written."""
@@ -392,7 +399,7 @@ def kept_element(
     return element, describe(element)
 
 
-def _page(
+def page_of(
     kinds: Kinds,
     scene: Scene,
     namer: Namer,
@@ -400,8 +407,11 @@ def _page(
     elements: tuple[Element, ...],
     said: dict[int, str],
 ) -> Page:
+    """The lines of a page, with ``found`` as the ``elements`` among them, each as it is ``said``."""
     listed = {
-        at.node: Piece(said[element.index], element.index, " ".join(filter(None, (element.text, element.written))))
+        at.node: Piece(
+            said[element.index], element.index, " ".join(filter(None, (element.text, element.written))), at.node
+        )
         for at, element in zip(found, elements, strict=True)
         if at.kind != "text"
     }

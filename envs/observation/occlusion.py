@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -53,6 +53,13 @@ Clip = tuple[float, float, float, float]
 SNAP = 0.5
 """CSS pixels by which the engine's hit test reaches over a box's left and top edges (measured in Chromium 156)."""
 
+MAX_PAIRS = 2_000_000
+"""Points times items that are compared at once: 2 MB for each comparison."""
+NEIGHBOURS = 256
+"""Points that are compared together beyond that."""
+WIDEST = 1e5
+"""CSS pixels: no page is wider; points further apart are not neighbours."""
+
 NO_CLIP: Clip = (-1e9, -1e9, 1e9, 1e9)
 
 
@@ -85,13 +92,18 @@ class Scene:
 
     def hits(self, points: Points) -> list[int]:
         """The node that each point reaches, -1 for none."""
-        if not len(self.hittable) or not len(points):
-            return [-1] * len(points)
-        under = _under(points, self.rects[self.hittable])
+        reached = np.full(len(points), -1, dtype=np.int64)
+        for rows, items in _near(points, self.rects, self.hittable):
+            reached[rows] = self._hits(points[rows], items)
+        nodes: list[int] = reached.tolist()
+        return nodes
+
+    def _hits(self, points: Points, hittable: Indices) -> list[int]:
+        under = _under(points, self.rects[hittable])
         rows = np.arange(len(points))
         while True:
             top = under.argmax(axis=1)
-            found, items = under[rows, top].tolist(), self.hittable[top].tolist()
+            found, items = under[rows, top].tolist(), hittable[top].tolist()
             missed = [
                 row
                 for row, item in enumerate(items)
@@ -103,8 +115,10 @@ class Scene:
 
     def covered(self, points: Points, items: Indices) -> Flags:
         """Whether something opaque is painted over these items at these points."""
-        above = _under(points, self.rects[self.opaque]) & (self.opaque < items[:, None])
-        return np.asarray(above.any(axis=1))
+        flags: Flags = np.zeros(len(points), dtype=np.bool_)
+        for rows, opaque in _near(points, self.rects, self.opaque):
+            flags[rows] = (_under(points[rows], self.rects[opaque]) & (opaque < items[rows][:, None])).any(axis=1)
+        return flags
 
     def _inside(self, item: int, point: NDArray[np.float64]) -> bool:
         corners = self.shapes[item]
@@ -113,6 +127,21 @@ class Scene:
             x, y = (2 * point - (left + right, top + bottom)) / (right - left, bottom - top)
             return bool(x * x + y * y <= 1)
         return in_polygon(point, corners)
+
+
+def _near(points: Points, rects: Rects, items: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Points, and the items that may be under them: all at once, or, of a long page, those of neighbouring points."""
+    if not len(points) or not len(items):
+        return
+    if len(points) * len(items) <= MAX_PAIRS:
+        yield np.arange(len(points)), items
+        return
+    order = np.lexsort((points[:, 1], points[:, 0] // WIDEST))
+    for rows in np.array_split(order, -(-len(order) // NEIGHBOURS)):
+        low, high = points[rows].min(axis=0) - SNAP, points[rows].max(axis=0) + SNAP
+        near = items[((rects[items, :2] <= high) & (rects[items, 2:] >= low)).all(axis=1)]
+        if len(near):
+            yield rows, near
 
 
 def _under(points: Points, rects: Rects) -> Flags:
@@ -130,20 +159,27 @@ def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1, *, clip_styles: 
         clip_styles: Also cut boxes to what `envs.observation.visibility.style_clips` leaves of them.
     """
     clips = _clips(dom)
+    clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
+    return paint(dom, clips, modal, clip_styles=clip_styles)
+
+
+def paint(
+    dom: Dom, clips: Rects, modal: int = -1, *, clip_styles: bool = True, strips: Sequence[int] | None = None
+) -> Scene:
+    """`stage`, where ``clips`` is left visible of each box; ``strips`` as of `style_clips`."""
     clipped_away: Flags = np.zeros(len(dom.box_node), dtype=np.bool_)
-    if clip_styles and (left := style_clips(dom)) is not None:
+    if clip_styles and (left := style_clips(dom, strips)) is not None:
         clips = np.hstack([np.maximum(clips[:, :2], left[:, :2]), np.minimum(clips[:, 2:], left[:, 2:])])
         rest = np.minimum(dom.rects[:, 2:], left[:, 2:]) - np.maximum(dom.rects[:, :2], left[:, :2])
         clipped_away = np.asarray((rest <= 0).any(axis=1))
-    clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
     wrapped = _wrapped(dom)
     boxes, whole = _items(dom, wrapped)
     low, high = np.maximum(whole[:, :2], clips[boxes, :2]), np.minimum(whole[:, 2:], clips[boxes, 2:])
     seen = np.flatnonzero((low[:, 0] < high[:, 0]) & (low[:, 1] < high[:, 1]))
-    above, paint = np.array(dom.box_parent, dtype=np.int64), np.array(dom.paint, dtype=np.int64)
-    phase = _phases(dom, above, paint)
+    above, layer = np.array(dom.box_parent, dtype=np.int64), np.array(dom.paint, dtype=np.int64)
+    phase = _phases(dom, above, layer)
     at = boxes[seen]
-    order = seen[np.lexsort((seen, at, phase[at], paint[at]))[::-1]]
+    order = seen[np.lexsort((seen, at, phase[at], layer[at]))[::-1]]
     boxes, whole, rects = boxes[order], whole[order], np.hstack([low[order], high[order]])
     hit, opaque = _reactions(dom, above)
     if modal >= 0:
@@ -200,16 +236,16 @@ def _clips(dom: Dom) -> Rects:
     A box is cut by those that are ancestors in the chain of containing blocks: an absolute box escapes the containers that are not
     positioned, a fixed one all of its document.
     """
-    containers = _containers(dom)
-    if not containers:
+    cutting = containers(dom)
+    if not cutting:
         return np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
     taken_out = dom.styled(POSITION, lambda position: position in ("absolute", "fixed"))
     if len(dom.documents) == 1 and not taken_out.any():
-        return _nested_clips(dom, containers)
-    return _chained_clips(dom, containers)
+        return _nested_clips(dom, cutting)
+    return _chained_clips(dom, cutting)
 
 
-def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
+def _chained_clips(dom: Dom, cutting: dict[int, Clip]) -> Rects:
     """`_clips` box by box, from the top down."""
     static = dom.styled(POSITION, lambda position: position == "static").tolist()
     own: list[Clip] = []
@@ -226,7 +262,7 @@ def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
         else:
             base = flow[above] if document else pinned[above]
             mine = positioned[above] if box in absolute else base if box in fixed else flow[above]
-        inner = _cut(mine, containers[box]) if box in containers else mine
+        inner = cut(mine, cutting[box]) if box in cutting else mine
         own.append(mine)
         flow.append(inner)
         positioned.append(positioned[above] if static[box] and above >= 0 else inner)
@@ -234,15 +270,15 @@ def _chained_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
     return np.fromiter(chain.from_iterable(own), np.float64, 4 * len(own)).reshape(-1, 4)
 
 
-def _nested_clips(dom: Dom, containers: dict[int, Clip]) -> Rects:
+def _nested_clips(dom: Dom, cutting: dict[int, Clip]) -> Rects:
     """`_clips` where every box is in the flow: a container cuts off all that is in it."""
     clips = np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
-    for box, edges in containers.items():  # the outer ones first
-        clips[box + 1 : bisect_right(dom.box_node, dom.end[dom.box_node[box]])] = _cut(clips[box].tolist(), edges)
+    for box, edges in cutting.items():  # the outer ones first
+        clips[box + 1 : bisect_right(dom.box_node, dom.end[dom.box_node[box]])] = cut(clips[box].tolist(), edges)
     return clips
 
 
-def _containers(dom: Dom) -> dict[int, Clip]:
+def containers(dom: Dom) -> dict[int, Clip]:
     """Padding boxes of what cuts its content off: frames and scroll containers (not the page's root and body: theirs is the viewport)."""
     cuts = dom.styled(OVERFLOW, lambda overflow: overflow != "visible")
     cuts &= ~dom.styled(DISPLAY, lambda display: display == "inline")
@@ -257,7 +293,8 @@ def _containers(dom: Dom) -> dict[int, Clip]:
     return dict(zip(boxes, map(tuple, edges.tolist()), strict=True))
 
 
-def _cut(one: Sequence[float], other: Clip) -> Clip:
+def cut(one: Sequence[float], other: Sequence[float]) -> Clip:
+    """What two clips leave."""
     return max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])
 
 

@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 
 from envs.cdp import Cdp, Integers, Rectangles, Rows
-from envs.observation.dom import STYLES, TEXT, Dom, Indices, Rects, Styles
+from envs.observation.dom import SCROLLING, STYLES, TEXT, Dom, Indices, Rects, Styles
 from envs.observation.frame_geometry import Quad, guess, place
 
 
-async def capture(cdp: Cdp) -> dict[str, Any]:
+async def capture(cdp: Cdp, *, scrolling: bool = False) -> dict[str, Any]:
     """The raw snapshot. Read-only: no script runs and nothing in the page can tell.
 
-    DOM rectangles are not asked for: they make the call three times slower, and the boxes' bounds say the same.
+    DOM rectangles are only asked for to know how far what is ``scrolling`` is scrolled: they make the call three times slower, and the boxes'
+    bounds say the rest.
     """
-    params = {"computedStyles": list(STYLES), "includePaintOrder": True}
+    styles = STYLES + SCROLLING if scrolling else STYLES
+    params = {"computedStyles": list(styles), "includePaintOrder": True, "includeDOMRects": scrolling}
     return await cdp.send("DOMSnapshot.captureSnapshot", params)
 
 
@@ -41,6 +43,12 @@ def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
             dom.scrolled_frames.add(first)
         for node, content in _pairs(document["nodes"].get("contentDocumentIndex"), first):
             frames[content] = node
+        dom.views.append((*_offset(document), document.get("contentWidth", 0), document.get("contentHeight", 0)))
+        if rects := document["layout"].get("scrollRects"):
+            windows = document["layout"]["clientRects"]
+            dom.scrolls, dom.windows = (
+                np.concatenate([old, _sizes(new)]) for old, new in ((dom.scrolls, rects), (dom.windows, windows))
+            )
         boxes, lines = _add_boxes(dom, document, first)
         _place(dom, document, frames.get(number, -1), first, boxes, lines, quads or {})
         dom.rects = np.concatenate([dom.rects, boxes]) if first else boxes
@@ -48,9 +56,18 @@ def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
     _index(dom, [document["nodes"] for document in raw["documents"]])
     main = raw["documents"][0]
     dom.url, dom.title = dom.urls[0], dom.string(main["title"])
-    dom.scroll = (float(main.get("scrollOffsetX", 0)), float(main.get("scrollOffsetY", 0)))
+    dom.scroll = _offset(main)
     dom.page_size = (float(main.get("contentWidth", 0)), float(main.get("contentHeight", 0)))
     return dom
+
+
+def _offset(document: dict[str, Any]) -> tuple[float, float]:
+    return float(document.get("scrollOffsetX", 0)), float(document.get("scrollOffsetY", 0))
+
+
+def _sizes(rects: Sequence[list[float]]) -> Rects:
+    """Rectangles that texts do not have, as arrays."""
+    return np.array([list(rect) or [0.0] * 4 for rect in rects], dtype=np.float64).reshape(-1, 4)
 
 
 def _pairs(sparse: dict[str, list[int]] | None, first: int) -> list[tuple[int, int]]:

@@ -23,7 +23,7 @@ from envs.observation.occlusion import Scene
 from envs.observation.roles import Kinds
 from envs.observation.text_utils import generated, shorten, shown, squash
 from envs.observation.visibility import invisible_text
-from envs.types import Element, Hidden
+from envs.types import Element, Hidden, Observation
 
 PASSAGE_CHARS = (400, 200, 100, 40, 0)
 """How long a passage may be, tried in turn until the page fits."""
@@ -36,6 +36,9 @@ ALT_CHARS = 400
 
 WRITTEN = {"input": "textbox"}
 """Where the word that models know differs from the observation's tag."""
+
+OUT_OF_VIEW = "characters of text out of view"
+"""Ends the note of what a view has not."""
 
 HEADINGS = frozenset({"H1", "H2", "H3", "H4", "H5", "H6"})
 
@@ -50,6 +53,8 @@ class Piece:
     label: str | None = None
     """The words of the page in it, where it has others: an element's label without its number, kind, value and state, a heading without its
     sign, a picture's text without ``image``."""
+    node: int = -1
+    """Where it is from."""
 
     @property
     def own(self) -> str:
@@ -110,7 +115,7 @@ def lay_out(
             level = 0 if page.lines[-1] else _level(dom, block)
             sign = f"{'#' * level} " if level else ""
             own = squash(dom.attribute(node, "alt")) if dom.name[node] == "IMG" else words
-            page.lines[-1].append(Piece(sign + words, label=own if sign or own != words else None))
+            page.lines[-1].append(Piece(sign + words, label=own if sign or own != words else None, node=node))
     page.lines = [line for line in page.lines if line]
     return page
 
@@ -162,6 +167,13 @@ def was_cut(text: str) -> bool:
     """Whether a rendering left words or elements out to keep its budget, as its note says; not those out of view."""
     note = text.rpartition("\n")[2]
     return note.startswith("… ") and ("left out" in note or "characters of text cut" in note)
+
+
+def out_of_view(page: Observation) -> bool:
+    """Whether a page has something above, below or beside what an observation shows, as far as that says."""
+    hidden = page.hidden
+    larger = any(size > shown + 1 for size, shown in zip(page.page_size, page.viewport, strict=True))
+    return larger or bool(hidden.above or hidden.below or hidden.beside) or OUT_OF_VIEW in page.text.rpartition("\n")[2]
 
 
 def reading_order(dom: Dom) -> Iterator[int]:
@@ -346,6 +358,6 @@ def _note(hidden: Hidden, dropped: int, cut: int, unseen: int) -> str:
     if said:
         first, _, where = said[0].partition(" ")
         said[0] = f"{first} more element{'' if first == '1' else 's'} {where}"
-    said += [f"{unseen:,} characters of text out of view"] if unseen else []
+    said += [f"{unseen:,} {OUT_OF_VIEW}"] if unseen else []
     said += [f"{cut:,} characters of text cut"] if cut else []
     return "… " + ", ".join(said) if said else ""

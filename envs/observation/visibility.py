@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -42,15 +43,19 @@ _LENGTH = re.compile(r"(-?[\d.]+(?:e-?\d+)?)(px|%)")
 _SHAPE = re.compile(r"(inset|circle|ellipse|polygon)\(([^()]*)\)")
 
 
-def style_clips(dom: Dom) -> Rects | None:
-    """What clip styles and turned faces leave of each box, whatever its containing block; ``None`` where no box has any of them."""
+def style_clips(dom: Dom, strips: Sequence[int] | None = None) -> Rects | None:
+    """What clip styles and turned faces leave of each box, whatever its containing block; ``None`` where no box has any of them.
+
+    Args:
+        strips: Of each box, where it was laid (`envs.observation.whole_page`): what is laid apart from its parent is not cut by that.
+    """
     clipped = dom.styled(CLIP_PATH, lambda path: path != "none") | dom.styled(BACKFACE, lambda face: face == "hidden")
     clipped |= dom.styled(CLIP, lambda clip: clip != "auto") & dom.styled(POSITION, ("absolute", "fixed").__contains__)
     if not clipped.any():
         return None
     left = np.tile(np.array([-1e9, -1e9, 1e9, 1e9]), (len(dom.box_node), 1))
     for box, (above, has_own) in enumerate(zip(dom.box_parent, clipped.tolist(), strict=True)):
-        if above >= 0:
+        if above >= 0 and (strips is None or strips[above] == strips[box]):
             left[box] = left[above]
         if has_own:
             for cut in _own_clips(dom, box):

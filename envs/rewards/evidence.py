@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory
+from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory, WholePage
 from envs.types.evidence import DomElement, Download, PageReply, PageText, Recorded
 from envs.types.signals import EpisodeSignals
 
@@ -24,6 +24,8 @@ class EpisodeEvidence(Record):
     """Each with what the policy saw before its action."""
     final: Observation | None = None
     """The page after the last action."""
+    pages: tuple[WholePage, ...] = ()
+    """As in `Recorded`: the last page whole, and those of all steps if a fact asks for them."""
     answer: str = ""
     """Empty when none was given; the status of a policy that ends an episode is no answer."""
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
@@ -55,8 +57,8 @@ class EpisodeEvidence(Record):
     """``domdiff`` is ``None`` because the last page has more nodes than are compared."""
 
     @property
-    def pages(self) -> tuple[Observation, ...]:
-        """Every page that was seen, in order."""
+    def views(self) -> tuple[Observation, ...]:
+        """What was seen, in order."""
         seen = tuple(step.observation for step in self.steps)
         return seen if self.final is None else (*seen, self.final)
 

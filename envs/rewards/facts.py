@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from envs.observation.options import OPTION_CHARS, looks_shortened
-from envs.observation.text import was_cut
-from envs.rewards.compare import comparable, compare, find_text, normalize_text, number_in, same_page
+from envs.rewards.compare import comparable, compare, find_text, number_in, same_page
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.page_text import Pages, full_text
+from envs.rewards.page_text import CUT, Pages, cut_text_may_match, full_text
 from envs.rewards.server_answers import find_answer, question_of, value_at
-from envs.types import Cost, Element, FactGroup, JudgeFact, Observation, Record
+from envs.types import Cost, FactGroup, JudgeFact, Record
 from envs.types.patterns import Undecided
 from envs.types.rubrics import (
     AnswerFact,
@@ -29,7 +27,6 @@ from envs.types.rubrics import (
     DomStyleFact,
     DownloadFact,
     ElementFact,
-    ElementQuery,
     ElementStateFact,
     Fact,
     HttpFact,
@@ -60,8 +57,6 @@ W8_METRICS = {
 """W8's names of fields of `EpisodeSignals`; its ``gpu_memory_mb`` is ``gpu_bytes`` in another unit."""
 
 
-CUT = "…"
-"""Ends a text that was shortened; no address has it as it is."""
 MAX_ROWS = 5
 """Rows of an answer that are shown as evidence."""
 SHOWN = 160
@@ -127,11 +122,12 @@ def _url(fact: UrlFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable_result(NO_PAGE)
-    found = next((page.url for page in seen if same_page(fact.url, fact.match, page.url)), None)
+    views = seen.views
+    found = next((page.url for page in views if same_page(fact.url, fact.match, page.url)), None)
     if found is not None:
         return known_result(True, f"at {found}")
-    cut = next((f"the address {page.url[:SHOWN]} is shortened" for page in seen if page.url.endswith(CUT)), "")
-    return _no_unless(cut, f"at {seen[0].url[:SHOWN]}")
+    cut = next((f"the address {page.url[:SHOWN]} is shortened" for page in views if page.url.endswith(CUT)), "")
+    return _no_unless(cut, f"at {views[0].url[:SHOWN]}")
 
 
 def _text(fact: TextFact, pages: Pages) -> FactResult:
@@ -139,14 +135,15 @@ def _text(fact: TextFact, pages: Pages) -> FactResult:
     if seen is None:
         return unavailable_result(NO_PAGE)
     by_case = fact.case_sensitive or fact.match is Match.REGEX
-    for page in seen:
-        found = find_text(fact.text, fact.match, pages.lines(page, by_case), fact.case_sensitive)
-        if found is not None:
-            return known_result(True, f"the page has {found[:SHOWN]!r}")
-    if any(page.elements and not page.text for page in seen):
+    found = find_text(fact.text, fact.match, pages.lines(seen, by_case), fact.case_sensitive)
+    if found is not None:
+        return known_result(True, f"the page has {found[:SHOWN]!r}")
+    if not seen.wholes and any(page.elements and not page.text for page in seen.views):
         return unavailable_result("the words of the page were not recorded, only its elements")
-    cut = next((why for page in seen if (why := _text_cut(page, fact.text, fact.match))), "")
-    return _no_unless(cut, f"{fact.text!r} is not on {'any' if fact.when == 'ever' else 'the last'} page")
+    return _no_unless(
+        seen.words_cut(fact.text, fact.match),
+        f"{fact.text!r} is not on {'any' if fact.when == 'ever' else 'the last'} page",
+    )
 
 
 def _answer(fact: AnswerFact, pages: Pages) -> FactResult:
@@ -171,71 +168,25 @@ def _element(fact: ElementFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable_result(NO_PAGE)
-    found = next((element for page in seen for element in pages.find(page, fact.element)), None)
+    found = next(pages.find(seen, fact.element), None)
     if found is not None:
         return known_result(True, f"{found.tag} {found.text!r} is there")
-    return _no_unless(_elements_cut(seen, fact.element), "no such element is listed")
+    return _no_unless(seen.elements_cut(fact.element), "no such element is listed")
 
 
 def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable_result(NO_PAGE)
-    found = [element for page in seen for element in pages.find(page, fact.element)]
+    found = list(pages.find(seen, fact.element))
     is_text = isinstance(fact.equals, str)
     states = [full_text(each, fact.property) if is_text else getattr(each, fact.property) for each in found]
     if fact.equals in states:
         return known_result(True, f"{fact.property} is {fact.equals!r}")
-    cut = _elements_cut(seen, fact.element)
-    if is_text and any(_cut_text_may_match(each, fact.property, str(fact.equals), Match.EXACT) for each in found):
+    cut = seen.elements_cut(fact.element)
+    if is_text and any(cut_text_may_match(each, fact.property, str(fact.equals), Match.EXACT) for each in found):
         cut = cut or f"{fact.property} is shortened"
     return _no_unless(cut, f"{fact.property} is {states[0]!r}" if states else "no such element is listed")
-
-
-def _text_cut(page: Observation, wanted: str, match: Match) -> str:
-    """What of a page's words is not recorded and may be the wanted ones; empty if nothing."""
-    if page.dialog:
-        return "a dialog was open, behind which nothing is read"
-    if was_cut(page.text) or page.hidden.over_limit:
-        return "the page has more than is recorded"
-    if any(element.more_options for element in page.elements):
-        return "a list has more choices than are recorded"
-    # Of a card the whole words follow its label.
-    wanted = normalize_text(wanted, True)
-    for element in page.elements:
-        names = () if element.tag in ("item", "hover") else ("text", "written")
-        if long := next((name for name in names if _cut_text_may_match(element, name, wanted, match)), ""):
-            return f"the label {getattr(element, long)!r} is shortened"
-        # Of choices no more is recorded than is shown.
-        long_choices = (text for text in element.options if text.endswith(CUT) and len(text) >= OPTION_CHARS - 1)
-        if long := next((text for text in long_choices if _may_continue_to_match(text, wanted, match)), ""):
-            return f"the choice {long!r} is shortened"
-    return ""
-
-
-def _elements_cut(seen: Sequence[Observation], query: ElementQuery) -> str:
-    """Why an element that is not found may be there; empty if it is not."""
-    for page in seen:
-        if page.dialog:
-            return "a dialog was open, behind which nothing is read"
-        if page.hidden.over_limit:
-            return f"{page.hidden.over_limit:,} more elements are not listed"
-        for element in page.elements:
-            named = (not query.id or element.id == query.id) and (not query.tag or element.tag == query.tag)
-            if named and query.text and _cut_text_may_match(element, "text", query.text, query.match):
-                return f"the label {element.text!r} is shortened"
-    return ""
-
-
-def _cut_text_may_match(element: Element, name: str, wanted: str, match: Match) -> bool:
-    """Whether a text of an element is recorded in part, and the whole one may be, have or match the wanted text."""
-    text = full_text(element, name)
-    cut = looks_shortened(text) if element.whole is None else name in element.whole.cut
-    return cut and _may_continue_to_match(text, wanted, match)
-
-
-def _may_continue_to_match(text: str, wanted: str, match: Match) -> bool:
-    return match is not Match.EXACT or normalize_text(wanted).startswith(normalize_text(text.removesuffix(CUT)))
 
 
 def _dom_present(fact: DomPresentFact, pages: Pages) -> FactResult:

@@ -60,7 +60,7 @@ from envs.types.evidence import Needs, PageReply, Recorded, ServerAnswer, needs
 from envs.types.extensions import Extensions
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.near import MAX_NEAR, near
-from envs.types.observations import Element, Hidden, Observation, OpenTab, Whole
+from envs.types.observations import Element, Hidden, Observation, OpenTab, Whole, WholePage
 from envs.types.paths import AnyPath
 from envs.types.record import Record
 from envs.types.rewards import Cost, PartRole, RewardBundle, RewardPart
@@ -184,6 +184,7 @@ __all__ = [
     "Wait",
     "WebTask",
     "Whole",
+    "WholePage",
     "break_control_tokens",
     "evaluators_hash",
     "format_action",

@@ -7,9 +7,19 @@ from typing import Any, Protocol
 
 from pydantic import Field, JsonValue
 
+from envs.types.observations import WholePage
 from envs.types.record import Record
 from envs.types.rubrics import Rubric
-from envs.types.rubrics.facts import DomAttributeFact, DomPresentFact, DomStyleFact, DownloadFact, JsFact
+from envs.types.rubrics.facts import (
+    DomAttributeFact,
+    DomPresentFact,
+    DomStyleFact,
+    DownloadFact,
+    ElementFact,
+    ElementStateFact,
+    JsFact,
+    TextFact,
+)
 
 
 class DomElement(Record):
@@ -103,6 +113,9 @@ class Recorded(Record):
     Only what `Needs` names is there.
     """
 
+    pages: tuple[WholePage, ...] = ()
+    """The last page whole, after those of all steps where a fact asks for ``ever``. Empty where a dialog was open, and in old records: then facts
+    have what was in view."""
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
     dom_cut: bool = False
@@ -127,6 +140,12 @@ class Needs:
     Empty for most tasks, and then nothing is read. Made by `needs`.
     """
 
+    page: bool = False
+    """The whole page, of which an observation has what is in view."""
+    elements: bool = False
+    """Its elements too."""
+    every_page: bool = False
+    """The pages of all steps."""
     dom: bool = False
     styles: tuple[str, ...] = ()
     """Computed style properties of the nodes."""
@@ -135,13 +154,17 @@ class Needs:
     """Expressions of `JsFact`s."""
 
     def __bool__(self) -> bool:
-        return self.dom or self.downloads or bool(self.scripts)
+        return self.page or self.dom or self.downloads or bool(self.scripts)
 
 
 def needs(rubric: Rubric | None) -> Needs:
     """What the facts and gates of a rubric are checked against, besides what every episode records."""
     facts = [] if rubric is None else [*rubric.facts()]
+    of_pages = [fact for fact in facts if isinstance(fact, TextFact | ElementFact | ElementStateFact)]
     return Needs(
+        page=bool(of_pages),
+        elements=any(not isinstance(fact, TextFact) for fact in of_pages),
+        every_page=any(fact.when == "ever" for fact in of_pages),
         dom=any(isinstance(fact, DomPresentFact | DomAttributeFact | DomStyleFact) for fact in facts),
         styles=tuple(sorted({fact.property.lower() for fact in facts if isinstance(fact, DomStyleFact)})),
         downloads=any(isinstance(fact, DownloadFact) for fact in facts),

@@ -116,3 +116,15 @@ class Observation(Record):
     """What alerts said (they are confirmed at once), and what was done to the page."""
     diff: Annotated[None, BeforeValidator(lambda _: None), Field(exclude=True, repr=False)] = None
     """Not in use: records of earlier versions have it, and are to be read."""
+
+
+class WholePage(Record):
+    """All of a page that a person finds by scrolling, in view or not: facts read it, the policy never sees it."""
+
+    words: tuple[str, ...]
+    """Its lines as in `Observation.words`, then labels and choices that are no line."""
+    words_cut: bool = False
+    """There is more than ``words``, which has the first of them."""
+    elements: tuple[Element, ...] = ()
+    """Interactive elements, where a fact asks for them."""
+    elements_cut: bool = False

@@ -12,8 +12,9 @@ import pytest
 from envs.browser import WebSession
 from envs.browser import end_evidence as reading
 from envs.browser.end_evidence import DownloadFolder, _files
+from envs.episodes import WebEpisode
 from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
-from envs.types import Answer, BrowserError, Click, Needs, Recorded, WebTask, needs
+from envs.types import Answer, BrowserError, Click, Needs, Recorded, Scroll, StopReason, SwitchTab, WebTask, needs
 from envs.types.evidence import Download
 
 HOSTILE = """
@@ -318,3 +319,52 @@ def test_there_is_nothing_to_read_without_an_episode(pages: Any) -> None:
 
     with pytest.raises(BrowserError, match="before the session is closed or reset"):
         asyncio.run(run())
+
+
+FAR = "<div style='height: 3000px'>far</div>"
+STEPS = {
+    "a page": ("<p>first</p>", [], "first", 1.0),
+    "below": (f"{FAR}<p>last</p>", [], "last", 1.0),
+    "above": (f"<p>top</p>{FAR}", [Scroll(direction="down", amount=9)], "top", 1.0),
+    "gone": (f"<button onclick='low.remove()'>B</button>{FAR}<p id=low>low</p>", [Click(element=1)], "low", 0.0),
+    "ever": (f"<button onclick='low.remove()'>B</button>{FAR}<p id=low>low</p>", [Click(element=1)], "low", 1.0),
+    "never": (f"<button onclick='low.remove()'>B</button>{FAR}<p id=low>low</p>", [Click(element=1)], "high", 0.0),
+    "another tab": ("<a href='/other.html' target=_blank>B</a>", [Click(element=1)], "other", 1.0),
+    "the first tab": (
+        f"<a href='/other.html' target=_blank>B</a>{FAR}<p>mine</p>",
+        [Click(element=1), SwitchTab(tab=1)],
+        "mine",
+        1.0,
+    ),
+    "behind a dialog": (f"<button onclick='confirm()'>B</button>{FAR}<p>last</p>", [Click(element=1)], "last", None),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+async def test_text_facts_are_about_the_page_that_is_shown_last(pages: Any, page_task: Any, name: str) -> None:
+    html, actions, text, wanted = STEPS[name]
+    fact = {"id": "f", "type": "text", "text": text, "when": "ever" if name in ("ever", "never") else "end"}
+    async with pages({"a.html": html, "other.html": f"{FAR}<p>other</p>"}) as (pool, site):
+        for negate in (False, True):
+            rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [{**fact, "negate": negate}]}]})
+            task = page_task("/a.html").model_copy(update={"rubric": rubric, "horizon": 9})
+            episode = WebEpisode(task, 0, repeats=0, stop_on_invalid=True)
+            async with pool.lease(site) as session:
+                await episode.begin(session)
+                for action in actions:
+                    await episode.act(action)
+                    episode.record(action)
+                if name != "behind a dialog":
+                    await episode.act(Answer(text="done"))
+                    episode.record(Answer(text="done"))
+                episode.stop_reason = episode.stop_reason or StopReason.HORIZON
+                episode._ended = episode.page
+                await episode.read_end()
+            found = grade_by_program(
+                rubric,
+                EpisodeEvidence.of(
+                    episode.trajectory(episode_id="e", group_id="g", sample=0, policy_version=0, final_dom="")
+                ),
+            )
+            assert found.parts[0].value == (wanted if wanted is None or not negate else 1 - wanted)
+            assert episode.recorded is not None and not any(page.elements for page in episode.recorded.pages)

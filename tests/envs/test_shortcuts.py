@@ -12,7 +12,7 @@ import pytest
 from envs.browser import PageStep
 from envs.browser.episode import EpisodePage
 from envs.observation.dom import Dom
-from envs.observation.occlusion import _chained_clips, _containers, _nested_clips
+from envs.observation.occlusion import _chained_clips, _nested_clips, containers
 from envs.observation.snapshot import capture, decode
 from envs.types import Click, Scroll, WebTask
 
@@ -130,9 +130,9 @@ async def test_clips_all_at_once_are_those_box_by_box(
     async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         dom = await _dom(session)
-    containers = _containers(dom)
-    assert html is not SCROLLERS or len(containers) == 3
-    np.testing.assert_array_equal(_nested_clips(dom, containers), _chained_clips(dom, containers))
+    cutting = containers(dom)
+    assert html is not SCROLLERS or len(cutting) == 3
+    np.testing.assert_array_equal(_nested_clips(dom, cutting), _chained_clips(dom, cutting))
 
 
 @pytest.mark.parametrize("since", ["nothing", "time", "a dialog"])

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from pydantic import Field
 
-from envs.rewards.facts import CUT
 from envs.rewards.judge import CallRecord, Judgement
+from envs.rewards.page_text import CUT
 from envs.rewards.webarena.match import exact_match, includes_one, must_include, same_url, url_match
 from envs.rewards.webarena.program import compare_page
 from envs.types import Record

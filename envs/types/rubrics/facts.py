@@ -49,7 +49,7 @@ class UrlFact(FactBase):
 
 
 class TextFact(Patterned):
-    """A text is on the page; what stands in fields does not count.
+    """A text is on the page, in view or not; what stands in fields does not count.
 
     ``exact``: it is a whole line or label.
     """
@@ -92,7 +92,7 @@ class AnswerFact(FactBase):
 
 
 class ElementQuery(Record):
-    """An element of the observation; all that is given must agree."""
+    """An interactive element of a page; all that is given must agree."""
 
     id: str = ""
     """Its semantic id."""
@@ -113,7 +113,7 @@ class ElementQuery(Record):
 
 
 class ElementFact(FactBase):
-    """An element is listed in the observation."""
+    """An interactive element is on the page, in view or not."""
 
     type: Literal["element"] = "element"
     element: ElementQuery
@@ -121,7 +121,7 @@ class ElementFact(FactBase):
 
 
 class ElementStateFact(FactBase):
-    """An element listed in the observation has a property with a value."""
+    """An interactive element of the page has a property with a value."""
 
     type: Literal["element_state"] = "element_state"
     element: ElementQuery

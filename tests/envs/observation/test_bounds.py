@@ -13,7 +13,7 @@ from playwright.async_api import CDPSession, Page
 from envs.observation import FULL, Observer, Reading
 from envs.observation.options import MAX_CHARS, MAX_OPTIONS, STATE_CHARS, TITLE_CHARS, URL_CHARS
 from envs.rewards.evidence import EpisodeEvidence
-from envs.rewards.page_text import Pages
+from envs.rewards.page_text import Pages, Shown
 from envs.types import Observation
 
 LONG = 9_000
@@ -101,7 +101,7 @@ def test_what_is_typed_is_no_word_of_the_page_until_the_page_says_it(on_fields: 
 
     def lines(page: Observation) -> str:
         pages = Pages(EpisodeEvidence(final=page, steps=(), answer=""))
-        return "\n".join(pages.lines(page, True))
+        return "\n".join(pages.lines(Shown((page,), ()), True))
 
     assert "confirmed" not in lines(before)
     assert typed in lines(after), "saved and shown again, it is the page's word"

@@ -23,6 +23,7 @@ from envs.types import (
     Recorded,
     SiteError,
     Trajectory,
+    WholePage,
     needs,
 )
 from envs.types.evidence import DomElement
@@ -260,6 +261,9 @@ CAPS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
      FILE | {"name": "b.pdf"}),
     ({"scripts": {"slow()": PageReply(trouble="it was stopped after 1 s", stopped=True)}},
      {"type": "js", "expression": "slow()"}, {}),
+    ({"final": page(OUT_OF_VIEW)}, TEXT | {"text": "Order confirmed"}, {}),
+    ({"final": page("x", hidden=Hidden(above=3))}, {"type": "element", "element": {"text": "B"}}, {}),
+    ({"final": page("x"), "pages": (WholePage(words=("y",), words_cut=True),)}, TEXT | {"text": "z"}, TEXT | {"text": "y"}),
     ({"domdiff_cut": True}, {"type": "domdiff_subscore", "key": "textSimilarity"}, {}),
 ]  # fmt: skip
 
@@ -288,7 +292,7 @@ def test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false(
 @pytest.mark.parametrize(
     "whole",
     [
-        {"final": page(OUT_OF_VIEW, hidden=Hidden(below=3))},
+        {"final": page(OUT_OF_VIEW, hidden=Hidden(below=3)), "pages": (WholePage(words=("x",)),)},
         {"final": page("x", listed("a short label"))},
         {"final": page("x", listed(LONG[:80]).model_copy(update={"tag": "item"}))},  # whose words follow it in full
         {"final": page("")},
