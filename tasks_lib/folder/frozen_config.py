@@ -16,13 +16,15 @@ from training.ledger.store import read_json, write_json
 
 COPY = "config.copy.json"
 """Beside ``config.json``, written after it."""
+TASKS_SHA256 = "tasks_sha256"
+"""Key of the hash of ``tasks.jsonl``."""
 logger = logging.getLogger(__name__)
 
 
 def write_frozen(path: Path, document: dict[str, Any]) -> None:
     """Write ``config.json`` and its copy."""
-    write_json(path, document)
-    write_json(path.with_name(COPY), document)
+    for one in (path, path.with_name(COPY)):
+        write_json(one, document, sealed=True)
 
 
 def read_frozen(path: Path) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import Record, RewardBundle, StorageError
+from training.ledger.seal import unsealed_bytes
 from training.ledger.store import BACKUP, RunStore, describe_first_error, move_aside_advice, write_json
 
 
@@ -52,14 +53,17 @@ class RegradingLog(Record):
 def read_regraded(path: Path) -> Regraded:
     """A reward of a regrading; ``StorageError`` when it is missing or damaged."""
     try:
-        return Regraded.model_validate_json(path.read_bytes())
+        return Regraded.model_validate_json(unsealed_bytes(path, path.read_bytes(), _advice(path)))
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist; start that regrading again") from error
     except ValidationError as error:
         raise StorageError(
-            f"{path} is no reward of a regrading ({describe_first_error(error)}); {move_aside_advice(path)} and start that regrading "
-            f"again: only this episode is graded"
+            f"{path} is no reward of a regrading ({describe_first_error(error)}); {_advice(path)}"
         ) from error
+
+
+def _advice(path: Path) -> str:
+    return f"{move_aside_advice(path)} and start that regrading again: only this episode is graded"
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
@@ -71,7 +75,7 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
     if not path.exists():
         return RegradingLog()
     try:
-        return RegradingLog.model_validate_json(path.read_bytes())
+        return RegradingLog.model_validate_json(unsealed_bytes(path, path.read_bytes(), BACKUP))
     except ValidationError as error:
         # Without it nothing would refuse other settings for a regrading that is done.
         raise StorageError(
@@ -82,7 +86,7 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
 
 def write_start(store: RunStore, name: str, start: RegradingStart) -> None:
     """Keep that a regrading begins, or goes on."""
-    write_json(store.regrading_path(name), RegradingLog(starts=(*read_log(store, name).starts, start)))
+    write_json(store.regrading_path(name), RegradingLog(starts=(*read_log(store, name).starts, start)), sealed=True)
 
 
 def write_end(store: RunStore, name: str, now: float) -> None:
@@ -93,4 +97,4 @@ def write_end(store: RunStore, name: str, now: float) -> None:
     starts = read_log(store, name).starts
     if starts and starts[-1].ended is None:
         ended = starts[-1].model_copy(update={"ended": now})
-        write_json(store.regrading_path(name), RegradingLog(starts=(*starts[:-1], ended)))
+        write_json(store.regrading_path(name), RegradingLog(starts=(*starts[:-1], ended)), sealed=True)

@@ -23,8 +23,18 @@ from training.config import AlgorithmConfig
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.evidence import lost_evidence
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
+from training.ledger.seal import json_bytes
 from training.ledger.states import EpisodeState
-from training.ledger.store import RunStore, atomic_write_bytes, group_of, json_bytes, phase_of, sha256_of, write_json
+from training.ledger.store import (
+    RunStore,
+    atomic_write_bytes,
+    group_of,
+    move_aside_advice,
+    phase_of,
+    read_json,
+    sha256_of,
+    write_json,
+)
 
 Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of the trajectories that are stored of each group, by group id."""
@@ -53,7 +63,21 @@ def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
     said += [_move_later_aside(store, version) for version in pending if version > newest + 1]
     said += [_check_pending_batch(store, config.batch_settings, version) for version in pending if version > newest]
     check_trajectories(store, newest, stored)
+    check_evaluations(store)
     return [line for line in said if line]
+
+
+def check_evaluations(store: RunStore) -> None:
+    """``StorageError`` if an evaluation was changed or damaged after it was written."""
+    for path in sorted(store.evaluation_path(0).parent.glob("*.json")):
+        read_json(path, recount_advice(path))
+
+
+def recount_advice(path: Path) -> str:
+    """What to do about a damaged evaluation."""
+    return (
+        f"{move_aside_advice(path)} and start the same command again: the episodes that were played are counted again"
+    )
 
 
 def check_trajectories(store: RunStore, newest: int, stored: Stored) -> None:
@@ -237,7 +261,7 @@ def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size:
             move_damaged_aside(path)
             return f"{error}; {lost}: it is rolled out again"
         copy_damaged(path)
-        write_json(path, record)
+        write_json(path, record, sealed=True)
         return f"{error}: made again from its {len(record.episodes)} trajectories"
     return ""
 
@@ -266,7 +290,7 @@ def _repair_trained_group(store: RunStore, config: TrainConfig, group_id: str, s
         ) from lost
     path = store.group_path(group_id)
     copy_damaged(path)
-    write_json(path, record)
+    write_json(path, record, sealed=True)
     return f"{fault}: made again from its {len(record.episodes)} trajectories"
 
 

@@ -22,7 +22,16 @@ from pydantic import ValidationError
 from envs.tasks import TaskIndex, iter_tasks, json_row, task_files
 from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, evaluators_hash, rubric_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
-from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, describe_first_error, read_json, write_json
+from tasks_lib.folder.frozen_config import TASKS_SHA256, read_frozen
+from training.ledger.store import (
+    BACKUP,
+    RunStore,
+    atomic_write_bytes,
+    describe_first_error,
+    read_json,
+    sha256_of,
+    write_json,
+)
 
 COPIED = 10_000
 """Tasks up to which a set is copied into the run: some megabytes, read in a second."""
@@ -108,11 +117,26 @@ def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
         ConfigError: the files of a large set are not what they were.
     """
     if store.tasks_path.exists():
+        check_frozen_tasks(store)
         try:
             return TaskIndex.open([store.tasks_path])
         except TaskError as error:
             raise TaskError(f"{error}; it has the tasks that the run began with: {BACKUP}") from error
     return _reopen(config, store) if store.task_set_path.exists() else open_tasks(config)
+
+
+def check_frozen_tasks(store: RunStore, rows: bytes | None = None) -> None:
+    """``StorageError`` if a run's copy of its tasks is not what ``config.json`` says. Older runs, and unfinished starts, do not say it.
+
+    Args:
+        rows: What is to become the copy, where it is gone.
+    """
+    wanted = (read_frozen(store.config_path) or {}).get(TASKS_SHA256)
+    there = rows is not None or store.tasks_path.exists()
+    if wanted is not None and (not there or sha256_of(store.tasks_path if rows is None else rows) != wanted):
+        raise StorageError(
+            f"{store.tasks_path} is not what it was when this run began (sha256); {BACKUP}, or start another run_id"
+        )
 
 
 def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
@@ -131,10 +155,13 @@ def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
     root = task_root(config.file)
     _copy_uploads(check_uploads(index, root), root, store)
     if len(index) <= COPIED:
-        rows = "".join(f"{json_row(with_hashes(task))}\n" for task in index)
-        atomic_write_bytes(store.tasks_path, rows.encode())
+        rows = "".join(f"{json_row(with_hashes(task))}\n" for task in index).encode()
+        check_frozen_tasks(store, rows)
+        atomic_write_bytes(store.tasks_path, rows)
         return TaskIndex.open([store.tasks_path])
-    write_json(store.task_set_path, FrozenSet(tasks=len(index), fingerprint=index.fingerprint, folders=contents))
+    write_json(
+        store.task_set_path, FrozenSet(tasks=len(index), fingerprint=index.fingerprint, folders=contents), sealed=True
+    )
     return index
 
 
@@ -180,7 +207,8 @@ def _copy_uploads(names: Sequence[str], root: Path, store: RunStore) -> None:
     for name in names:
         shutil.copytree(root / name, store.task_files_path / name, dirs_exist_ok=True)
     if names:
-        write_json(store.task_file_hashes_path, {name: _folder_hash(store.task_files_path / name) for name in names})
+        hashes = {name: _folder_hash(store.task_files_path / name) for name in names}
+        write_json(store.task_file_hashes_path, hashes, sealed=True)
 
 
 def _check_copies(store: RunStore) -> None:

@@ -16,8 +16,10 @@ from tasks_lib.config import resolve_path as resolve_path
 from tasks_lib.config.differences import comparable_settings, differences
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.failed_start import free_name
-from tasks_lib.folder.frozen_config import read_frozen, write_frozen
-from training.ledger.store import RunStore, read_json
+from tasks_lib.folder.frozen_config import TASKS_SHA256, read_frozen, write_frozen
+from tasks_lib.folder.repair import check_evaluations
+from tasks_lib.folder.task_sets import check_frozen_tasks
+from training.ledger.store import RunStore, read_json, sha256_of
 
 PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
 """Whose versions are kept with a run."""
@@ -105,7 +107,8 @@ def freeze_config(
     """Keep what a run was started with in its folder. Raises as `check_values`."""
     check_values(config, store, may_change)
     values = config.model_dump(mode="json")
-    write_frozen(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit()})
+    tasks = {TASKS_SHA256: sha256_of(store.tasks_path)} if store.tasks_path.exists() else {}
+    write_frozen(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit(), **tasks})
 
 
 def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:
@@ -113,6 +116,8 @@ def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | No
     if not store.result_path.exists():
         return None
     try:
+        check_frozen_tasks(store)
+        check_evaluations(store)
         result: dict[str, Any] = read_json(store.result_path)
         newest = store.latest_policy()
         if newest is not None and newest < result["updates"]:

@@ -54,7 +54,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
         "seed": run.config.seed,
         "versions": versions(),
     }
-    write_json(run.store.result_path, result)
+    write_json(run.store.result_path, result, sealed=True)
     return result
 
 

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError, StorageError, Trajectory
 from tasks_lib.config import TrainConfig
+from tasks_lib.folder.frozen_config import COPY as CONFIG_COPY
 from tasks_lib.folder.regraded import read_log, read_regraded
 from tasks_lib.folder.repair import (
     REMEDY,
@@ -28,16 +29,20 @@ from tasks_lib.folder.repair import (
     missing_trajectories,
     named_groups,
     rebuilt_record,
+    recount_advice,
     stored_by_group,
 )
+from tasks_lib.folder.task_sets import check_frozen_tasks
 from tasks_lib.folder.values import KINDS
 from tasks_lib.preflight.findings import Finding
 from tasks_lib.rollouts.sampling import SamplerState
 from training.groups import EpisodeSummary, GroupRecord
-from training.ledger.checkpoint_files import MANIFEST, REMOVED
+from training.ledger.checkpoint_files import MANIFEST, REMOVED, added_files
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
-from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, sha256_of
+from training.ledger.seal import SEAL
+from training.ledger.store import RunStore, describe_first_error, move_aside_advice, policy_name, read_json, sha256_of
+from training.trainer.resume import check_state
 
 OPEN_AGAIN = "start the run again: opening it makes this again from its other files"
 LEAVE = "nothing: it counts for nothing"
@@ -45,6 +50,9 @@ COPY = "put the file back from a copy of the run"
 
 SUMMARY = ("seed", "sample", "score", "passed", "steps", "response_tokens", "stop_reason", "abstained")
 """What a record says of an episode and can be found in its trajectory; records of older runs have no more."""
+OLDER = (
+    "is of older code, which sealed nothing: changes of tasks, evaluations, group records and result are not all seen"
+)
 
 
 def examine(run_dir: Path) -> list[Finding]:
@@ -110,6 +118,19 @@ class _Doctor:
         except (KeyError, TypeError, StorageError, ValidationError) as error:
             what = describe_first_error(error) if isinstance(error, ValidationError) else error
             yield self._found(path, f"is no configuration: {what}", COPY)
+            return
+        copy = path.with_name(CONFIG_COPY)
+        try:
+            if copy.exists() and read_json(copy) != read_json(path):
+                yield self._found(copy, f"is not what {path.name} is", OPEN_AGAIN)
+        except StorageError as error:
+            yield self._found(copy, error, OPEN_AGAIN)
+        try:
+            check_frozen_tasks(self.store)
+        except StorageError as error:
+            yield self._found(self.store.tasks_path, error, COPY)
+        if SEAL.encode() not in path.read_bytes():
+            yield self._found(path, OLDER, LEAVE, "note")
 
     def _policies(self) -> Iterator[Finding]:
         for folder in sorted((self.store.root / "policies").glob("v*")):
@@ -126,8 +147,17 @@ class _Doctor:
             self.wanted[int(folder.name[1:])] = read_json(path).get("batch")
             if (folder / REMOVED).exists():
                 continue
+            for added in added_files(folder, dict(files)):
+                yield self._found(added, f"was added: {MANIFEST} does not list it", f"move it out of {folder.name}")
             for name in wrong:
                 yield self._found(folder / name, "is missing or not the file that its manifest names (sha256)", COPY)
+        for folder in sorted((self.store.trainer_path / "state").glob("v*")):
+            try:
+                check_state(folder)
+            except StorageError as error:
+                newest = folder.name == policy_name(self.newest)
+                todo = "start the run again: it trains from the newest whole state"
+                yield self._found(folder, error, todo if newest else LEAVE, "fault" if newest else "note")
         # The folder of an evaluation holds the one version that was evaluated.
         missing = set(range(self.newest)) - set(self.store.versions()) if self.config is not None else set[int]()
         for version in sorted(missing):
@@ -178,10 +208,9 @@ class _Doctor:
                 continue
             summary = EpisodeSummary.of(found)
             wrong = [key for key in SUMMARY if getattr(summary, key) != getattr(episode, key)]
-            if wrong or found.group_id != record.group_id:
-                yield self._found(
-                    path, f"does not agree with its group's record in {', '.join(wrong) or 'its group'}", todo
-                )
+            wrong += [key for key in ("group_id", "kind", "task_id") if getattr(found, key) != getattr(record, key)]
+            if wrong:
+                yield self._found(path, f"does not agree with its group's record in {', '.join(wrong)}", todo)
             yield from self._blobs_of(found, path)
 
     def _blobs_of(self, trajectory: Trajectory, path: Path) -> Iterator[Finding]:
@@ -215,14 +244,14 @@ class _Doctor:
                 store.rubric(path.stem)
             except StorageError as error:
                 yield self._found(path, error, COPY)
-        for path in [
-            *sorted((store.root / "evaluations").glob("*.json")),
-            *sorted((store.root / "left_out").glob("*.json")),
-        ]:
+        kept = [path for path in (store.task_set_path, store.task_file_hashes_path) if path.exists()]
+        evaluations = sorted((store.root / "evaluations").glob("*.json"))
+        for path in [*evaluations, *sorted((store.root / "left_out").glob("*.json")), *kept]:
             try:
                 read_json(path)
             except StorageError as error:
-                yield self._found(path, error, COPY)
+                what = str(error).partition(";")[0]
+                yield self._found(path, what, recount_advice(path) if path in evaluations else COPY)
         if store.result_path.exists():
             try:
                 read_json(store.result_path)

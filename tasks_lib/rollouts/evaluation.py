@@ -16,6 +16,7 @@ from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
+from tasks_lib.folder.repair import recount_advice
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
@@ -58,7 +59,7 @@ def evaluate_version(
         return _measure(rollouts, version, tasks, episodes, workers, split, greedy, memories)
 
     result = run_as_task("evaluate", f"evaluate-v{version:06d}", measure)
-    write_json(path, result)
+    write_json(path, result, sealed=True)
     figures = {name: result[name] for name in ("version", "mean", "low", "high", "n", "split")}
     emit("rollwright.evaluation.finished", rollouts.store.root.name, figures)
     return result
@@ -108,9 +109,7 @@ def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
         StorageError: It is missing, damaged, or another version's.
     """
     path = store.evaluation_path(version)
-    remedy = (
-        f"{move_aside_advice(path)} and start the same command again: the episodes that were played are counted again"
-    )
+    remedy = recount_advice(path)
     found = read_json(path, remedy)
     kinds = found.get("by_kind") if isinstance(found, dict) else None
     entries = [found, *kinds.values()] if isinstance(kinds, dict) else []
@@ -135,7 +134,7 @@ def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> 
             continue
         found = {name: value for name, value in line.items() if name not in ("kind", "wall")}
         names = [episode.episode_id for episode in episodes]
-        write_json(path, {**found, "episodes": names, "causes": count_causes(episodes)})
+        write_json(path, {**found, "episodes": names, "causes": count_causes(episodes)}, sealed=True)
 
 
 def evaluated_path(store: RunStore, version: int) -> Path:

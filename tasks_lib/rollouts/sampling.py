@@ -183,7 +183,7 @@ class GroupSampler:
         self._newest = state
         path = self._store.sampler_state_path(state.iteration)
         if state.iteration and not path.exists():
-            write_json(path, state)
+            write_json(path, state, sealed=True)
             oldest = min((phase_of(name) for name in state.pending), default="~")
             for old in sorted(path.parent.glob("i*.json"))[:-STATE_FILES]:
                 if old.stem < oldest:  # a group that has not ended may have to be drawn again

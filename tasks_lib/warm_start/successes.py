@@ -56,7 +56,7 @@ def take_successes(store: RunStore, runs: Sequence[Path], policy: PolicyConfig, 
                 group_id=group_id, task_id=copied.task_id, kind=copied.kind, policy_version=0, episodes=(summary,)
             )
         )
-        write_json(store.group_path(group_id), records[-1])
+        write_json(store.group_path(group_id), records[-1], sealed=True)
     if not records:
         raise TrainingError(
             f"episodes: no training episode of {', '.join(map(str, runs))} passed, so there is nothing to clone"

@@ -111,7 +111,7 @@ class Blocklist:
         if blocked and len(blocked) == len(set(sites)):
             raise SiteError(_all_blocked(blocked, self.folder, now))
         self._forget(seen, listed, now, hours * HOUR)
-        write_json(self._store.left_out_path(phase), sorted(blocked))
+        write_json(self._store.left_out_path(phase), {"sites": sorted(blocked)}, sealed=True)
         return frozenset(blocked)
 
     def was_left_out(self, phase: str) -> frozenset[str] | None:
@@ -119,7 +119,8 @@ class Blocklist:
         path = self._store.left_out_path(phase)
         if not path.exists():
             return None
-        sites = read_json(path)
+        document = read_json(path)
+        sites = document.get("sites") if isinstance(document, dict) else document  # a list in older runs
         if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
             # Other sites would give other groups under the names of those that were drawn.
             raise StorageError(f"{path} is damaged: it is no list of sites; {BACKUP}")

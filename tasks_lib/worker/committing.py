@@ -153,7 +153,7 @@ class GroupCommitter:
             policy_version=version,
             episodes=tuple(sorted(self._summaries[group.group_id], key=lambda episode: episode.episode_id)),
         )
-        write_json_once(self._store.group_path(group.group_id), record)
+        write_json_once(self._store.group_path(group.group_id), record, sealed=True)
         if read_group(self._store, group.group_id).token != self.token:
             logger.warning("another worker committed group %s first: this worker's episodes of it go", group.group_id)
             for episode in record.episodes:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -267,7 +268,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             )
             path = store.regraded_path(request.name, episode_id)
             # Another worker may grade the same episode: a judge may say something else, and the first one counts.
-            await loop.run_in_executor(self._files, write_json_once, path, result)
+            await loop.run_in_executor(self._files, partial(write_json_once, path, result, sealed=True))
 
         async with asyncio.TaskGroup() as batch:
             for episode_id in episodes:

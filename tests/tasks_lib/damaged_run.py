@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -52,7 +53,7 @@ def write_run(folder: Path) -> tuple[TrainConfig, RunStore]:
         manifest = {"version": version, "files": file_hashes(weights.parent)}
         if version:
             manifest["batch"] = sha256_of(store.batch_path(version))
-        write_json(weights.parent / "manifest.json", manifest)
+        write_json(weights.parent / "manifest.json", manifest, sealed=True)
     write_iteration(store, config, 2)
     journal = Journal(store.journal_path)
     journal.rebuild(store)
@@ -89,11 +90,11 @@ def write_iteration(store: RunStore, config: TrainConfig, iteration: int) -> Non
             policy_version=iteration,
             episodes=tuple(summaries),
         )
-        write_json(store.group_path(group_id), record)
+        write_json(store.group_path(group_id), record, sealed=True)
     write_json(store.batch_path(iteration + 1), batch_of(store, iteration + 1, config.algorithm))
 
 
-def played(store: RunStore, group_id: str, sample: int, attempt: int, reward: float | None) -> Trajectory:
+def played(store: RunStore, group_id: str, sample: int, attempt: int, reward: float | None, **task: Any) -> Trajectory:
     """An episode of three steps with a picture each; ``None``: the browser failed."""
     steps = tuple(
         step.model_copy(
@@ -112,8 +113,7 @@ def played(store: RunStore, group_id: str, sample: int, attempt: int, reward: fl
         group_id=group_id,
         sample=sample,
         attempt=attempt,
-        task_id="miniwob/click-link",
-        kind="click-link",
+        **({"task_id": "miniwob/click-link", "kind": "click-link"} | task),
         policy_version=int(group_id[1:7]),
         steps=steps,
         reward=score(parts, abstained="it closed" if reward is None else None),

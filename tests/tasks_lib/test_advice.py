@@ -58,7 +58,8 @@ class Play:
 
 
 def commit(store: RunStore, group: GroupSpec) -> None:
-    episodes = [played(store, group.group_id, sample, 0, float(sample % 2)) for sample in range(len(group.seeds))]
+    task = {"task_id": group.task.task_id, "kind": group.task.kind}
+    episodes = [played(store, group.group_id, at, 0, float(at % 2), **task) for at in range(len(group.seeds))]
     kept = [EpisodeSummary.of(each, store.put_trajectory(each, TOKEN)) for each in episodes]
     write_json(
         store.group_path(group.group_id),

@@ -23,7 +23,7 @@ from tests.tasks_lib import damaged_run
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.batches import TrainingBatch
 from training.ledger.journal import Journal, read_batch
-from training.ledger.store import RunStore, atomic_write_bytes, write_json
+from training.ledger.store import RunStore, atomic_write_bytes, read_json, write_json
 from training.trainer.rows import read_batch_file as read_rows_of
 from training.trainer.rows import read_rows
 
@@ -173,9 +173,9 @@ def test_a_batch_of_an_older_run_is_made_again_as_it_was_written_then(run: tuple
 def test_a_batch_whose_groups_give_another_one_is_refused(run: tuple[TrainConfig, RunStore]) -> None:
     config, store = run
     truncated(store.batch_path(1))
-    document = json.loads((store.root / PUBLISHED).read_bytes())
+    document = read_json(store.root / PUBLISHED)
     document["episodes"][0]["steps"] += 1
-    (store.root / PUBLISHED).write_text(json.dumps(document))
+    write_json(store.root / PUBLISHED, document, sealed=True)
     with pytest.raises(StorageError, match="its groups give another one than version 1 was trained on"):
         repair_run(store, config)
 
@@ -229,9 +229,9 @@ def test_a_record_that_lost_an_episode_is_refused(run: tuple[TrainConfig, RunSto
     """Also one that abstained, which no batch names: its trajectory is there."""
     config, store = run
     path = store.root / "groups/i000000/i000000-g0002.json"
-    document = json.loads(path.read_bytes())
+    document = read_json(path)
     document["episodes"].pop(0)
-    path.write_text(json.dumps(document))
+    write_json(path, document, sealed=True)
     with pytest.raises(StorageError, match="does not list episode i000000-g0002-s00-a0, which its attempt has stored"):
         repair_run(store, config)
     assert any("i000000-g0002-s00-a0" in each for each in faults(store))

@@ -17,6 +17,7 @@ import math
 import re
 import zipfile
 import zlib
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import orjson
 
 from envs.types import AnyPath, StorageError
 from training.ledger.disk import raise_read_errors
+from training.ledger.seal import unsealed
 
 MANIFEST = "manifest.json"
 """Written last into a policy's folder; without it the policy does not exist."""
@@ -117,7 +119,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         with raise_read_errors(path):
-            manifest = orjson.loads(path.read_bytes())
+            manifest = unsealed(path, orjson.loads(path.read_bytes()), "put back a copy of it from a backup")
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror})") from error
     except orjson.JSONDecodeError as error:
@@ -152,9 +154,8 @@ def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) 
         ReadError: One cannot be read for the moment.
     """
     check_not_removed(folder)
-    for path in sorted(folder.iterdir()):
-        if path.name not in files and (WEIGHT_FILES.fullmatch(path.name) or path.name == "adapter_config.json"):
-            raise StorageError(f"{path} was added: {listed_in} does not list it")
+    for path in added_files(folder, files):
+        raise StorageError(f"{path} was added: {listed_in} does not list it")
     for name, entry in files.items():
         path = folder / name
         if not path.is_file():
@@ -171,6 +172,15 @@ def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) 
                 f"{folder / name} does not hold what {listed_in} says "
                 f"(sha256 {found[:12]}…, written down {entry['sha256'][:12]}…)"
             )
+
+
+def added_files(folder: Path, files: Container[str]) -> list[Path]:
+    """What would be loaded from a checkpoint's folder too, and is not among its ``files``."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.name not in files and (WEIGHT_FILES.fullmatch(path.name) or path.name == "adapter_config.json")
+    ]
 
 
 def check_checkpoint_files(folder: Path) -> None:

@@ -18,8 +18,9 @@ from envs.types import StopReason, StorageError
 from training.batches import TrainingBatch, explain_left_out
 from training.groups import EpisodeSummary, GroupRecord, play_order
 from training.ledger.journal_file import open_journal
+from training.ledger.seal import unsealed_bytes
 from training.ledger.states import NEXT, EpisodeState, Event, abstention_cause, count_states
-from training.ledger.store import RunStore, describe_first_error, group_of, phase_of
+from training.ledger.store import BACKUP, RunStore, describe_first_error, group_of, phase_of
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -295,8 +296,7 @@ def read_group(store: RunStore, group_id: str) -> GroupRecord:
     """
     path = store.group_path(group_id)
     try:
-        data = path.read_bytes()
-        record = GroupRecord.model_validate_json(data)
+        record = GroupRecord.model_validate_json(unsealed_bytes(path, path.read_bytes(), BACKUP))
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except ValidationError as error:

@@ -26,6 +26,7 @@ from envs.types import AnyPath, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
 from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
+from training.ledger.seal import json_bytes, unsealed
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
@@ -53,25 +54,18 @@ def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None
             raise
 
 
-def json_bytes(value: Any) -> bytes:
-    """The bytes that `write_json` writes for a value."""
-    if hasattr(value, "model_dump"):
-        value = value.model_dump(mode="json")
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+def write_json(path: AnyPath, value: Any, *, sealed: bool = False) -> None:
+    """Atomically write a JSON document; the value and ``sealed`` as of `json_bytes`."""
+    atomic_write_bytes(path, json_bytes(value, sealed=sealed))
 
 
-def write_json(path: AnyPath, value: Any) -> None:
-    """Atomically write a JSON document (plain values, or anything with ``model_dump``)."""
-    atomic_write_bytes(path, json_bytes(value))
-
-
-def write_json_once(path: AnyPath, value: Any) -> bool:
+def write_json_once(path: AnyPath, value: Any, *, sealed: bool = False) -> bool:
     """Write a JSON document unless the path exists; whether this call wrote it. Of any number of writers one wins, on all machines.
 
     Raises:
         StorageError: the file system has no hard links, without which two writers cannot be told apart.
     """
-    path, data = Path(path), json_bytes(value)
+    path, data = Path(path), json_bytes(value, sealed=sealed)
     temporary = temporary_name(path)
     try:
         with raise_disk_errors(path, needed=len(data)):
@@ -111,9 +105,9 @@ def move_aside_advice(path: AnyPath) -> str:
 
 
 def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
-    """Read a JSON document; ``StorageError`` names the file when it is missing or damaged, and then gives the ``remedy``."""
+    """Read a JSON document, sealed or not; ``StorageError`` names the file when it is missing or damaged, and then gives the ``remedy``."""
     try:
-        return orjson.loads(Path(path).read_bytes())
+        return unsealed(Path(path), orjson.loads(Path(path).read_bytes()), remedy)
     except FileNotFoundError as error:
         raise StorageError(f"{path} does not exist") from error
     except orjson.JSONDecodeError as error:
@@ -470,7 +464,7 @@ class RunStore:
                     raise StorageError(
                         f"{source} changed while it was copied to {target}; start the same command again"
                     )
-                write_json(target / MANIFEST, {"version": version, "files": files, **details})
+                write_json(target / MANIFEST, {"version": version, "files": files, **details}, sealed=True)
             except BaseException:
                 shutil.rmtree(target, ignore_errors=True)
                 raise

@@ -115,7 +115,7 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
 
 
 def _commit_state(temporary: Path, target: Path, kept: int) -> None:
-    write_json(temporary / MANIFEST, {"files": state_hashes(temporary)})
+    write_json(temporary / MANIFEST, {"version": int(target.name[1:]), "files": state_hashes(temporary)}, sealed=True)
     _replace_folder(temporary, target)
     versions = sorted(path for path in target.parent.iterdir() if re.fullmatch(r"v\d{6}", path.name))
     for old in versions[:-kept]:
@@ -128,7 +128,8 @@ def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callab
         shutil.rmtree(temporary)
         raise TrainingError(f"{target} is published already, and was to be written again; nothing of it was changed")
     files = file_hashes(temporary)
-    write_json(temporary / MANIFEST, {"version": version, "parent": version - 1, "files": files, **manifest()})
+    document = {"version": version, "parent": version - 1, "files": files, **manifest()}
+    write_json(temporary / MANIFEST, document, sealed=True)
     _replace_folder(temporary, target)
 
 

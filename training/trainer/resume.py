@@ -68,12 +68,15 @@ def check_state(folder: Path) -> None:
     """Check a trainer state's files: by its manifest, or by their own checksums if it is older than those manifests.
 
     Raises:
-        StorageError: It is missing, or one of its files is missing, cut short or another one.
+        StorageError: It is missing or another version's, or one of its files is missing, cut short or another one.
     """
     if not folder.is_dir():
         raise StorageError(f"trainer state {folder} is missing")
     if (folder / MANIFEST).exists():
-        check_files(folder, read_manifest(folder)["files"], MANIFEST)
+        manifest = read_manifest(folder)
+        if policy_name(version := manifest.get("version", int(folder.name[1:]))) != folder.name:
+            raise StorageError(f"trainer state {folder} is of version {version}")
+        check_files(folder, manifest["files"], MANIFEST)
         return
     archives = [path for path in sorted(folder.rglob("*.pt")) + sorted(folder.rglob("*.bin")) if path.is_file()]
     if not archives:

@@ -1,0 +1,56 @@
+"""Seals JSON documents: each holds the sha256 of the rest of it, so that no change of it stays unseen.
+
+Batches, trajectories, blobs, rubrics and checkpoint files have theirs elsewhere: in a manifest, a record, or their name. Documents of older
+runs have no seal, and are read as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from envs.types import StorageError
+
+SEAL = "document_sha256"
+"""Key of the seal; the last one of a document."""
+
+
+def json_bytes(value: Any, *, sealed: bool = False) -> bytes:
+    """The bytes that `training.ledger.store.write_json` writes for a value: plain values, or anything with ``model_dump``.
+
+    Args:
+        sealed: Add a seal to an object.
+    """
+    if hasattr(value, "model_dump"):
+        value = value.model_dump(mode="json")
+    if sealed:
+        value = {**value, SEAL: _digest(orjson.loads(json_bytes(value)))}
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def unsealed(path: Path, document: Any, remedy: str) -> Any:
+    """A document without its seal; ``StorageError``, which gives the ``remedy``, if it is not what was sealed."""
+    if not isinstance(document, dict) or SEAL not in document:
+        return document
+    rest = {key: value for key, value in document.items() if key != SEAL}
+    if document[SEAL] != _digest(rest):
+        raise StorageError(f"{path} is damaged: it was changed after it was written (sha256); {remedy}")
+    return rest
+
+
+def unsealed_bytes(path: Path, data: bytes, remedy: str) -> bytes:
+    """As `unsealed`, of a document that a model reads, which says itself what is wrong with one that is no JSON."""
+    if SEAL.encode() not in data:
+        return data
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return data
+    return orjson.dumps(unsealed(path, document, remedy))
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
