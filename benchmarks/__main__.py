@@ -1,5 +1,5 @@
-"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one, ``NAME --part PART`` a part of it; ``--write`` puts the figures into the
-table of README.md."""
+"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one, ``NAME --part PART`` a part of it; ``env --against PATH`` compares
+with another checkout; ``--write`` puts the figures into the table of README.md."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES)
     parser.add_argument("--part", help="only this part (env has parts)")
+    parser.add_argument(
+        "--against", type=Path, metavar="PATH", help="compare with this other checkout, in turns (env can do that)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a figure")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
     parser.add_argument("--write", action="store_true", help="put the figures into the table of benchmarks/README.md")
@@ -37,12 +40,12 @@ def main(arguments: list[str]) -> int:
         return 0
     figures: list[tuple[str, Figure]] = []
     for name in NAMES if options.all else (options.name,):
-        for figure in _run(parser, name, options.part):
+        for figure in _run(parser, name, options):
             figures.append((name, figure))
             print(_json(figure) if options.json else _text(figure), flush=True)
     print(f"load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {_pages()}", file=sys.stderr)
     if options.write:
-        README.write_text(_with_rows(README.read_text(), figures, whole=not options.part))
+        README.write_text(_with_rows(README.read_text(), figures, whole=not (options.part or options.against)))
     return int(any(figure.ok is False for _, figure in figures))
 
 
@@ -54,8 +57,12 @@ def _pages() -> str:
     return f"pages of 64 kB: {PAGES.read_text().strip() if PAGES.exists() else 'unknown'}"
 
 
-def _run(parser: argparse.ArgumentParser, name: str, part: str | None) -> list[Figure]:
-    benchmark = _module(name)
+def _run(parser: argparse.ArgumentParser, name: str, options: argparse.Namespace) -> list[Figure]:
+    benchmark, part = _module(name), options.part
+    if options.against:
+        if not hasattr(benchmark, "compare"):
+            parser.error(f"{name} cannot be compared with another checkout")
+        return list(benchmark.compare(options.against.resolve(strict=True)))
     if not part:
         return list(benchmark.run())
     if part not in (parts := getattr(benchmark, "PARTS", ())):

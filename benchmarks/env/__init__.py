@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 
 from benchmarks import Figure
-from benchmarks.env import episodes, neighbour, observation, safety, sessions, settle, steps, text_only
+from benchmarks.env import against, episodes, neighbour, observation, safety, sessions, settle, steps, text_only
 
 PARTS = {
     "steps": steps,
@@ -26,6 +27,11 @@ PARTS = {
 def run(parts: Iterable[str] = tuple(PARTS)) -> list[Figure]:
     """Figures of these parts."""
     return asyncio.run(_run(parts))
+
+
+def compare(checkout: Path) -> list[Figure]:
+    """Figures of steps and looks against those of another checkout of the project."""
+    return asyncio.run(against.figures(checkout))
 
 
 async def _run(parts: Iterable[str]) -> list[Figure]:
