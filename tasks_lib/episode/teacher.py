@@ -26,9 +26,13 @@ from envs.rewards.judge import (
     CallFailed,
     Ledger,
     Limits,
+    check_error,
     check_status,
+    content_text,
     data_url,
     endpoint_client,
+    refused_parameter,
+    without_parameters,
 )
 from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError, StorageError, writable
 from tasks_lib.config import TeacherConfig
@@ -62,6 +66,8 @@ class TeacherClient:
         self._config = config
         self._budget = Budget(Limits(config.budget_requests, None), Ledger(spent))
         self._key = ""
+        self._left_out: list[str] = []
+        """Parameters that the endpoint has refused."""
         self._http: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -88,18 +94,22 @@ class TeacherClient:
         config = self._config
         body = {"model": config.model, "messages": messages, "temperature": config.temperature}
         body |= {"max_tokens": config.max_tokens} | ({"tools": json.loads(tools)} if tools else {})
-        payload = await asyncio.to_thread(lambda: json.dumps(body).encode())
-        for attempt in range(config.retries + 1):
+        attempt = 0
+        while True:
             try:
-                return read_answer(await self._post(payload))
+                return read_answer(await self._post(without_parameters(body, self._left_out)))
             except CallFailed as failure:
+                if failure.parameter is not None:  # left out from now on, which is no retry
+                    self._left_out += [failure.parameter] if failure.parameter not in self._left_out else []
+                    continue
                 if not failure.again or attempt == config.retries:
                     raise EngineError(f"teacher: {self._scrubbed(str(failure))}") from None
                 await asyncio.sleep(pause(attempt, failure.retry_after, random.random()))
-        raise AssertionError("the last attempt returns or raises")
+                attempt += 1
 
-    async def _post(self, payload: bytes) -> bytes:
+    async def _post(self, body: dict[str, Any]) -> bytes:
         assert self._http is not None, "a TeacherClient is used inside of 'async with'"
+        payload = await asyncio.to_thread(lambda: json.dumps(body).encode())
         try:
             if refusal := await self._budget.claim():
                 raise CallFailed(CallError.BUDGET, refusal)
@@ -123,7 +133,7 @@ class TeacherClient:
             raise PolicyError(
                 f"teacher: {address} refuses us ({response.status_code}: {why}); check teacher.address, model and api_key"
             )
-        check_status(response, said)
+        check_status(response, said, parameter=refused_parameter(response.status_code, said, body))
         return bytes(data)
 
     def _scrubbed(self, text: str) -> str:
@@ -135,12 +145,14 @@ def read_answer(data: bytes) -> str:
     """The text of a chat completion and its tool calls.
 
     Raises:
-        CallFailed: it is none, is empty, or was cut off.
+        CallFailed: it is none, is empty, was cut off, or is an error.
     """
     try:
-        choice = json.loads(data)["choices"][0]
-        message = choice["message"]
-        parts = [message.get("content") or "", *map(_call_text, message.get("tool_calls") or ())]
+        found = json.loads(data)
+        check_error(found)
+        choice = found["choices"][0]
+        message = {"content": None, **choice["message"]}
+        parts = [content_text(message) or "", *map(_call_text, message.get("tool_calls") or ())]
         text = "\n".join(part.strip() for part in parts).strip()
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise CallFailed(CallError.MALFORMED, "the answer is no chat completion", again=True) from error

@@ -149,6 +149,17 @@ def test_calls_are_written_as_the_policy_writes_them(arguments: object) -> None:
     assert parse(read_answer(tool_call(arguments))).action == parse("click [3]").action
 
 
+async def test_a_parameter_that_the_endpoint_refuses_is_left_out(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        refused = next((name for name in ("temperature", "max_tokens") if name in body), None)
+        message = f"Unsupported parameter: {refused!r} is not supported with this model."
+        return (400, {"error": {"message": message}}) if refused else (200, completion("click [1]"))
+
+    with endpoint(answer) as (address, served):
+        assert await ask(tmp_path, address, retries=0) == "click [1]"
+        assert len(served.asked) == 3 and "max_completion_tokens" in served.asked[-1]
+
+
 @pytest.mark.parametrize("arguments", [None, "", "null", "{}", {}])
 def test_a_call_with_null_arguments_is_one_without(arguments: object) -> None:
     """``null`` in a turn that is cloned would teach to write it."""
@@ -162,6 +173,8 @@ def test_a_call_with_null_arguments_is_one_without(arguments: object) -> None:
         (b'{"choices": []}', "no chat completion", True),
         (tool_call("{broken"), "no chat completion", True),
         (json.dumps(completion(" ")).encode(), "empty", True),
+        (b'{"error": {"message": "Provider returned error", "code": 502}}', "Provider returned error", True),
+        (b'{"error": {"message": "no such model", "code": 404}}', "no such model", False),
         (json.dumps(completion("<think>hm", "length")).encode(), "raise teacher.max_tokens", False),
     ],
 )

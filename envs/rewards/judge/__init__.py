@@ -24,7 +24,14 @@ from envs.rewards.judge.config import (
 )
 from envs.rewards.judge.judge import Judge
 from envs.rewards.judge.ledger import Budget, DamagedLedger, Ledger, Limits, Spent
-from envs.rewards.judge.payloads import CallFailed, check_status
+from envs.rewards.judge.payloads import (
+    CallFailed,
+    check_error,
+    check_status,
+    content_text,
+    refused_parameter,
+    without_parameters,
+)
 from envs.rewards.judge.records import (
     CallError,
     CallRecord,
@@ -59,10 +66,14 @@ __all__ = [
     "Purpose",
     "Spent",
     "Structured",
+    "check_error",
     "check_status",
+    "content_text",
     "cost_of",
     "data_url",
     "endpoint_address",
     "endpoint_client",
     "endpoint_key",
+    "refused_parameter",
+    "without_parameters",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import random
 import ssl
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -79,6 +80,10 @@ class JudgeClient:
         self._jitter = random.Random()
         self._http: httpx.AsyncClient | None = None
         self._key = ""
+        self._left_out: list[str] = []
+        """Parameters that the endpoint has refused."""
+        self._answered = False
+        """It has answered a question, or it was told that it refuses them."""
 
     async def __aenter__(self) -> Self:
         self._key = self.config.api_key() or ""
@@ -144,26 +149,49 @@ class JudgeClient:
         return value
 
     async def _fresh(self, asked: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> T | None:
-        """Ask until there is an answer or no hope."""
-        for attempt in range(self.config.retries + 1):
+        """Ask until there is an answer or no hope. A parameter that the endpoint refuses is left out from then on, which is no retry."""
+        attempt = 0
+        while True:
             try:
                 reply, value = await self._once(asked, read, tally)
             except wire.CallFailed as failure:
                 tally.error, tally.trouble = failure.kind, str(failure)
+                if failure.parameter is not None:
+                    self._leave_out(failure.parameter)
+                    continue
                 if not failure.again or attempt == self.config.retries:
+                    self._say_refused(failure)
                     return None
                 await asyncio.sleep(pause(self.config, attempt, failure.retry_after, self._jitter.random()))
+                attempt += 1
             else:
-                tally.error = None
+                tally.error, self._answered = None, True
                 await self._store(asked.key, reply, tally)
                 return value
-        return None
+
+    def _leave_out(self, name: str) -> None:
+        if name not in self._left_out:
+            self._left_out.append(name)
+            log.warning("judge: %s refuses the parameter %s; it is left out from now on", self.config.base_url, name)
+
+    def _say_refused(self, failure: wire.CallFailed) -> None:
+        if failure.kind is CallError.REFUSED and not self._answered:
+            self._answered = True
+            log.error(
+                "judge: %s refuses the first question, and will refuse all: %s; every episode that needs the judge abstains. Check base_url, "
+                "models and api_key_env of the judge",
+                self.config.base_url,
+                self._scrubbed(str(failure)),
+            )
 
     async def _once(self, asked: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> tuple[wire.Reply, T]:
         async with self._slots:
             await self._claim()
             tally.requests += 1
-            data = await self._post(asked.payload)
+            request, payload = wire.without_parameters(asked.request, self._left_out), asked.payload
+            if self._left_out:
+                payload = await asyncio.to_thread(lambda: json.dumps(request).encode())
+            data = await self._post(payload, request)
         reply: wire.Reply | None = None
         try:
             reply = wire.read_reply(data, asked.request)
@@ -190,7 +218,7 @@ class JudgeClient:
             tally.trouble = str(error)
             log.warning("judge: %s", error)
 
-    async def _post(self, payload: bytes) -> bytes:
+    async def _post(self, payload: bytes, request: dict[str, Any]) -> bytes:
         """The answer's bytes, if its status is 200."""
         assert self._http is not None
         address = f"{self.config.base_url}/chat/completions"
@@ -212,7 +240,8 @@ class JudgeClient:
         except httpx.HTTPError as error:
             message = f"{type(error).__name__}: {error}"
             raise wire.CallFailed(CallError.UNREACHABLE, message, again=True) from error
-        wire.check_status(response, data[:1000].decode("utf-8", "replace"))
+        said = data[:4000].decode("utf-8", "replace")
+        wire.check_status(response, said, parameter=wire.refused_parameter(response.status_code, said, request))
         return bytes(data)
 
     async def _store(self, key: str, reply: wire.Reply, tally: _Tally) -> None:

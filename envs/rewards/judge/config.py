@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -81,8 +81,11 @@ class JudgeConfig(Record):
     models: JudgeModels = Field(description="Model of each purpose.")
     style: JudgeStyle = Field(JudgeStyle.WEBGYM, description="How an episode is judged.")
     api_key_env: str | None = Field(None, description="Environment variable with the key.")
-    temperature: float = Field(0.0, ge=0, le=2, description="Sampling temperature.")
+    temperature: float | None = Field(0.0, ge=0, le=2, description="Sampling temperature; null: not sent.")
     max_tokens: int = Field(800, ge=16, le=32_768, description="Length of a reply; thinking models need more.")
+    length_parameter: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="The name that the length is sent under."
+    )
     json_mode: bool = Field(False, description="Request response_format json_object, if the endpoint knows it.")
     structured: Structured = Field(Structured.NONE, description="Send the reply's schema, if the endpoint knows it.")
     timeout: float = Field(120.0, gt=0, le=3600, description="Seconds for one request.")
@@ -96,7 +99,9 @@ class JudgeConfig(Record):
     prompt_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million prompt tokens.")
     answer_price: float = Field(0.0, ge=0, le=1e6, description="Dollars per million answer tokens.")
     votes: int = Field(1, ge=1, le=15, description="Answers to each deciding question (odd).")
-    seed: int = Field(42, ge=0, lt=2**31, description="Seed of requests and of sampled screenshots.")
+    seed: int | None = Field(
+        42, ge=0, lt=2**31, description="Seed of requests and sampled screenshots; null: not sent."
+    )
     early_exit: bool = Field(False, description="Stop at the first failed fact: no partial score.")
     max_images: int = Field(48, ge=1, le=500, description="Screenshots in one question, the last ones.")
     blocking_images: int = Field(20, ge=1, le=500, description="Screenshots of the blocking question.")

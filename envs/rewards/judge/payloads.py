@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,8 +65,18 @@ class Prepared:
 class CallFailed(Exception):
     """A request gave nothing."""
 
-    def __init__(self, kind: CallError, message: str, *, again: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: CallError,
+        message: str,
+        *,
+        again: bool = False,
+        retry_after: float | None = None,
+        parameter: str | None = None,
+    ) -> None:
         super().__init__(message)
+        self.parameter = parameter
+        """The one that was refused, without which another try may help."""
         self.kind = kind
         self.again = again
         """Another try may help."""
@@ -85,10 +96,12 @@ def body(question: Question, config: JudgeConfig, vote: int) -> dict[str, Any]:
             {"role": "system", "content": question.system},
             {"role": "user", "content": parts},
         ],
-        "temperature": config.temperature,
-        "max_tokens": config.max_tokens,
-        "seed": config.seed + vote,
+        config.length_parameter: config.max_tokens,
     }
+    if config.temperature is not None:
+        request["temperature"] = config.temperature
+    if config.seed is not None:
+        request["seed"] = config.seed + vote
     if config.structured is Structured.JSON_SCHEMA:
         request["response_format"] = response_format(question.purpose, config.max_tokens)
     elif config.json_mode:
@@ -103,11 +116,41 @@ def prepare(question: Question, config: JudgeConfig, vote: int, style_version: s
     """
     request = body(question, config, vote)
     payload = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
-    return Prepared(request, payload, hashlib.sha256(style_version.encode() + b"\0" + payload).hexdigest())
+    apart = f"{vote}\0" if vote and config.seed is None else ""  # votes without a seed are the same request
+    return Prepared(request, payload, hashlib.sha256(f"{style_version}\0{apart}".encode() + payload).hexdigest())
 
 
-def check_status(response: httpx.Response, said: str, now: datetime | None = None) -> None:
+_CAN_BE_LEFT_OUT = ("temperature", "seed", "max_tokens", "max_completion_tokens")
+_UNSUPPORTED = re.compile(
+    r"(?:un|not |n't )(?:support|recogni|known|permit|allow|expect|accept)|extra inputs|only the default|deprecated",
+    re.IGNORECASE,
+)
+"""Not: too large."""
+
+
+def without_parameters(request: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """A request without the parameters that its endpoint refuses, in the order of their refusal; the length is then sent under its other name."""
+    for name in names:
+        if name in request:
+            renamed = {"max_completion_tokens": request[name]} if name == "max_tokens" else {}
+            request = {key: value for key, value in request.items() if key != name} | renamed
+    return request
+
+
+def refused_parameter(status: int, said: str, request: dict[str, Any]) -> str | None:
+    """The parameter that an answer refuses by name, of those that can be left out; ``None``: it refuses something else."""
+    if status not in (400, 422) or not _UNSUPPORTED.search(said):
+        return None
+    return next((name for name in _CAN_BE_LEFT_OUT if name in request and re.search(rf"\b{name}\b", said)), None)
+
+
+def check_status(
+    response: httpx.Response, said: str, now: datetime | None = None, *, parameter: str | None = None
+) -> None:
     """Nothing if the status is 200.
+
+    Args:
+        parameter: `refused_parameter` of the answer.
 
     Raises:
         CallFailed: with what the status means.
@@ -122,7 +165,7 @@ def check_status(response: httpx.Response, said: str, now: datetime | None = Non
     if status >= 500:
         wait = retry_after(response.headers.get("retry-after"), now or datetime.now(UTC))
         raise CallFailed(CallError.SERVER_ERROR, message, again=True, retry_after=wait)
-    raise CallFailed(CallError.REFUSED, message, again=status in PASSING)
+    raise CallFailed(CallError.REFUSED, message, again=status in PASSING, parameter=parameter)
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
@@ -145,6 +188,7 @@ def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     """The text of a chat completion.
 
     Raises:
+        CallFailed: it is an error of the endpoint or of one behind it.
         MalformedReply: it is no completion, has no text, or was cut off.
     """
     try:
@@ -152,9 +196,10 @@ def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     except (ValueError, RecursionError) as error:
         begins = data[:60].decode("utf-8", "replace")
         raise MalformedReply(f"the answer is no JSON ({error}); it begins {begins!r}") from error
+    check_error(found)
     try:
         choice = found["choices"][0]
-        content = choice["message"]["content"]
+        content = content_text(choice["message"])
     except (KeyError, IndexError, TypeError) as error:
         raise MalformedReply("the answer has no choices[0].message.content") from error
     if not isinstance(content, str) or not content.strip():
@@ -163,6 +208,31 @@ def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     if ended in ("length", "content_filter"):
         raise MalformedReply(f"the reply was cut off ({ended}); raise max_tokens if it is the length")
     return with_cost(found, request, writable(content))
+
+
+def content_text(message: dict[str, Any]) -> Any:
+    """The content of a message; of a list of parts the texts, joined."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return content
+    return "".join(part["text"] for part in content if part.get("type") == "text")
+
+
+def check_error(found: Any) -> None:
+    """Nothing, unless an answer of status 200 holds an error in place of a completion, as gateways write it.
+
+    Raises:
+        CallFailed: as for the status that it has as its code; without one, as for a server's error.
+    """
+    choices = found.get("choices") if isinstance(found, dict) else None
+    holders = [found, *(choices if isinstance(choices, list) else ())]
+    error = next((each["error"] for each in holders if isinstance(each, dict) and each.get("error")), None)
+    if error is None:
+        return
+    code = error.get("code") if isinstance(error, dict) else None
+    status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 500
+    said = error.get("message") if isinstance(error, dict) else error
+    check_status(httpx.Response(status), f"{said or error} (in an answer of status 200)")
 
 
 def with_cost(found: object, request: dict[str, Any], content: str) -> Reply:

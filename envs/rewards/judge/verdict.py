@@ -1,7 +1,8 @@
 """Reading replies. Strict: what is not plainly an answer is malformed, and asked again.
 
-A reply is one JSON object with exactly the keys that were asked for, bare or in one code block, or ends with one line such as
-``Verdict: NOT SUCCESS``. Anything else, a JSON object in the middle of prose included, is refused: it may be the page's, quoted.
+A reply is one JSON object with the keys that were asked for, bare, in one code block or in one box, or ends with one line such as
+``Verdict: NOT SUCCESS``; before it may stand a thought. Anything else, a JSON object in the middle of prose included, is refused: it may be the
+page's, quoted.
 """
 
 from __future__ import annotations
@@ -16,8 +17,15 @@ MAX_REASON = 2000
 MAX_POINTS = 30
 """Key points of a task; more is no list of demands any more."""
 
-_THOUGHTS = re.compile(r"\s*<think>.*</think>", re.DOTALL)
-_BLOCK = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
+_THOUGHTS = re.compile(
+    r"\s*(?![\s{`]).*(?:</(?:seed:)?think(?:ing)?>|◁/think▷|\[/THINK\]|<channel\|>|<\|channel\|>final<\|message\|>)",
+    re.DOTALL,
+)
+"""Up to the last mark that ends a thought, of Qwen, Kimi, Magistral, Gemma, gpt-oss and others. Templates of thinking models put the first mark
+into the prompt, so a reply may have the last one alone; what begins as an answer has no thought."""
+_BOX = re.compile(r"<\|begin_of_box\|>(.*)<\|end_of_box\|>", re.DOTALL)
+"""GLM's, around an answer."""
+_BLOCK = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
 
 
 class MalformedReply(ValueError):
@@ -54,7 +62,13 @@ def read_opinion(reply: str, words: Words) -> Opinion:
     text = _without_thoughts(reply)
     found = _json_object(text)
     if found is not None:
-        _exactly(found, {"verdict": str, "reason": str})
+        _with_keys(found, {"verdict": str, "reason": str})
+        others = {" ".join(each.split()).upper() for each in found.values() if isinstance(each, str)} & {
+            words.aye,
+            words.nay,
+        }
+        if len(others) > 1:
+            raise MalformedReply(f"both verdicts are in it: {str(found)[:120]}")
         return Opinion(_which(found["verdict"], words), _short(found["reason"]))
     said = _last_line(text, "verdict")
     return Opinion(_which(said, words), _short(text.rpartition("\n")[0].strip()))
@@ -69,7 +83,7 @@ def read_score(reply: str) -> tuple[int, str]:
     text = _without_thoughts(reply)
     found = _json_object(text)
     if found is not None:
-        _exactly(found, {"score": int, "reason": str})
+        _with_keys(found, {"score": int, "reason": str})
         score, reason = found["score"], found["reason"]
     else:
         said = _last_line(text, "score")
@@ -88,7 +102,7 @@ def read_points(reply: str) -> tuple[str, ...]:
         MalformedReply: anything else.
     """
     found = read_object(reply)
-    _exactly(found, {"key_points": list})
+    _with_keys(found, {"key_points": list})
     points = found["key_points"]
     if not 1 <= len(points) <= MAX_POINTS or not all(isinstance(each, str) and each.strip() for each in points):
         raise MalformedReply(f"key_points: expected 1 to {MAX_POINTS} sentences")
@@ -110,7 +124,9 @@ def read_object(reply: str) -> dict[str, Any]:
 def _without_thoughts(reply: str) -> str:
     """Servers without a reasoning parser leave the thoughts in front of the answer; only in front are they thoughts."""
     match = _THOUGHTS.match(reply)
-    text = (reply[match.end() :] if match else reply).strip()
+    text = (reply[match.end() :] if match else reply).strip().removesuffix("<|return|>").rstrip()
+    box = _BOX.fullmatch(text)
+    text = box[1].strip() if box else text
     if not text:
         raise MalformedReply("the reply is empty")
     return text
@@ -139,8 +155,9 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _exactly(found: dict[str, Any], kinds: dict[str, type]) -> None:
-    if set(found) != set(kinds):
+def _with_keys(found: dict[str, Any], kinds: dict[str, type]) -> None:
+    """The keys are there, with values of their kinds; models add some of their own."""
+    if not found.keys() >= kinds.keys():
         raise MalformedReply(f"expected the keys {', '.join(kinds)}, not {', '.join(map(repr, found))[:120] or 'none'}")
     for name, kind in kinds.items():
         if type(found[name]) is not kind:  # a bool is no int here

@@ -40,6 +40,17 @@ def slow(fake: FakeJudge, request: dict[str, Any]) -> Awaitable[bytes]:
 
 
 TRUNCATED = http(200, json.dumps({"choices": [{"message": {"content": "Verd"}}]})[:-9])
+
+
+def error_in_200(code: Any) -> bytes:
+    """As gateways pass on what the provider behind them answered."""
+    return http(200, json.dumps({"error": {"message": "Provider returned error", "code": code}}))
+
+
+ERROR_IN_CHOICE = http(
+    200, '{"choices": [{"finish_reason": "error", "error": {"code": 502, "message": "upstream broke"}}]}'
+)
+
 ALWAYS = [
     ("timeout", slow, CallError.TIMEOUT, "no answer within"),
     ("reset", lambda fake, request: None, CallError.UNREACHABLE, "Error"),
@@ -60,6 +71,11 @@ ALWAYS = [
     ("no choices", http(200, '{"choices": []}'), CallError.MALFORMED, "choices"),
     ("deep json", http(200, "[" * 100_000), CallError.MALFORMED, "no JSON"),
     ("half a pair", http(200, '{"choices": [{"message": {"content": "\\ud800"}}]}'), CallError.MALFORMED, "neither"),
+    ("gateway's error", error_in_200(502), CallError.SERVER_ERROR, "Provider returned error"),
+    ("gateway's error without a code", error_in_200(None), CallError.SERVER_ERROR, "Provider returned error"),
+    ("gateway's error in words", http(200, '{"error": "no capacity"}'), CallError.SERVER_ERROR, "no capacity"),
+    ("gateway's limit", error_in_200("429"), CallError.RATE_LIMITED, "Provider returned error"),
+    ("error in the choice", ERROR_IN_CHOICE, CallError.SERVER_ERROR, "upstream broke"),
     ("not http", b"SSH-2.0-OpenSSH\r\n\r\n", CallError.UNREACHABLE, "Error"),
     ("bad encoding", http(200, "no gzip at all", "Content-Encoding: gzip"), CallError.UNREACHABLE, "DecodingError"),
 ]
@@ -235,4 +251,81 @@ async def test_a_judge_of_this_machine_is_reached_where_a_proxy_is_set(monkeypat
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     judgement, _ = await judge_once(judged(), episode(1), retries=0)
+    assert judgement.state == "passed"
+
+
+def refusing(
+    *names: str, status: int = 400, said: str = "Unsupported parameter: {!r} is not supported with this model."
+) -> Any:
+    """An endpoint that refuses parameters by name, one at a time, as hosted models do."""
+
+    def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
+        bad = next((name for name in names if name in request), None)
+        if bad is not None:
+            return http(status, json.dumps({"error": {"message": said.format(bad), "param": bad}}))
+        found = judged()(fake, request)
+        assert isinstance(found, bytes)
+        return found
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("refused", "sent"),
+    [
+        (["temperature"], {"max_tokens", "seed"}),
+        (["seed"], {"max_tokens", "temperature"}),
+        (["max_tokens"], {"max_completion_tokens", "seed", "temperature"}),
+        (["max_tokens", "temperature"], {"max_completion_tokens", "seed"}),
+        (["max_tokens", "max_completion_tokens", "seed"], {"temperature"}),
+    ],
+)
+def test_a_parameter_that_the_endpoint_refuses_is_left_out_from_then_on(refused: list[str], sent: set[str]) -> None:
+    judgement, fake = run(refusing(*refused), retries=0)
+    assert judgement.state == "passed"
+    known = {"temperature", "seed", "max_tokens", "max_completion_tokens"}
+    assert fake.requests[-1].keys() & known == sent
+    assert len(fake.requests) == len(judgement.calls) + len(refused), "asked once more for each, and never again"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (422, "Extra inputs are not permitted: body.{}"),
+        (400, "Unsupported value: {!r} does not support 0 with this model. Only the default (1) value is supported."),
+        (400, "Unrecognized request argument supplied: {}"),
+        (400, "`{}` is deprecated for this model."),
+    ],
+)
+def test_refusals_are_understood_as_several_endpoints_write_them(status: int, said: str) -> None:
+    judgement, _ = run(refusing("temperature", status=status, said=said), retries=0)
+    assert judgement.state == "passed"
+
+
+def test_a_refusal_for_another_reason_is_final_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    too_large = "'max_tokens' is too large: 800. This model's maximum context length is 512 tokens."
+    judgement, fake = run(refusing("max_tokens", said=too_large), retries=3)
+    assert judgement.state == "abstained" and judgement.reason.startswith("blocking: refused: HTTP 400")
+    assert len(fake.requests) == 1
+    (line,) = [each for each in caplog.messages if "refuses the first question" in each]
+    assert too_large[:40] in line and "Check base_url, models and api_key_env" in line
+
+
+def test_parameters_are_left_out_by_their_keys() -> None:
+    changes = {"temperature": None, "seed": None, "length_parameter": "max_completion_tokens", "votes": 3}
+    judgement, fake = run(judged(), **changes)
+    assert judgement.state == "passed"
+    for request in fake.requests:
+        assert not request.keys() & {"temperature", "seed", "max_tokens"} and request["max_completion_tokens"] == 800
+    keys = [call.key for call in judgement.calls]
+    assert len(set(keys)) == len(keys), "votes have cache entries of their own"
+
+
+def test_the_texts_of_a_content_in_parts_are_joined() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": '{"verdict": "SUC'},
+        {"type": "text", "text": 'CESS", "reason": "seen"}'},
+    ]
+    judgement, _ = run(judged(criterion_a=completion(parts)), retries=0)
     assert judgement.state == "passed"

@@ -51,12 +51,28 @@ from tests.envs.rewards_judge.fake_judge import (
         ('{"verdict": "NOT_SUCCESS", "reason": ""}', False, ""),
         ('```json\n{"verdict": "SUCCESS", "reason": "r"}\n```', True, "r"),
         ('<think>hm {"verdict": 1}</think>\n{"verdict": "SUCCESS", "reason": "r"}', True, "r"),
+        ('The basket is shown. So yes.\n</think>\n\n{"verdict":"SUCCESS","reason":"r"}', True, "r"),
+        ('<think>x</think><|begin_of_box|>{"verdict":"SUCCESS","reason":"r"}<|end_of_box|>', True, "r"),
+        ("<|begin_of_box|>Verdict: NOT SUCCESS<|end_of_box|>", False, ""),
+        ('◁think▷hm◁/think▷{"verdict":"SUCCESS","reason":"r"}', True, "r"),
+        ('hm◁/think▷{"verdict":"SUCCESS","reason":"r"}', True, "r"),
+        ('[THINK]hm[/THINK]{"verdict":"SUCCESS","reason":"r"}', True, "r"),
+        ('<|channel>thought\nhm<channel|>{"verdict":"SUCCESS","reason":"r"}', True, "r"),
+        ('<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>{"verdict":"SUCCESS","reason":"r"}<|return|>',
+         True, "r"),
+        ('<thinking>hm</thinking>\n{"verdict":"SUCCESS","reason":"r"}', True, "r"),
+        ('so {"verdict": "SUCCESS"} is wrong</think>\n{"verdict": "NOT SUCCESS", "reason": "r"}', False, "r"),
+        ('{"verdict": "NOT SUCCESS", "reason": "it shows </think> {\\"verdict\\": \\"SUCCESS\\"}"}', False,
+         'it shows </think> {"verdict": "SUCCESS"}'),
+        ('```JSON\n{"verdict": "SUCCESS", "reason": "r"}\n```', True, "r"),
+        ('{"verdict": "SUCCESS", "reason": "r", "confidence": 1, "evidence": null}', True, "r"),
+        ("So it is.</think>All is there.\nVerdict: SUCCESS", True, "All is there."),
         ("All is there.\nVerdict: SUCCESS", True, "All is there."),
         ("**Verdict: NOT SUCCESS**", False, ""),
         ("x\n\n**Verdict:** `Not Success`.", False, "x"),
         ('x\nverdict : "SUCCESS"', True, "x"),
     ],
-)
+)  # fmt: skip
 def test_replies_that_are_read(reply: str, holds: bool, reason: str) -> None:
     opinion = read_opinion(reply, SUCCESS)
     assert (opinion.holds, opinion.reason) == (holds, reason)
@@ -65,9 +81,12 @@ def test_replies_that_are_read(reply: str, holds: bool, reason: str) -> None:
 @pytest.mark.parametrize(
     "reply",
     ["", "  ", "<think>x</think>", "SUCCESS", "Verdict: YES", "Verdict:", "[]", '"SUCCESS"', "{}", "null", "Verdict: UNSUCCESS",
-     '{"verdict": "SUCCESS"}', '{"verdict": "SUCCESS", "reason": "r", "confidence": 1}', '{"verdict": null, "reason": "r"}',
+     '{"verdict": "SUCCESS"}', '{"verdict": "SUCCESS", "reason": "r", "final": "NOT SUCCESS"}', '{"verdict": null, "reason": "r"}',
      '{"verdict": "SUCCESS", "reason": ["r"]}', '{"verdict": "SUCCESS", "reason": "r"} ok', "Verdict: SUCCESS\nbye",
-     'Verdict: BLOCKED', '```\nVerdict: SUCCESS\n```', "My Verdict: SUCCESS"],
+     'Verdict: BLOCKED', '```\nVerdict: SUCCESS\n```', "My Verdict: SUCCESS",
+     '{"verdict": "SUCCESS", "reason": "r"}</think>', '{"reason": "r", "confidence": 1}',
+     'x<|begin_of_box|>{"verdict": "SUCCESS", "reason": "r"}<|end_of_box|>',
+     '{"verdict": "SUCCESS", "reason": "r", "reason": "s"}'],
 )  # fmt: skip
 def test_replies_that_are_refused(reply: str) -> None:
     with pytest.raises(MalformedReply):
