@@ -20,7 +20,7 @@ from typing import Any
 from envs.types import TrainingError
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.loops.base import Stopwatch, TrainingLoop, describe_no_progress, train_metrics
+from tasks_lib.loops.base import Stopwatch, TrainingLoop, train_metrics
 from tasks_lib.loops.load import AdaptiveConcurrency
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import run_as_task
@@ -194,8 +194,7 @@ class AsynchronousLoop(TrainingLoop):
             self._trainer_queue.leave(found.trained, found.left_out, time.monotonic())
             records = [self._record_of(group_id) for group_id in found.group_ids]
             batch = self._batch(version, records, {}, found.group_ids)
-        if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
-            raise TrainingError(describe_no_progress(version - 1, records))
+        self._check_success(version - 1, batch, records)
         self._begin_update(batch, records)
 
     def _batch_due(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from envs.types import Memory, Split, StopReason
+from envs.types import Memory, Split, StopReason, TrainingError
 from tasks_lib.config import describe_split
 from tasks_lib.folder.metrics import describe_success, format_share
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
@@ -28,8 +28,9 @@ from training.ledger.journal import groups_of_version, published_batch, read_bat
 from training.ledger.store import policy_name
 
 MAX_DRAWS = 2
-"""Times that the groups of a batch are drawn when all of them have nothing to learn from; then a version is published unchanged, or, if
-nothing was passed, the run ends."""
+"""Times that the groups of a batch are drawn when all of them have nothing to learn from; then a version is published unchanged."""
+MAX_FRUITLESS = 3
+"""Iterations in a row in which no episode succeeds, after which the run ends: one or two are bad luck where groups are few and small."""
 
 UPDATE_SHARE = 0.25
 """Expected time of an update, as a share of its rollout's, before any was measured."""
@@ -47,6 +48,8 @@ class TrainingLoop(ABC):
         lines = run.metrics.lines()
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
+        self._fruitless = 0
+        """Iterations in a row, of this process, in which no episode succeeded."""
         self._episode_seconds = _pace(run.metrics.lines("evaluation"))
         self._set_outdated_aside()
         self._recover_ledger()
@@ -169,6 +172,22 @@ class TrainingLoop(ABC):
         settings = self.run.config.batch_settings
         earlier = earlier_groups(self.run.store, version, settings)
         return build_batch(version, groups, settings, damaged, earlier, group_ids)
+
+    def _check_success(self, iteration: int, batch: TrainingBatch, records: Sequence[GroupRecord]) -> None:
+        """Warn of an iteration in which no episode succeeded.
+
+        Raises:
+            TrainingError: it is the last of `MAX_FRUITLESS` in a row, or not one of its episodes has a reward.
+        """
+        episodes = [episode for record in records for episode in record.episodes]
+        if batch.rows or any(episode.passed for episode in episodes):
+            self._fruitless = 0
+            return
+        self._fruitless += 1
+        why = describe_no_progress(iteration, records)
+        if self._fruitless == MAX_FRUITLESS or all(episode.score is None for episode in episodes):
+            raise TrainingError(why)
+        self._progress.log(f"[yellow]{escape(why)}; version {iteration + 1} is published unchanged[/yellow]")
 
     def _append(self, line: dict[str, Any]) -> None:
         """Keep and show the line of an iteration. A version that is made again, because the first one was damaged, has its line already."""

@@ -10,9 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from envs.types import TrainingError
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.loops.base import MAX_DRAWS, Stopwatch, TrainingLoop, describe_no_progress, train_metrics
+from tasks_lib.loops.base import MAX_DRAWS, Stopwatch, TrainingLoop, train_metrics
 from tasks_lib.loops.run import iteration_line
 from tasks_lib.processes.trainer import update_policy
 from tasks_lib.rollouts.sampling import phase_name
@@ -61,8 +60,7 @@ class SynchronousLoop(TrainingLoop):
                 batch = self._batch(iteration + 1, records, {})
             if batch.rows:
                 break
-        if not batch.rows and not any(episode.passed for record in records for episode in record.episodes):
-            raise TrainingError(describe_no_progress(iteration, records))
+        self._check_success(iteration, batch, records)
         return replace(rollout, records=records, seconds=dict(seconds)), batch
 
     def _draws(self, iteration: int) -> int:

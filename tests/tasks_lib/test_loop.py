@@ -201,3 +201,21 @@ def test_a_version_is_evaluated_only_where_that_is_due(
     )
     loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
     assert loop.evaluation_due is due
+
+
+def test_a_run_ends_after_three_iterations_without_a_success(tmp_path: Path) -> None:
+    lines: list[str] = []
+    run: Any = SimpleNamespace(store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda kind=None: []))
+    progress: Any = SimpleNamespace(log=lines.append)
+    loop = SynchronousLoop(run, trainer=None, workers=1, progress=progress)  # type: ignore[arg-type]
+    failed, empty = [record(None, None)], SimpleNamespace(rows=())
+    for iteration in (0, 1):
+        loop._check_success(iteration, empty, failed)
+    loop._check_success(2, SimpleNamespace(rows=(1,)), failed)  # something was learned
+    for iteration in (3, 4):
+        loop._check_success(iteration, empty, failed)
+    assert len(lines) == 4 and all("is published unchanged" in line for line in lines)
+    with pytest.raises(TrainingError, match="iteration 5: all 2 episodes failed"):
+        loop._check_success(5, empty, failed)
+    with pytest.raises(TrainingError, match="iteration 6: 2 of 2 episodes abstained"):
+        loop._check_success(6, empty, [record("no judge", "no judge")])
