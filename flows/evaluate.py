@@ -27,7 +27,7 @@ from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_once
-from tasks_lib.processes.prefect_run import emit
+from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
@@ -49,7 +49,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000020.json`` of the evaluation's folder, for version 20 of a run;
         ``v000000.json`` for a checkpoint that is no run's.
     """
-    emit("rollwright.run.started", config.run_id, {"flow": "evaluate"})
+    announce_run("evaluate", config.run_id)
     found = check_once(check_evaluation, config)
     config = with_template(config)
     tasks = open_tasks(config.tasks)

@@ -22,7 +22,7 @@ from tasks_lib.config.parameters import named_after, parameters_of, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_sweep
-from tasks_lib.processes.prefect_run import emit
+from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.deployed import run_deployed
@@ -41,7 +41,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     Returns:
         What is in ``sweep.json`` of the sweep's folder.
     """
-    emit("rollwright.run.started", config.run_id, {"flow": "sweep"})
+    announce_run("sweep", config.run_id, preset=config.preset)
     progress = RunProgress(1)  # only its lines: the bar is the arms'
 
     def log(message: str) -> None:

@@ -27,7 +27,7 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_training
-from tasks_lib.processes.prefect_run import emit, run_as_task
+from tasks_lib.processes.prefect_run import announce_run, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
@@ -49,7 +49,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         What is in ``result.json`` of the run's folder.
     """
     started = time.perf_counter()
-    emit("rollwright.run.started", config.run_id, {"flow": "train"})
+    announce_run("train", config.run_id, mode=config.mode, preset=config.preset)
     found = check_once(check_training, config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if finished := finished_result(config, run.store):

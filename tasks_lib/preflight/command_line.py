@@ -43,7 +43,7 @@ from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.kubernetes import manifests
 from tasks_lib.processes.prefect_api import check_api
-from tasks_lib.processes.prefect_run import RUN_HERE
+from tasks_lib.processes.prefect_run import RUN_HERE, mark_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.slurm import batch_script
@@ -105,7 +105,11 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
             clock_since(STARTED),
             started(spec, processes) if spec else nullcontext(),
         ):
-            flow(**parameters_of(config))
+            try:
+                flow(**parameters_of(config))
+            except KeyboardInterrupt:
+                mark_cancelled()
+                raise
     except KeyboardInterrupt:
         print("interrupted: what is whole is kept; start the same command again to go on", file=sys.stderr)
         return STATUS

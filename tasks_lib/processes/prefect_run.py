@@ -8,18 +8,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
+import httpx
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas import TaskRun
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
 from prefect.logging.handlers import APILogHandler
 from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger, task_run_logger
+from prefect.states import Cancelled
 
 from tasks_lib.processes.lease import use_patient_leases
+from tasks_lib.processes.server_watch import retry_until_reachable
 
 Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
 
 use_patient_leases()  # here, since every flow imports this module before Prefect's engine runs it
 
@@ -85,12 +92,43 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
     return cast(Result, task())
 
 
-def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
-    """Emit an event of a run, such as ``rollwright.version.published``; automations of Prefect can act on it.
+def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") -> None:
+    """Tag the flow run with ``run:…``, ``mode:…`` and ``preset:…``, and emit ``rollwright.run.started``.
 
-    Prefect relates all events of a process to the flow and task run that emitted the first one (3.8.8). So a flow emits
-    ``rollwright.run.started`` before its first task, and events are related to the flow run alone.
+    Prefect relates all events of a process to the flow and task run that emitted the first one (3.8.8). So this comes before the first
+    task, and events are related to the flow run alone.
     """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    flow_run = context.flow_run
+    _started.append(flow_run.id)
+    given = {"run": run_id, "mode": mode, "preset": preset}
+    tags = {*flow_run.tags, *(f"{name}:{value}" for name, value in given.items() if value)}
+    with get_client(sync_client=True) as client:
+        retry_until_reachable(lambda: client.update_flow_run(flow_run.id, tags=sorted(tags)))
+    emit("rollwright.run.started", run_id, {"flow": flow})
+
+
+_started: list[UUID] = []
+"""Flow runs of this process, the outermost first."""
+
+
+def mark_cancelled() -> None:
+    """Set the state of this process's flow runs to Cancelled after Ctrl-C; Prefect itself calls them Crashed."""
+    try:
+        with get_client(sync_client=True) as client:
+            for flow_run in reversed(_started):
+                if client.read_flow_run(flow_run).state_name in ("Crashed", "Running"):
+                    client.set_flow_run_state(
+                        flow_run, Cancelled(message="Ctrl-C; the same command goes on"), force=True
+                    )
+    except httpx.HTTPError as error:
+        logger.warning("the flow run is not marked as cancelled: %s", error)
+
+
+def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
+    """Emit an event of a run, such as ``rollwright.version.published``; automations of Prefect can act on it."""
     if FlowRunContext.get() is not None:
         resource = {"prefect.resource.id": f"rollwright.run.{run_id}", "prefect.resource.name": run_id}
         emit_event(event=event, resource=resource, payload=payload)

@@ -17,7 +17,7 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, read_json
 
 from .conftest import SMALL
-from .services import as_from_a_terminal
+from .services import PrefectServer, as_from_a_terminal
 from .test_resume import check_paced, check_whole
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
@@ -58,12 +58,12 @@ def wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool], 
 
 @pytest.mark.parametrize("interrupt", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interrupted_evaluation_keeps_only_what_was_played(
-    tmp_path: Path, ephemeral: dict[str, str], interrupt: signal.Signals
+    tmp_path: Path, server: PrefectServer, interrupt: signal.Signals
 ) -> None:
-    store, log = RunStore(tmp_path / "mine"), tmp_path / "log"
-    settings = ("run_id=mine", f"root={tmp_path}", "episodes=96", "tasks.kinds=[click-link, enter-text]")
+    store, log = RunStore(tmp_path / "interrupted"), tmp_path / "log"
+    settings = ("run_id=interrupted", f"root={tmp_path}", "episodes=96", "tasks.kinds=[click-link, enter-text]")
     command = [sys.executable, "-m", "flows.evaluate", *(word for each in settings for word in ("--set", each))]
-    with _begun(command, store, log, ephemeral) as process:
+    with _begun(command, store, log, server.environment) as process:
         if interrupt is signal.SIGINT:  # Ctrl-C is for all processes of the terminal's group
             os.killpg(process.pid, interrupt)
         else:
@@ -73,6 +73,8 @@ def test_an_interrupted_evaluation_keeps_only_what_was_played(
         assert status == 130
         said = log.read_text()
         assert "interrupted: what is whole is kept; start the same command again" in said and "Traceback" not in said
+        (flow_run,) = server.flow_runs("interrupted")
+        assert flow_run["state_name"] == "Cancelled" and "run:interrupted" in flow_run["tags"]
     assert not store.evaluation_path(0).exists()
     stored = [store.attempt_trajectory(*each)[0] for each in store.stored_trajectories()]
     assert stored and all(each.error is None for each in stored)
