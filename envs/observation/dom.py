@@ -10,7 +10,7 @@ are ranges.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -129,6 +129,8 @@ class Dom:
     """String index of a text box's text as rendered (text-transform applied), else -1."""
     paint: list[int] = field(default_factory=list)
     """Paint order over all documents: greater is nearer to the viewer; equal within a paint layer."""
+    stacked: set[int] = field(default_factory=set)
+    """Boxes that are stacking contexts: all that are transformed, turned or scaled are."""
     rects: Rects = field(default_factory=lambda: np.zeros((0, 4)))
     line_box: list[int] = field(default_factory=list)
     """Box of each piece of a line of text, ascending."""
@@ -303,6 +305,13 @@ class Dom:
         return any(child in self.closed for child in self.children(node)) or any(
             self.parent[root] == node for root in self.documents[1:]
         )
+
+    def stacking_around(self, box: int) -> Iterator[int]:
+        """The stacking contexts that a box is or lies in, from the innermost outwards, not the roots of documents."""
+        while box >= 0:
+            if box in self.stacked and self.name[self.box_node[box]] not in ("#document", "HTML"):
+                yield box
+            box = self.box_parent[box]
 
     def inside_frame(self, node: int, frame: int) -> bool:
         """Whether a node's document is in ``frame``, or in a frame within it."""

@@ -1,7 +1,8 @@
 """Where a frame's document lies in the page: in its element, inside of the border and the padding, under whatever transforms it.
 
-A snapshot says how large the element is and how large the document thinks it is, not what lies between. Where that is the border alone, the place is
-certain; else the page is asked (`content_quads`), which few pages make necessary.
+A snapshot says how large the element is and how large the document thinks it is, not what lies between. Where that is the border alone, and nothing
+around the frame can turn or mirror it (only stacking contexts do), the place is certain; else the page is asked (`content_quads`), which few pages make
+necessary.
 """
 
 from __future__ import annotations
@@ -62,4 +63,5 @@ def guess(dom: Dom, frame: int, inner: NDArray[np.float64]) -> tuple[NDArray[np.
     outer = dom.rects[box]
     border = np.array([pixels(dom.style(frame, column)) for column in (LEFT, TOP)])
     rest = (outer[2:] - outer[:2]) - (inner[2:] - inner[:2]) - 2 * border
-    return outer[:2] + border + np.maximum(0.0, rest / 2), bool((np.abs(rest) <= TOLERANCE).all())
+    upright = next(dom.stacking_around(box), -1) < 0
+    return outer[:2] + border + np.maximum(0.0, rest / 2), upright and bool((np.abs(rest) <= TOLERANCE).all())

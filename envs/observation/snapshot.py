@@ -117,6 +117,7 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
     dom.box_node += nodes
     dom.box_text += layout["text"]
     dom.paint += layout["paintOrders"]
+    dom.stacked.update(before + box for box in layout["stackingContexts"]["index"])
     dom.line_box += [before + box for box in document["textBoxes"]["layoutIndex"]]
     return _rects(layout["bounds"]), _rects(document["textBoxes"]["bounds"])
 

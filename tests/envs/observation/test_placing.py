@@ -25,6 +25,21 @@ FRAMES = {
     "smaller": frame("transform: scale(0.5); transform-origin: 0 0; border: 4px solid", BUTTON.format("Go")),
     "larger": frame("transform: scale(1.5, 1.25) translate(40px, 30px)", BUTTON.format("Go")),
     "turned": frame("transform: rotate(90deg)", BUTTON.format("Go")),
+    "upside down": frame("transform: rotate(180deg)", BUTTON.format("Go")),
+    "square and turned": frame("width: 200px; transform: rotate(90deg); border: 0", BUTTON.format("Go")),
+    "square and turned back": frame("width: 200px; rotate: 270deg", BUTTON.format("Go")),
+    "mirrored": frame("transform: scaleX(-1)", BUTTON.format("Go")),
+    "mirrored by its own property": frame("scale: 1 -1; border: 0", BUTTON.format("Go")),
+    "back of a card": frame("transform: rotateY(180deg)", BUTTON.format("Go")),
+    "in what is upside down": f"<div style='width: 320px; rotate: 180deg'>{frame('border: 0', BUTTON.format('Go'))}</div>",
+    "scaled and turned": frame("width: 200px; transform: scale(0.8) rotate(90deg)", BUTTON.format("Go")),
+    "turned in a turned one": frame(
+        "width: 340px; height: 340px; border: 0; transform: rotate(90deg)",
+        frame("width: 200px; border: 0; transform: scaleX(-1)", BUTTON.format("Go")),
+    ),
+    "upright in a turned one": frame(
+        "width: 340px; height: 340px; border: 0; transform: rotate(180deg)", frame("border: 0", BUTTON.format("Go"))
+    ),
     "in a smaller one": frame(
         "transform: scale(0.8); transform-origin: 0 0; padding: 7px",
         frame("transform: scale(0.5); padding: 9px", BUTTON.format("Go")),
@@ -49,11 +64,13 @@ async def test_an_element_is_where_the_engine_draws_it(on_page: Any, name: str, 
         assert handle.point is not None, "it is to be seen"
         await page.mouse.click(*handle.point)
         (element,) = reading.observation.elements
+        left, top, width, height = element.box
+        await page.mouse.click(left + width / 2, top + height / 2)
         return element.box, await inner.locator("button").bounding_box(), await inner.evaluate("window.clicks")
 
     seen, drawn, clicks = await on_page(FRAMES[name], script, scale)
     assert seen == pytest.approx((drawn["x"], drawn["y"], drawn["width"], drawn["height"]), abs=0.51)
-    assert clicks == 1, "the point is the element's"
+    assert clicks == 2, "the point and the middle of the box are the element's"
 
 
 async def test_only_frames_that_may_lie_elsewhere_are_asked(on_page: Any) -> None:
