@@ -81,6 +81,8 @@ class Found:
     written: str = ""
     """What is to be read on it, where the label says something else."""
     states: tuple[str, ...] = ()
+    labels: tuple[int, ...] = ()
+    """Its ``<label>`` elements, if it has no box of its own."""
     whole: Whole | None = None
     """Label, what is written and value, where one of them is shortened or looks so; not bounded yet."""
 
@@ -166,6 +168,7 @@ class _Describer:
             shortened=max(len(label), len(written)) > chars,
             written=shorten(written, chars) if fits else "",
             states=states,
+            labels=tuple(namer.labels_of(node)) if dom.box_of[node] < 0 else (),
             whole=whole,
         )
 

@@ -1,8 +1,8 @@
 """Where a frame's document lies in the page: in its element, inside of the border and the padding, under whatever transforms it.
 
 A snapshot says how large the element is and how large the document thinks it is, not what lies between. Where that is the border alone, and nothing
-around the frame can turn or mirror it (only stacking contexts do), the place is certain; else the page is asked (`content_quads`), which few pages make
-necessary.
+around the frame can turn or mirror it (only stacking contexts do), the place is certain; else the page is asked (`content_quads`), which few pages
+make necessary.
 """
 
 from __future__ import annotations

@@ -11,12 +11,13 @@ from typing import Any
 from envs.cdp import Cdp
 from envs.observation import marks
 from envs.observation.dom import Dom
-from envs.observation.elements import CARDS, Found, find
+from envs.observation.elements import CARDS, Found, box_for, find
 from envs.observation.focus import FocusReader
 from envs.observation.frame_geometry import Quad, content_quads
 from envs.observation.frames import seen_frames
 from envs.observation.hashes import dom_hash
 from envs.observation.ids import IdBook, Places
+from envs.observation.layers import Layers
 from envs.observation.links import foreign_scheme
 from envs.observation.names import Namer
 from envs.observation.occlusion import Scene, stage
@@ -257,13 +258,15 @@ def compose(
     scene = stage(dom, viewport, modal, clip_styles=full)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
     found, away, namer = find(kinds, scene, options, focused)
+    layers = Layers(kinds, scene)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
-    found = found[: options.max_elements]
+    if hidden.over_limit:
+        found = _nearest(found, dom, layers, options) if full else found[: options.max_elements]
     elements, said = list_elements(kinds, found, IdBook() if book is None else book, options)
     text, words = "", None
     if options.text_chars is not None:
         page = page_of(kinds, scene, namer, found, elements, said)
-        text, words = fit(page, hidden, options.text_chars)
+        text, words = fit(page, hidden, options.text_chars, layers)
     observation = Observation(
         instruction=instruction,
         elements=elements,
@@ -279,6 +282,12 @@ def compose(
     )
     document = Places(dom, kinds).key(0)[0]
     return Reading(observation, Handles(dom, found, elements), kinds, document, seen_frames(dom, scene))
+
+
+def _nearest(found: list[Found], dom: Dom, layers: Layers, options: ObservationOptions) -> list[Found]:
+    """As many as there is room for: what lies on top (the topmost first), then what is in view, then what has to be scrolled to."""
+    orders = {at.node: layers.order(box_for(dom, at.node, at.labels)) for at in found if at.point is not None}
+    return sorted(found, key=lambda at: -orders.get(at.node, -2))[: options.max_elements]
 
 
 def apply_fields(dom: Dom, fields: FieldStates) -> None:
@@ -416,4 +425,5 @@ def page_of(
         if at.kind != "text"
     }
     told = {at.node for at in found if at.kind not in (*CARDS, "text") or not at.shortened}
-    return lay_out(kinds, scene, listed, told | namer.used, gauges(kinds, namer), namer.labels_of)
+    boxes = {at.node: box_for(scene.dom, at.node, at.labels) for at in found}
+    return lay_out(kinds, scene, listed, boxes, told | namer.used, gauges(kinds, namer))

@@ -12,13 +12,14 @@ only then are elements cut from the end. The last line says what was cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from envs.observation.dom import DISPLAY, Dom, Flags
-from envs.observation.elements import MIN_SIDE, box_for
+from envs.observation.elements import MIN_SIDE
+from envs.observation.layers import Layers
 from envs.observation.occlusion import Scene
 from envs.observation.roles import Kinds
 from envs.observation.text_utils import generated, shorten, shown, squash
@@ -55,6 +56,8 @@ class Piece:
     sign, a picture's text without ``image``."""
     node: int = -1
     """Where it is from."""
+    box: int = -1
+    """Where it stands."""
 
     @property
     def own(self) -> str:
@@ -74,17 +77,17 @@ def lay_out(
     kinds: Kinds,
     scene: Scene,
     listed: dict[int, Piece],
+    boxes: dict[int, int],
     told: set[int],
     gauges: dict[int, str] | None = None,
-    labels_of: Callable[[int], Iterable[int]] = lambda node: (),
 ) -> Page:
     """Put words and elements into lines.
 
     Args:
         listed: How the listed elements are written, by node.
+        boxes: The box at which each of them stands.
         told: Nodes whose text is already said by an element.
         gauges: What meters and progress bars show, by node.
-        labels_of: The labels of an element, by node.
     """
     dom = scene.dom
     silent = _told(kinds, told)
@@ -93,7 +96,8 @@ def lay_out(
     dom.marked(gauges, silent)
     placed: dict[int, list[Piece]] = {}
     for node, piece in listed.items():
-        placed.setdefault(box_for(dom, node, labels_of(node)), []).append(piece)
+        piece.box = boxes[node]
+        placed.setdefault(piece.box, []).append(piece)
     worth, unseen = _worth(scene, silent, set(placed), gauges)
     # What is said by an element that is out of view is counted as an element.
     page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
@@ -115,7 +119,8 @@ def lay_out(
             level = 0 if page.lines[-1] else _level(dom, block)
             sign = f"{'#' * level} " if level else ""
             own = squash(dom.attribute(node, "alt")) if dom.name[node] == "IMG" else words
-            page.lines[-1].append(Piece(sign + words, label=own if sign or own != words else None, node=node))
+            label = own if sign or own != words else None
+            page.lines[-1].append(Piece(sign + words, label=label, node=node, box=box))
     page.lines = [line for line in page.lines if line]
     return page
 
@@ -147,15 +152,21 @@ def render(page: Page, hidden: Hidden, budget: int) -> str:
     return fit(page, hidden, budget)[0]
 
 
-def fit(page: Page, hidden: Hidden, budget: int) -> tuple[str, tuple[str, ...]]:
-    """As `render`, and the same lines as words of the page alone: elements by their labels, nothing of what fields hold."""
+def fit(page: Page, hidden: Hidden, budget: int, layers: Layers | None = None) -> tuple[str, tuple[str, ...]]:
+    """As `render`, and the same lines as words of the page alone: elements by their labels, nothing of what fields hold.
+
+    Where there is no room for all of them, those of ``layers`` that lie on top come first, the topmost before others.
+    """
+    whole = page.lines
     for limit in (None, *PASSAGE_CHARS):
-        lines, cut = _shorten(page.lines, limit)
-        whole = _join(lines, _note(hidden, 0, cut, page.unseen_chars))
-        if len(whole) <= budget:
-            return whole, _page_words(lines)
-    kept, whole = _fewer_pieces(lines, hidden, cut, page.unseen_chars, budget)
-    return whole, _page_words(kept)
+        if limit is not None and layers is not None:
+            whole = sorted(page.lines, key=lambda line: -layers.order(line[0].box))
+        lines, cut = _shorten(whole, limit)
+        text = _join(lines, _note(hidden, 0, cut, page.unseen_chars))
+        if len(text) <= budget:
+            return text, _page_words(lines)
+    kept, text = _fewer_pieces(lines, hidden, cut, page.unseen_chars, budget)
+    return text, _page_words(kept)
 
 
 def _page_words(lines: list[list[Piece]]) -> tuple[str, ...]:
