@@ -26,7 +26,7 @@ from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
 from envs.episodes import NO_TURN, EpisodeGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
-from envs.registry import find_task, split_of
+from envs.registry import FAMILIES, find_task, page_task, split_of
 from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.compose import WEIGHTS, Component, PartSource
@@ -96,7 +96,7 @@ def open_env(
     """An environment for a task, to be used in ``async with`` (in scripts without an event loop: `open_env_sync`).
 
     Args:
-        task: An id of `list_tasks`, ``live/<host>``, an address, or a task of a file.
+        task: An id of `list_tasks`, ``live/<host>``, an address, a task of a file, or the path of a page of ``site``.
         seed: Of the page; the first of the task's training seeds if not given.
         instruction: What to do; live pages need one.
         horizon: Most steps of an episode; the task's own if not given.
@@ -115,7 +115,12 @@ def open_env(
         TaskError: there is no such task or seed.
         ConfigError: a name or an option is wrong.
     """
-    found = find_task(task, instruction=instruction, seed=seed) if isinstance(task, str) else task
+    if not isinstance(task, str):
+        found = task
+    elif site is not None and task.partition("/")[0] not in FAMILIES and "://" not in task:
+        found = page_task(site.name, f"/{task.lstrip('/')}", instruction, f"{site.name}/{task.lstrip('/')}")
+    else:
+        found = find_task(task, instruction=instruction, seed=seed)
     changed: dict[str, Any] = {}
     if instruction is not None:
         changed["instruction"] = instruction

@@ -75,6 +75,10 @@ def find_task(task_id: str, *, instruction: str | None = None, seed: int | None 
         TaskError: nothing has this id, with those that are near; or a live page has no instruction.
     """
     family, _, rest = task_id.partition("/")
+    if task_id.startswith("file:"):
+        raise TaskError(
+            f'{task_id}: files are served: open_env("index.html", site=StaticSite("mine", "FOLDER"), instruction=…)'
+        )
     if "://" in task_id or family == LIVE:
         return _live(task_id if "://" in task_id else f"https://{rest}", task_id, instruction)
     tasks = _family(family)()
@@ -101,6 +105,7 @@ def split_of(task: WebTask, seed: int) -> Split | None:
 def _family(name: str) -> Callable[[], dict[str, WebTask]]:
     if name not in FAMILIES:
         known = [*(f"{each}/…" for each in FAMILIES), "live/HOST", "an address (https://…)", "a WebTask"]
+        known.append('a page of a folder with site=StaticSite("mine", "FOLDER")')
         raise TaskError(f"no tasks are called {name!r}; {near(name, FAMILIES)}open_env takes {', '.join(known)}")
     return FAMILIES[name]
 
@@ -110,10 +115,19 @@ def _live(url: str, given: str, instruction: str | None) -> WebTask:
         site, path = split_address(url)
     except ValueError as error:
         raise TaskError(f"{given}: {error}") from error
+    return page_task(site, path, instruction, f"{LIVE}/{site}{path}")
+
+
+def page_task(site: str, path: str, instruction: str | None, task_id: str) -> WebTask:
+    """A task on a page that declares nothing.
+
+    Raises:
+        TaskError: there is no instruction.
+    """
     if not instruction:
-        raise TaskError(f"{given}: a live page does not say what to do; give instruction=…")
+        raise TaskError(f"{task_id}: the page does not say what to do; give instruction=…")
     return WebTask(
-        task_id=f"{LIVE}/{site}{path}",
+        task_id=task_id,
         site=site,
         kind=site,
         path=path,

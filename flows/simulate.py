@@ -23,7 +23,7 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_simulation
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.simulation.compare import compare, document_of, rows_of
+from tasks_lib.simulation.compare import compare, describe_row, document_of, rows_of
 from tasks_lib.simulation.config import SimulateConfig
 from training.ledger.store import write_json
 
@@ -46,7 +46,7 @@ def simulate(config: SimulateConfig) -> list[dict[str, Any]]:
         rows = rows_of(found)
         publish_table(artifact_key(config.run_id, "settings"), rows)
         for row in rows:
-            progress.log("  ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.items()))
+            progress.log(describe_row(row))
         if config.output:
             write_json(resolve_path(config.output), document_of(found))
             progress.log(f"results: {config.output}")

@@ -30,7 +30,9 @@ LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 2.0
 """How long one look waits: a busy server of one laptop answers within a second."""
 SILENT_SECONDS = 6.0
-"""Without an answer before that is said: with the look that finds it, within ten seconds."""
+"""Without a server before that is said: with the look that finds it, within ten seconds."""
+SLOW_SECONDS = 30.0
+"""Without an answer of a server that is there before that is said: it may only be busy."""
 END_SECONDS = 3.0
 """What processes of ours get to end by themselves after Ctrl-C without a server."""
 INTERRUPTED = 130
@@ -56,6 +58,8 @@ class ServerWatch:
         self.answers.set()
         self.interrupted = threading.Event()
         self._over = threading.Event()
+        self._slow = False
+        """Something listens at the address, and did not answer the last look in time."""
         self._thread = threading.Thread(target=self._watch, name="prefect-server", daemon=True)
 
     def __enter__(self) -> ServerWatch:
@@ -98,7 +102,7 @@ class ServerWatch:
                     )
                     self._end(1)
                     return
-                if not said and time.monotonic() - last >= SILENT_SECONDS:
+                if not said and time.monotonic() - last >= (SLOW_SECONDS if self._slow else SILENT_SECONDS):
                     self._say(
                         f"the Prefect server at {self._api} does not answer: the run waits for it where it has to; "
                         f"start the server again, or press Ctrl-C and go on later with the same command"
@@ -111,7 +115,8 @@ class ServerWatch:
         try:
             # Nothing is sent that a certificate would have to protect; Prefect's own calls check it.
             return httpx.get(f"{self._api}/health", timeout=ANSWER_SECONDS, verify=False).status_code < 500
-        except httpx.HTTPError:
+        except httpx.HTTPError as error:
+            self._slow = isinstance(error, httpx.TimeoutException)
             return False
 
 

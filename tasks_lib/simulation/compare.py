@@ -88,6 +88,15 @@ def rows_of(found: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
     return [{**choice, **{name: _short(getattr(result, name)) for name in SHOWN}} for choice, result in ordered]
 
 
+UNITS = {"period": "s", "update": "s", "staleness_mean": "versions"}
+"""Units of what `SHOWN` names; idle figures are shares of the time."""
+
+
+def describe_row(row: dict[str, Any]) -> str:
+    """A row of the table as a line, with units."""
+    return "  ".join(f"{name.replace('_', ' ')} {value} {UNITS.get(name, '')}".rstrip() for name, value in row.items())
+
+
 def document_of(found: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
     """All that is known of each setting, as JSON values."""
     return [

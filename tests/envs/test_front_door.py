@@ -23,6 +23,7 @@ from envs import (
     ConfigError,
     Episode,
     Goto,
+    StaticSite,
     StepResult,
     Submit,
     TaskError,
@@ -218,6 +219,24 @@ def test_an_address_reaches_its_own_origin_alone(play: Play, web: str) -> None:
 
     step = play(scenario, web, instruction="Leave.")
     assert step.observation.error and not step.done
+
+
+def test_a_page_of_an_own_folder_is_opened_by_its_path(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "start.html").write_text("<title>Start</title><button>Go</button>")
+
+    async def scenario(env: WebEnv) -> tuple[str, str]:
+        step = await env.reset()
+        return step.observation.title, env.task.task_id
+
+    site = StaticSite("mine", tmp_path)
+    options = {"site": site, "instruction": "Press Go."}
+    assert play(scenario, "pages/start.html", **options) == ("Start", "mine/pages/start.html")
+    with pytest.raises(TaskError, match=r"mine/start\.html: the page does not say what to do; give instruction="):
+        open_env("start.html", site=site)
+    for wrong in ("start.html", "file:///home/me/start.html"):
+        with pytest.raises(TaskError, match=r"site=StaticSite"):
+            open_env(wrong, instruction="Press Go.")
 
 
 def test_calls_out_of_order_say_what_to_call(play: Play) -> None:
