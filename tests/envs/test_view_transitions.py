@@ -10,9 +10,9 @@ from envs.types import Back, Click, WebTask
 
 RULE = "<style>@view-transition { navigation: auto; }</style>"
 OWN_SHEETS = "<script>const own = new CSSStyleSheet(); own.replaceSync('h1 {color: red}'); document.adoptedStyleSheets = [own];</script>"
-WITHIN = "document.startViewTransition(() => { head.textContent = 'changed'; }).finished.then(() => { document.title = 'over'; })"
+WITHIN = "document.startViewTransition(() => { word.textContent = 'changed'; }).finished.then(() => { document.title = 'over'; })"
 PAGES = {
-    "one.html": f"""{RULE}{OWN_SHEETS}<h1 id=head>one</h1><a href=two.html>a</a><form action=two.html><button>b</button></form>
+    "one.html": f"""{RULE}{OWN_SHEETS}<h1 id=word>one</h1><a href=two.html>a</a><form action=two.html><button>b</button></form>
         <button onclick="location = 'two.html'">c</button><a href=plain.html>d</a><button onclick="{WITHIN}">e</button>""",
     "two.html": f"{RULE}<h1>two</h1>",
     "plain.html": "<h1>plain</h1><a href=one.html>a</a>",
