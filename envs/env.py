@@ -50,6 +50,7 @@ from envs.types import (
     read_action,
 )
 from envs.types.actions import ACTIONS
+from envs.types.dates import read_date
 from envs.types.near import near
 
 REPEATS = 3
@@ -83,6 +84,7 @@ def open_env(
     seed: int | None = None,
     instruction: str | None = None,
     horizon: int | None = None,
+    date: str | None = None,
     reward: RewardFunction | str | None = None,
     weights: Mapping[str, float] | None = None,
     parser: str | Parser | None = None,
@@ -100,6 +102,7 @@ def open_env(
         seed: Of the page; the first of the task's training seeds if not given.
         instruction: What to do; live pages need one.
         horizon: Most steps of an episode; the task's own if not given.
+        date: What the page's clock says when an episode begins (``2024-05-01T09:30Z``); the task's own if not given.
         reward: Says what an ended episode is worth, in place of the task's rubric, evaluators or page: a function of an `Episode`,
             or its name (docs/extending.md).
         weights: Of reward components by name, over the defaults; ``{"length": 0.1, "my_rewards:polite": 0.5}``.
@@ -128,6 +131,12 @@ def open_env(
         if horizon < 1:
             raise ConfigError(f"horizon: got {horizon}; an episode has at least 1 step")
         changed["horizon"] = horizon
+    if date is not None:
+        try:
+            read_date(date)
+        except ValueError as error:
+            raise ConfigError(f"date: {error}") from error
+        changed["date"] = date
     live = live or LiveOptions()
     if isinstance(task, str) and "://" in task:
         # A person names this address, so it may be reached, also on this machine.

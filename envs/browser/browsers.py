@@ -59,12 +59,16 @@ class ContextCache:
         """Where a context gets out to."""
         return self._listeners[context].allow
 
-    def take(self, site: Site, task: WebTask, *, full: bool) -> BrowserContext | None:
-        """An idle context for an episode: one that already shows the task's page.
+    def listener_of(self, context: BrowserContext) -> Listener:
+        """A context's way out."""
+        return self._listeners[context]
+
+    def take(self, site: Site, task: WebTask, date: float | None, *, full: bool) -> BrowserContext | None:
+        """An idle context for an episode, whose clock began at its date: one that already shows the task's page.
 
         Where there is no room for another one (``full``), any of the site's.
         """
-        own = [context for context in self.idle if context.owner == site.name]
+        own = [context for context in self.idle if (context.owner, context.date) == (site.name, date)]
         same = [context for context in own if context.path == task.path]
         chosen = same[-1] if same else own[0] if own and full else None
         if chosen is not None:

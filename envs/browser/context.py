@@ -19,7 +19,7 @@ from envs.browser.tab import FirstRequest, Tab, show_blank
 from envs.cancel_scope import CancelScope
 from envs.cdp.client import CdpSession
 from envs.egress import PROXY_BYPASS, harden, harden_page
-from envs.settle import CONTEXT_SECONDS, Looks, VirtualClock, prepare
+from envs.settle import CONTEXT_SECONDS, EPOCH_SECONDS, Looks, VirtualClock, prepare
 from envs.signals import SignalReader
 from envs.types import BrowserError
 from envs.types.errors import again
@@ -52,6 +52,7 @@ class BrowserContext:
         self.tabs: list[Tab] = []
         """In the order of their opening; never empty between `open` and the first tab's end."""
         self.popups_refused = 0
+        self._date: float | None = EPOCH_SECONDS
         self._opened = time.monotonic()
         self._active: Tab | None = None
         self._connection = connection
@@ -96,6 +97,22 @@ class BrowserContext:
     def viewport(self) -> tuple[int, int]:
         """Width and height of its pages, in CSS pixels."""
         return self._options.device.viewport
+
+    @property
+    def date(self) -> float | None:
+        """What its pages' clock says when it begins (`VirtualClock.date`). May be set before anything is loaded."""
+        return self._date
+
+    @date.setter
+    def date(self, date: float | None) -> None:
+        self._date = date
+        for tab in self.tabs:
+            tab.clock.date = date
+
+    @property
+    def now(self) -> float:
+        """What its pages' clock says, in seconds since 1970; 0 where it is not held, or has not begun."""
+        return max((tab.clock.now for tab in self.tabs), default=0.0) / 1000
 
     @property
     def looks(self) -> Looks:
@@ -279,6 +296,7 @@ class BrowserContext:
             background=options.background,
             fields=options.fields,
             virtual=options.virtual,
+            date=self._date,
         )
         tab = Tab(session, next(self._numbers), clock)
         await self._set_up(session)

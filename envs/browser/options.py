@@ -12,6 +12,7 @@ from envs.browser.dispatcher import CORES
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
 from envs.types import BrowserError
+from envs.types.dates import read_date
 
 STEP_DEADLINE = 60.0
 """Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
@@ -124,6 +125,9 @@ class PoolOptions:
     """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It only reads."""
     random_seed: int | None = None
     """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
+    page_date: str = ""
+    """What the pages' clocks say when an episode begins, as `WebTask.date`, which wins; empty: the real time on live sites,
+    `EPOCH_SECONDS` on others."""
     device: Device | None = None
     """What pages are shown on; a plain screen of the site's size if not given."""
     files: Path | None = None
@@ -151,6 +155,10 @@ class PoolOptions:
                 raise BrowserError(f"{name} must be at least {bound}, not {getattr(self, name)}")
         if self.step_deadline <= 0 or self.most_memory_mb <= 0:
             raise BrowserError("step_deadline and most_memory_mb must be above 0")
+        try:
+            self.page_date and read_date(self.page_date)
+        except ValueError as error:
+            raise BrowserError(f"page_date: {error}") from error
         if self.external and self.process_per_episode:
             raise BrowserError(
                 "an external browser cannot be started for each episode; choose external or process_per_episode"

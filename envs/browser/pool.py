@@ -21,8 +21,10 @@ from envs.browser.session import WebSession
 from envs.browser.tab import Tab
 from envs.cancel_scope import finish_shielded
 from envs.egress import AllowList, EgressProxy, SiteSecrets
+from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
+from envs.types.dates import read_date
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +119,12 @@ class BrowserPool:
         async with self._scratch:
             self._browser_set.check_open()
             if isinstance(where, Device):
-                return await self._run_scratch(await self._device_options(where), work, deadline, what)
+                return await self._run_scratch(await self._device_options(where), EPOCH_SECONDS, work, deadline, what)
             await self.egress.start()
             listener = await self.egress.open(AllowList.of(where.origin, *where.hosts))
             try:
                 options = replace(self._context_options(where), proxy=listener.address)
-                return await self._run_scratch(options, work, deadline, what)
+                return await self._run_scratch(options, self._date(where), work, deadline, what)
             finally:
                 await listener.close()
 
@@ -169,7 +171,9 @@ class BrowserPool:
         cache, again = self._cache, site.stateless_pages
         for gone in cache.withdraw(lambda context: not context.reusable):
             self._leaving.add(start_background(self._close(gone), self._background, "closing a context"))
-        context = cache.take(site, task, full=self._places_taken >= self.options.max_sessions) if again else None
+        date = self._date(site, task.date)
+        full = self._places_taken >= self.options.max_sessions
+        context = cache.take(site, task, date, full=full) if again else None
         if context is not None:
             cache.lent.add(context)
             return context
@@ -179,6 +183,9 @@ class BrowserPool:
             options, allow = self._context_options(site), AllowList.of(site.origin, *site.hosts)
             ready = None if again else cache.take_ready(options, allow)
             context = ready or await self._open(options, allow)
+            context.date = date
+            if not site.foreign:  # its server's dates are the page's
+                cache.listener_of(context).now = lambda: context.now
             cache.lent.add(context)
             return context
         finally:
@@ -269,6 +276,12 @@ class BrowserPool:
         finally:
             await self._browser_set.remove_if_over(browser)
 
+    def _date(self, site: Site, given: str = "") -> float | None:
+        """What the clock of a site's pages says when it begins; ``None`` for the real time. ``given`` is the task's date."""
+        if chosen := given or self.options.page_date:
+            return read_date(chosen)
+        return None if site.foreign else EPOCH_SECONDS
+
     def _context_options(self, site: Site) -> ContextOptions:
         """As a site's contexts are opened, but for their way out."""
         options = self.options
@@ -296,13 +309,19 @@ class BrowserPool:
         )
 
     async def _run_scratch(
-        self, options: ContextOptions, work: Callable[[Tab], Coroutine[Any, Any, T]], deadline: float, what: str
+        self,
+        options: ContextOptions,
+        date: float | None,
+        work: Callable[[Tab], Coroutine[Any, Any, T]],
+        deadline: float,
+        what: str,
     ) -> T:
         try:
             async with asyncio.timeout(self.options.step_deadline):
                 browser, context = await self._browser_set.open_context(options)
         except TimeoutError as error:
             raise BrowserError(f"no page for {what} within {self.options.step_deadline:g} s") from error
+        context.date = date
         try:
             return await context.guard(work(context.active), deadline, what)
         finally:

@@ -5,7 +5,8 @@ HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -175,6 +176,16 @@ class ServerResponse:
             return Counted(0)
         return _body(self.headers) or UntilClose()
 
+    def dated(self, now: float) -> ServerResponse:
+        """As of a server whose clock says ``now`` (seconds since 1970): no file was changed later."""
+        date, headers = formatdate(now, usegmt=True), list[tuple[str, str]]()
+        for name, value in self.headers:
+            if name.lower() == "last-modified":
+                headers.append((name, date if _is_after(value, now) else value))
+            elif name.lower() != "date":
+                headers.append((name, value))
+        return replace(self, headers=[("Date", date), *headers])
+
     def encode(self, *, close: bool) -> bytes:
         """The head as the browser gets it."""
         return _encode(self.line, [*self.headers, ("Connection", "close")] if close else self.headers)
@@ -234,6 +245,14 @@ def _answer(status: str, header: tuple[str, str], text: str) -> bytes:
     content = text.encode("ascii", "replace")
     headers = [header, ("Content-Type", "text/plain"), ("Content-Length", str(len(content))), ("Connection", "close")]
     return _encode(f"HTTP/1.1 {status}", headers) + content
+
+
+def _is_after(date: str, now: float) -> bool:
+    """Whether an HTTP date is later than ``now``; one that cannot be read is not."""
+    try:
+        return parsedate_to_datetime(date).timestamp() > now
+    except (ValueError, OverflowError):
+        return False
 
 
 def _path(target: str) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from envs.cancel_scope import finish_shielded
 from envs.egress.addresses import MAX_HOST, Reason, canonical_host
 from envs.egress.allow import AllowList
-from envs.egress.message import ProxyRequest
+from envs.egress.message import ProxyRequest, ServerResponse
 from envs.egress.relay import Relay, Upstream
 from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
@@ -39,6 +39,8 @@ class Listener:
         self.allow = allow
         self.address = ""
         """``http://127.0.0.1:<port>``, for Chromium's ``proxyServer``."""
+        self.now: Callable[[], float] = float
+        """The pages' time in seconds since 1970, which answers of servers then have; 0 leaves them as they are."""
         self.requests = 0
         """Requests and tunnels that were let through."""
         self._proxy = proxy
@@ -103,6 +105,11 @@ class Listener:
         """See `Gate`."""
         host = canonical_host(request.host) or request.host
         return request.encode(self._proxy.secrets.add_to(host, request.port, request.headers))
+
+    def date(self, response: ServerResponse) -> ServerResponse:
+        """See `Gate`."""
+        now = self.now()
+        return response.dated(now) if now else response
 
     async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
         """See `Gate`. What is connected to is the address that was checked, never the name."""

@@ -20,6 +20,7 @@ from envs.egress.message import (
     Body,
     Counted,
     ProxyRequest,
+    ServerResponse,
     UntilClose,
     parse_request,
     parse_response,
@@ -44,6 +45,10 @@ class Gate(Protocol):
 
     def encode(self, request: ProxyRequest) -> bytes:
         """The request's head as the site's server gets it."""
+        ...
+
+    def date(self, response: ServerResponse) -> ServerResponse:
+        """The response as the browser gets it, by the pages' time."""
         ...
 
     async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
@@ -291,7 +296,7 @@ class Relay(asyncio.Protocol):
 
     def _start_response(self, head: bytes) -> None:
         assert self._request is not None
-        response = parse_response(head)
+        response = self._gate.date(parse_response(head))
         if response.status == 101:
             raise BadMessage("an upgrade that was not asked for")
         if response.status >= 200:

@@ -79,6 +79,7 @@ class VirtualClock:
         background: bool = False,
         fields: bool = True,
         open_session: Callable[[str], Cdp] | None = None,
+        date: float | None = EPOCH_SECONDS,
     ) -> None:
         """The clock of the page of a session.
 
@@ -90,7 +91,9 @@ class VirtualClock:
             fields: Read the states of fields when the page has settled (`Look.fields`).
             open_session: The session of an id that the browser gave on this one (flattened); with it the page's workers are
                 attached to and waited for. Shared workers are not the page's: see `add_worker`.
+            date: What the clock says when it begins, in seconds since 1970; ``None`` is the real time.
         """
+        self.date = date
         self._cdp = cdp
         self._virtual = virtual
         self._begun = False
@@ -130,6 +133,11 @@ class VirtualClock:
         return self._virtual
 
     @property
+    def now(self) -> float:
+        """What the clock says, in milliseconds since 1970; 0 where it is not held, or has not begun."""
+        return self._time.now if self._virtual else 0.0
+
+    @property
     def world(self) -> int | None:
         """Execution context of the isolated world that the page is watched from.
 
@@ -160,7 +168,7 @@ class VirtualClock:
         return await self._activity.read()
 
     async def begin(self) -> None:
-        """Stop the clock at the epoch.
+        """Stop the clock at its date.
 
         To be called on the blank page, before anything is loaded; again is nothing.
 
@@ -187,9 +195,10 @@ class VirtualClock:
             await self._animations.freeze()
 
     async def _stop(self) -> None:
-        """Stop the clock at the epoch, or find out that this browser cannot."""
+        """Stop the clock at its date, or find out that this browser cannot."""
+        date = time.time() if self.date is None else self.date
         try:
-            new = await self._time.stop_at(EPOCH_SECONDS - LEAD_MS / 1000)
+            new = await self._time.stop_at(date - LEAD_MS / 1000)
         except BrowserError as error:
             if not refused_with(error, UNKNOWN_METHOD):
                 raise

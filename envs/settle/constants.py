@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 EPOCH_SECONDS = 1_700_000_000.0
-"""What the page's clock says when it begins (2023-11-14, UTC). Any fixed date: pages that print it must print the same one."""
+"""What the page's clock says when it begins (2023-11-14, UTC), where neither a task, a run nor a live site says otherwise. Any fixed date: pages
+that print it must print the same one."""
 
 LEAD_MS = 14_400_000.0
 """How far the page's clock is set ahead of ours: longer than a context is used in real time (`CONTEXT_SECONDS` and an episode). It costs 10 ms, once

@@ -11,19 +11,24 @@
   if (clock) {
     const {now, since} = clock;
 
-    // Cookies end by the browser's own clock, which is not the page's: a date becomes an age.
+    // Cookies end by the browser's own clock, which is not the page's: a date becomes an age. Of an age the cookie store makes a date, by the page's
+    // clock, so the rest of it is set there and then the age as a document does it.
     const cookie = Object.getOwnPropertyDescriptor(Document.prototype, "cookie");
+    const age = (date) => Math.floor((date - now()) / 1000);
     const aged = (text) => (/;\s*max-age\s*=/i.test(text) ? text : text.replace(/;\s*expires\s*=([^;]*)/i, (all, date) => {
-      const seconds = Math.floor((Date.parse(date) - now()) / 1000);
+      const seconds = age(Date.parse(date));
       return Number.isNaN(seconds) ? all : `; max-age=${seconds}`;
     }));
     Object.defineProperty(Document.prototype, "cookie", {
       ...cookie, set: new Proxy(cookie.set, {apply: (target, self, [text]) => Reflect.apply(target, self, [aged(`${text}`)])}),
     });
-    if (window.CookieStore) wrap(CookieStore.prototype, "set", (self, [given, ...rest], native) => {
-      if (typeof given !== "object" || given?.expires == null || given.maxAge != null) return native(given, ...rest);
-      const {expires, ...others} = given;
-      return native({...others, maxAge: Math.floor((expires - now()) / 1000)});
+    if (window.CookieStore) wrap(CookieStore.prototype, "set", (self, args, native) => {
+      const {expires, maxAge, ...others} = Object(args[0]);
+      if (typeof args[0] !== "object" || (expires ?? maxAge) == null) return native(...args);
+      const {name = "", value, path = "/", domain, sameSite = "strict", partitioned} = others;
+      const more = `${domain ? `; domain=${domain}` : ""}${partitioned ? "; partitioned" : ""}`;
+      const text = `${name}=${value}; max-age=${maxAge ?? age(expires)}; path=${path}; samesite=${sameSite}; secure${more}`;
+      return native(others).then(() => cookie.set.call(document, text));
     });
 
     // Frames are drawn by real time, and a page is idle between them. For scripts both are timers, 60 a (virtual) second, so that the same number of

@@ -16,12 +16,15 @@ from envs.types import SiteError
 from envs.types.paths import AnyPath
 
 
-class _CachedFiles(StaticFiles):
-    """Files that do not change while they are served, so that a browser context asks for each of them once."""
+class CachedFiles(StaticFiles):
+    """Files that do not change while they are served, so that a browser context asks for each of them once.
+
+    For as good as ever: the browser's cache counts from the answer's date, which is the page's.
+    """
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
-        response.headers["Cache-Control"] = "max-age=86400, immutable"
+        response.headers["Cache-Control"] = "max-age=3153600000, immutable"
         return response
 
 
@@ -34,7 +37,7 @@ class StaticServer(AppServer):
 
     def routes(self) -> list[BaseRoute]:
         """What is served: every file of the folder."""
-        return [Mount("/", _CachedFiles(directory=self.folder, html=True, check_dir=False))]
+        return [Mount("/", CachedFiles(directory=self.folder, html=True, check_dir=False))]
 
     async def start(self) -> None:
         """Bind a free port of loopback and serve. Starting twice is one start."""

@@ -27,8 +27,9 @@ def content_key(task: WebTask) -> str:
         "reference": task.reference,
         "rubric": _rubric(task.rubric) if task.rubric is not None else None,
     }
-    if task.files:
-        content["files"] = task.files
+    for name, value in (("files", task.files), ("date", task.date)):
+        if value:
+            content[name] = value
     if task.evaluators is not None:
         content["evaluators"] = evaluators_hash(task.evaluators)
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()

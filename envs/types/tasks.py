@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from envs.types.dates import PageDate
 from envs.types.record import Record
 from envs.types.rubrics import Rubric
 from envs.types.webarena import WebArenaEval
@@ -60,6 +61,9 @@ class WebTask(Record):
     """Path on the site of the page that the last one is compared with, node by node; empty for none."""
     files: str = ""
     """Folder of the files that its episodes may upload, relative to the folder of the task file; empty for none."""
+    date: PageDate = ""
+    """What the page's clock says when an episode begins (``2024-05-01``, ``2024-05-01T09:30Z``), whatever a run says; empty: the run's, else the
+    real time on live sites and `envs.settle.EPOCH_SECONDS` on all others."""
     needs_reading: bool = False
     """The answer depends on matching the instruction's words to an element (reported apart)."""
     rubric: Rubric | None = None

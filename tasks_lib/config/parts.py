@@ -13,6 +13,7 @@ from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
 from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
+from envs.types.dates import PageDate
 from tasks_lib.config.reading import resolve_path
 from training.config import Settings
 from training.policy.prompt import MEMORY_BUDGET
@@ -148,6 +149,11 @@ class RolloutConfig(Settings):
     device: DeviceConfig | None = Field(None, description="Device to emulate; null: the site's viewport.")
     page_seed: int | None = Field(
         None, ge=0, lt=2**32, description="Seed of the pages' Math.random and crypto.getRandomValues; null: random."
+    )
+    page_date: PageDate = Field(
+        "",
+        examples=["2024-05-01"],
+        description="What pages' clocks say when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
     )
     prewarm: int = Field(
         1,

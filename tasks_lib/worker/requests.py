@@ -183,6 +183,7 @@ def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
         process_per_episode=rollout.browser_per_episode,
         prewarm=rollout.prewarm,
         random_seed=rollout.page_seed,
+        page_date=rollout.page_date,
         device=_device(rollout.device),
         external=rollout.browser_address,
         signals=rollout.signals,

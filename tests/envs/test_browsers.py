@@ -19,7 +19,7 @@ class Context:
     """What a cache looks at of a context."""
 
     def __init__(self, path: str, owner: str = "pages") -> None:
-        self.owner, self.path, self.broken = owner, path, False
+        self.owner, self.path, self.broken, self.date = owner, path, False, None
 
 
 class Way:
@@ -71,7 +71,7 @@ def test_the_context_that_shows_the_page_is_taken(full: bool, page_task: Callabl
     contexts = [Context("/a"), Context("/b"), Context("/b", owner="other")]
     cache, _ = filled(SimpleNamespace(contexts=set()), *contexts)
     site: Any = SimpleNamespace(name="pages")
-    assert cache.take(site, page_task("/b"), full=full) is contexts[1]  # type: ignore[comparison-overlap]
+    assert cache.take(site, page_task("/b"), None, full=full) is contexts[1]  # type: ignore[comparison-overlap]
     assert cache.size == 2
 
 
@@ -79,8 +79,8 @@ def test_one_that_shows_another_page_is_taken_where_there_is_no_room(page_task: 
     context = Context("/a")
     cache, _ = filled(SimpleNamespace(contexts=set()), context)
     site: Any = SimpleNamespace(name="pages")
-    assert cache.take(site, page_task("/b"), full=False) is None
-    assert cache.take(site, page_task("/b"), full=True) is context  # type: ignore[comparison-overlap]
+    assert cache.take(site, page_task("/b"), None, full=False) is None
+    assert cache.take(site, page_task("/b"), None, full=True) is context  # type: ignore[comparison-overlap]
 
 
 async def test_a_way_out_is_closed_once_however_its_context_ends() -> None:

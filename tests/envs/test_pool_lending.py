@@ -28,6 +28,8 @@ class Opened:
         self.owner, self.path, self.episodes = options.owner, "/index.html", 0
         self.broken = False
         self.reusable = True
+        self.date: float | None = None
+        self.now = 0.0
         self.lost: BrowserError | None = None
         self.options = options
         self.machine = machine
@@ -89,7 +91,7 @@ class Place:
     """What a pool asks of a site."""
 
     def __init__(self, name: str, *, stateless: bool = True) -> None:
-        self.name, self.stateless_pages = name, stateless
+        self.name, self.stateless_pages, self.foreign = name, stateless, False
         self.origin, self.hosts, self.viewport = f"http://{name}.example", (), (10, 10)
         self.style, self.background, self.observation = "", False, ObservationOptions()
 
@@ -106,7 +108,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Machine]]:
     yield make
 
 
-TASK: Any = SimpleNamespace(path="/index.html", task_id="t")
+TASK: Any = SimpleNamespace(path="/index.html", task_id="t", date="")
 
 
 async def turns(count: int = 20) -> None:

@@ -22,10 +22,10 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envs.sites.bundled.states import EpisodeState, EpisodeStates
+from envs.sites.static_server import CachedFiles
 
 HERE = Path(__file__).parent
 COOKIE = "episode"
@@ -102,7 +102,7 @@ def make_app(application: Application, states: EpisodeStates, key: str) -> Starl
     return Starlette(
         routes=[
             Route("/-/begin/{token}", _begin(states)),
-            Mount("/-/static", StaticFiles(directory=HERE / "static")),
+            Mount("/-/static", CachedFiles(directory=HERE / "static")),
             *routes,
         ],
         middleware=[Middleware(_OwnState, states=states, key=key)],
