@@ -48,9 +48,9 @@ from envs.types import (
     Trajectory,
     WebTask,
     read_action,
+    read_date,
 )
 from envs.types.actions import ACTIONS
-from envs.types.dates import read_date
 from envs.types.near import near
 
 REPEATS = 3

@@ -11,8 +11,7 @@ from envs.browser.connection import ConnectionTimes
 from envs.browser.dispatcher import CORES
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
-from envs.types import BrowserError
-from envs.types.dates import read_date
+from envs.types import BrowserError, read_date
 
 STEP_DEADLINE = 60.0
 """Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""

@@ -23,8 +23,7 @@ from envs.cancel_scope import finish_shielded
 from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
-from envs.types import BrowserError, WebTask
-from envs.types.dates import read_date
+from envs.types import BrowserError, WebTask, read_date
 
 logger = logging.getLogger(__name__)
 

@@ -40,6 +40,7 @@ from envs.types.actions import (
     Wait,
     read_action,
 )
+from envs.types.dates import PageDate, read_date
 from envs.types.error_codes import ErrorCode
 from envs.types.errors import (
     BrowserError,
@@ -140,6 +141,7 @@ __all__ = [
     "NewTab",
     "Observation",
     "OpenTab",
+    "PageDate",
     "PageReply",
     "PageScriptError",
     "PartRole",
@@ -191,6 +193,7 @@ __all__ = [
     "near",
     "needs",
     "read_action",
+    "read_date",
     "rubric_hash",
     "writable",
 ]

@@ -12,8 +12,7 @@ from envs.rewards import Component, Mode
 from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
 from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
-from envs.types import ConfigError
-from envs.types.dates import PageDate
+from envs.types import ConfigError, PageDate
 from tasks_lib.config.reading import resolve_path
 from training.config import Settings
 from training.policy.prompt import MEMORY_BUDGET
