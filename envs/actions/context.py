@@ -170,3 +170,5 @@ class Effect:
     """The policy ended the episode."""
     said: str = field(default="")
     """Its answer, or its status."""
+    notice: str = ""
+    """What the next observation says of it."""

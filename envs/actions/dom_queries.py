@@ -40,11 +40,16 @@ class Hit:
 class Option:
     """One option of a drop-down list."""
 
-    text: str
+    label: str
+    """What a person sees."""
+    group: str
+    """Label of its group; empty for none."""
     open: bool
     """It can be chosen."""
-    on: bool = False
+    on: bool
     """It is chosen."""
+    shown: bool
+    """The list shows it."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +62,26 @@ class ElementFacts:
     disabled: bool
     editable: bool
     """Text can be typed into it."""
+    rich: bool
+    """It is ``contenteditable``, and Chromium's own editor."""
+    edit_context: bool
+    """It is an editor of the page's own, with an ``EditContext``."""
+    limit: int
+    """``maxlength``, in UTF-16 units; -1 for none."""
+    length: int
+    """What it holds now, likewise."""
     readonly: bool
     checked: bool | None
     """``None``: it cannot be checked."""
     text: str
-    menu: bool
-    """It is a drop-down list."""
+    options: tuple[Option, ...]
     chosen: int
     """Place of the chosen option, -1 for none."""
-    options: tuple[Option, ...]
+    drawn: bool
+    """It is a list that the page draws (``appearance: base-select``), not a window of its own."""
     file: bool
     """It is a file field."""
     multiple: bool
-    seconds: bool
-    """It is a time field with a part for seconds."""
 
 
 class Nodes:
@@ -159,14 +170,6 @@ class Nodes:
         if own is not None:
             await self.ask(own, "show")
 
-    async def hides(self, own: str) -> bool:
-        """An element has a closed shadow root.
-
-        What is in it cannot be asked from outside.
-        """
-        node = (await self._cdp.send("DOM.describeNode", {"objectId": own}))["node"]
-        return any(root.get("shadowRootType") == "closed" for root in node.get("shadowRoots", ()))
-
     async def main_frame(self) -> str:
         """Id of the tab's own frame."""
         return await main_frame(self._cdp)
@@ -204,7 +207,7 @@ class Nodes:
     async def facts(self, own: str) -> ElementFacts:
         """What an element is at this moment."""
         raw = await self.ask(own, "facts")
-        options = tuple(Option(each["text"], each["open"], each["on"]) for each in raw.pop("options") or ())
+        options = tuple(Option(**each) for each in raw.pop("options") or ())
         return ElementFacts(options=options, **raw)
 
     async def next_frame(self) -> None:
@@ -218,14 +221,27 @@ class Nodes:
         await self._cdp.send("Runtime.evaluate", params)
 
     async def focused(self) -> str | None:
-        """Object of the focused element in the tab's own frame.
+        """Object of the focused element, in whatever frame or shadow root it is."""
+        frame = await self.main_frame()
+        own = await self.follow(await self._document(frame), "focused")
+        while own is not None:
+            node = (await self._cdp.send("DOM.describeNode", {"objectId": own}))["node"]
+            closed = [root for root in node.get("shadowRoots", ()) if root.get("shadowRootType") == "closed"]
+            if "frameId" in node:
+                frame = node["frameId"]
+                inner: str | None = await self._document(frame)
+            else:
+                inner = await self.object(closed[0]["backendNodeId"], frame) if closed else None
+            deeper = await self.follow(inner, "focused") if inner else None
+            if deeper is None:
+                return own
+            own = deeper
+        return own
 
-        An inner frame stands for what is in it.
-        """
-        context = await self.world(await self.main_frame())
-        params = {"expression": "document.documentElement", "contextId": context, "objectGroup": _GROUP}
-        root = (await self._cdp.send("Runtime.evaluate", params))["result"].get("objectId")
-        return await self.follow(root, "focused") if root else None
+    async def _document(self, frame: str) -> str:
+        params = {"expression": "document", "contextId": await self.world(frame), "objectGroup": _GROUP}
+        found: str = (await self._cdp.send("Runtime.evaluate", params))["result"]["objectId"]
+        return found
 
     async def release(self) -> None:
         """Let all objects go, so that the page can free its nodes."""

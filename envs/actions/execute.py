@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from envs.actions import fields, navigate, pointer
+from envs.actions import choices, fields, files, navigate, pointer, text
 from envs.actions.arrive import move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
@@ -94,15 +94,15 @@ async def _perform(context: ActionContext, nodes: Nodes, action: Action) -> Outc
         case Click() | DoubleClick() | TripleClick() | Hover():
             return await _point(context, nodes, action)
         case Type():
-            return await fields.type_text(context, nodes, action)
+            return await text.type_text(context, nodes, action)
         case Clear():
-            return await fields.clear(context, nodes, action)
+            return await text.clear(context, nodes, action)
         case Select():
-            return await fields.select(context, nodes, action)
+            return await choices.select(context, nodes, action)
         case Check():
             return await fields.check(context, nodes, action)
         case Upload():
-            return await fields.upload(context, nodes, action)
+            return await files.upload(context, nodes, action)
         case Press():
             return await _press(context, nodes, action)
         case Scroll():
@@ -135,10 +135,6 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
         if isinstance(spot, ActionError):
             return spot
         await pointer.click(context, *spot.point, times=_TIMES[type(action)], grip=pointer.Grip.of(action))
-        if spot.handle is not None and spot.hit is not None and spot.handle.options is not None:
-            own = await nodes.object(spot.handle.backend_node_id, spot.hit.frame)
-            if own is not None:
-                await fields.close_list(context, nodes, own)
     return Effect(spot.point, spot.handle.backend_node_id if spot.handle is not None else None)
 
 

@@ -189,6 +189,15 @@ def events(chord: Chord) -> list[dict[str, Any]]:
     return [*down, *stroke(chord.key, modifier_bits(keys)), *up]
 
 
+def select_all() -> list[dict[str, Any]]:
+    """The key events of Control and A, which select the whole content of what has the focus.
+
+    The command is named as well: Chromium's own keyboard shortcuts are those of the machine it runs on.
+    """
+    control, a_key, *rest = events(Chord((KEYS["Control"],), KEYS["a"]))
+    return [control, {**a_key, "commands": ["selectAll"]}, *rest]
+
+
 def typed(text: str) -> list[dict[str, Any]]:
     """The key events of typing ``text``.
 

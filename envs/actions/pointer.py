@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from envs.actions.keyboard import KEYS, Chord, Key, events, held_down, modifier_bits, stroke, typed
+from envs.actions.keyboard import KEYS, Chord, Key, events, held_down, modifier_bits
 from envs.types.actions import MouseButton
 
 if TYPE_CHECKING:
     from envs.actions.context import ActionContext
     from envs.cdp import Cdp
-
-MAX_TYPED = 200
-"""Characters typed key by key; a longer text is inserted at once, as a paste, to bound the number of messages."""
 
 DRAG_STEPS = 8
 """Moves between the ends of a drag: pages look at what lies under the mouse on the way (sortable lists, sliders)."""
@@ -144,34 +141,12 @@ async def _mouse(cdp: Cdp, kind: str, place: Place, **more: Any) -> None:
 
 async def press(context: ActionContext, chord: Chord) -> None:
     """Press and release a chord."""
-    await _all(context.cdp, _KEY, *events(chord))
+    await send_keys(context, events(chord))
 
 
-async def replace_text(context: ActionContext, text: str) -> None:
-    """Select everything in the focused field and type ``text`` over it.
-
-    An empty text clears the field.
-    """
-    control, *a_key, release = events(Chord((KEYS["Control"],), KEYS["a"]))
-    first = [control, {**a_key[0], "commands": ["selectAll"]}, *a_key[1:], release]
-    await _write(context.cdp, first if text else [*first, *stroke(KEYS["Backspace"])], text)
-
-
-async def append_text(context: ActionContext, text: str) -> None:
-    """Go to the end of the focused field and type ``text``."""
-    await _write(context.cdp, events(Chord((KEYS["Control"],), KEYS["End"])), text)
-
-
-async def type_keys(context: ActionContext, text: str) -> None:
-    """Type ``text`` key by key into what has the focus, whatever its length."""
-    await _all(context.cdp, _KEY, *typed(text))
-
-
-async def _write(cdp: Cdp, first: list[dict[str, Any]], text: str) -> None:
-    by_key = len(text) <= MAX_TYPED
-    await _all(cdp, _KEY, *first, *(typed(text) if by_key else ()))
-    if not by_key:
-        await cdp.send("Input.insertText", {"text": text})
+async def send_keys(context: ActionContext, keys: Sequence[dict[str, Any]]) -> None:
+    """Send key events to what has the focus, in order."""
+    await _all(context.cdp, _KEY, *keys)
 
 
 def _first_moves(start: Place, end: Place) -> list[Place]:

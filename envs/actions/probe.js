@@ -20,7 +20,7 @@ function (what, other) {
     return false;
   };
   const drawn = (node) => node.getClientRects().length > 0;
-  const isControl = (node) => ["input", "textarea", "select"].includes(node.localName) || node.isContentEditable ||
+  const isControl = (node) => ["input", "textarea", "select"].includes(node.localName) || node.isContentEditable || node.editContext ||
     ["checkbox", "radio", "switch", "menuitemcheckbox", "menuitemradio"].includes(node.getAttribute && node.getAttribute("role"));
   // What a person who points at the node means by typing, choosing or checking: the field itself, or the one that a label names.
   const control = () => {
@@ -37,30 +37,77 @@ function (what, other) {
     const said = this.getAttribute("aria-checked");
     return said === null ? null : said === "true";
   };
+  const field = this.localName === "input" || this.localName === "textarea";
   const facts = () => ({
     tag: this.localName, kind: this.type || this.getAttribute("role") || "",
     disabled: this.matches(":disabled") || !!this.closest("[aria-disabled=true]"),
-    editable: this.isContentEditable || this.localName === "textarea" || (this.localName === "input" && TEXT.includes(this.type)),
+    editable: this.isContentEditable || !!this.editContext || this.localName === "textarea" || (this.localName === "input" && TEXT.includes(this.type)),
+    rich: this.isContentEditable && !this.editContext, edit_context: !!this.editContext,
+    limit: field ? this.maxLength : -1, length: field ? this.value.length : 0,
     readonly: !!this.readOnly, checked: checked(), text: squash(this.innerText || this.value || "").slice(0, 60),
-    menu: this.localName === "select" && !this.multiple && this.size <= 1, chosen: this.selectedIndex === undefined ? -1 : this.selectedIndex,
-    options: this.localName === "select" ? [...this.options].map((o) => ({text: squash(o.text), open: !o.matches(":disabled"), on: o.selected})) : null,
-    // As Chromium decides it: the step, the least value or the value are not whole minutes.
-    seconds: ["time", "datetime-local"].includes(this.type) &&
-      (Number(this.step || 60) % 60 > 0 || [this.min, this.value].some((at) => /:\d\d:(?!00$)/.test(at || ""))),
+    options: this.localName === "select" ? [...this.options].map(option) : null, chosen: this.selectedIndex ?? -1,
+    drawn: this.localName === "select" && [null, "::picker(select)"].every((part) => getComputedStyle(this, part).appearance === "base-select"),
     file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
+  });
+  // What a list shows of an option: its label, under that of its group. Of a closed list Chromium lays nothing out, but computes styles.
+  const option = (o) => ({
+    label: squash(o.label || o.text), group: o.parentElement.localName === "optgroup" ? squash(o.parentElement.label) : "",
+    open: !o.matches(":disabled"), on: o.selected,
+    shown: [o, o.parentElement].every((at) => at.localName === "select" || getComputedStyle(at).display !== "none"),
   });
   // The setter of the prototype: what a page has put on the element itself (React's tracker) does not see it.
   const put = (value) => { Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(this, value); return this.value; };
-  // A colour or range as its picker or slider sets it: value, then both events. They are a script's: the picker is a window of its own.
+  // What the field holds, and how it writes a value; null for what is none.
+  const canonical = (text) => {
+    const before = this.value, wanted = put(this.type === "datetime-local" ? text.replace(" ", "T") : text);
+    put(before);
+    const same = this.type === "range" ? Math.abs(wanted - text) < 1e-9 * Math.max(1, Math.abs(wanted)) && text !== "" :
+      this.type === "color" ? wanted === text.toLowerCase() : wanted !== "" || text === "";
+    return [before, same ? wanted : null];
+  };
+  // Sets the value beside the wanted one, and tells the key that leads from there to it. A date has it in one part of its own.
+  const beside = (wanted) => {
+    if (this.type === "range") {
+      put(wanted);
+      if (this.step === "any") return [wanted, null];
+      this.stepDown();
+      if (this.value !== wanted) return [this.value, "ArrowUp"];
+      this.stepUp();
+      return [this.value, "ArrowDown"];
+    }
+    const part = this.type === "color" ? null : this.type.includes("time") ? /(?<=^|T)\d\d:\d\d/ : /\d\d$/;
+    if (!wanted || !part) return [this.value, wanted ? null : "Backspace"];
+    const number = Number(wanted.match(part)[0].slice(-2)), up = number > (this.type.includes("time") ? 0 : 1);
+    const other = String(up ? number - 1 : number + 1).padStart(2, "0");
+    return [put(wanted.replace(part, (all) => all.slice(0, -2) + other)), up ? "ArrowUp" : "ArrowDown"];
+  };
+  // What the field holds. A time that is the wanted one is written as that was: the field itself adds the seconds that its step asks for.
+  const spelled = (wanted) => {
+    const before = this.value, number = this.valueAsNumber;
+    put(wanted);
+    return this.valueAsNumber === number ? this.value : put(before);
+  };
+  // A value as a picker sets it: then both events. They are a script's: the picker is a window of its own.
   const changed = () => {
     this.dispatchEvent(new Event("input", {bubbles: true, composed: true}));
     this.dispatchEvent(new Event("change", {bubbles: true}));
   };
+  // Selects the text of an editor of the page's own, or goes to its end, where the page did not at the keys. Those may have taken the focus along to
+  // where Chromium's selection is.
+  const select = () => {
+    this.focus({preventScroll: true});
+    this.editContext.updateSelection(other ? 0 : this.editContext.text.length, this.editContext.text.length);
+  };
   const setChoices = () => [...this.options].forEach((option, place) => { option.selected = other.includes(place); });
   switch (what) {
-    case "value": return put(other), changed();
+    case "spelled": return spelled(other);
     case "put": return put(other);
-    case "held": return this.value;
+    case "pick": return put(other), changed();
+    case "empty": return put("");
+    case "canonical": return canonical(other);
+    case "beside": return beside(other);
+    case "held": return this.matches(":focus") ? this.value : null;
+    case "select": return select();
     case "range": return [Number(this.min || 0), Number(this.max || 100), this.step === "any" ? 0 : Number(this.step) || 1];
     case "choices": return setChoices();
     case "choose": return setChoices(), changed();
@@ -74,7 +121,7 @@ function (what, other) {
     case "open": return this.matches(":open");
     case "preset": { const was = this.selectedIndex; this.selectedIndex = other; return was; }
     case "focused": {
-      let at = this.ownerDocument.activeElement;
+      let at = (this.nodeType === 1 ? this.ownerDocument : this).activeElement;
       while (at && at.shadowRoot && at.shadowRoot.activeElement) at = at.shadowRoot.activeElement;
       return at;
     }

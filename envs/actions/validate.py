@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from envs.actions.context import ElementHandle
-from envs.actions.errors import ActionError, closest_handles, closest_names, shorten
+from envs.actions.errors import ActionError, closest_handles, shorten
 from envs.types import (
     Action,
     Check,
@@ -79,27 +79,6 @@ def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
     return (action,) if isinstance(action, ElementAction) else ()
 
 
-def option_index(options: Sequence[str], label: str) -> int | None:
-    """Position of an option by its label.
-
-    Exact first, then without regard to case and spaces at the ends.
-    """
-    if label in options:
-        return options.index(label)
-    folded = [option.strip().casefold() for option in options]
-    wanted = label.strip().casefold()
-    return folded.index(wanted) if wanted in folded else None
-
-
-def no_such_option(element: str, options: Sequence[str], label: str) -> ActionError:
-    """The error of a list that lacks an option."""
-    listed = ", ".join(shorten(option, 24) for option in options[:8]) + (", …" if len(options) > 8 else "")
-    like = tuple(f'"{shorten(option)}"' for option in closest_names(label, options))
-    return ActionError(
-        ErrorCode.NO_SUCH_OPTION, f"{element} has no option {shorten(label)!r}", f"it has {listed or 'none'}", like
-    )
-
-
 def handle_name(handle: ElementHandle) -> str:
     """How messages call an element."""
     return f"element {handle.index}"
@@ -120,9 +99,6 @@ def _unfit(action: Action, handle: ElementHandle) -> ActionError | None:
             return None  # it stands for its list, which the page knows
         if handle.options is None:
             return ActionError(ErrorCode.NOT_A_LIST, tag, "select needs a drop-down list")
-        for text in (action.text, *action.also):
-            if option_index(handle.options, text) is None:
-                return no_such_option(handle_name(handle), handle.options, text)
     return None
 
 

@@ -16,6 +16,7 @@ from envs.actions import ActionContext, ActionError, Effect, LastLook, check_act
 from envs.browser.context import BrowserContext, ContextTabs
 from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
+from envs.browser.native_pickers import close_native_picker
 from envs.browser.page_step import PageStep
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
 from envs.browser.tab import Tab, show_blank
@@ -166,6 +167,8 @@ class EpisodePage:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
+        if effect.notice:
+            self._notices.append(effect.notice)
         if isinstance(action, Click | DoubleClick | TripleClick):
             self._tell_of_foreign_link(effect)
         settled, result = await self._seen(effect, error, speculate=self._may_speculate(action))
@@ -272,6 +275,10 @@ class EpisodePage:
         tab, tabs = self.tab, list(self.context.tabs)
         settled = await self.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
         settled = await self._alerts(settled)
+        closed, notice = await close_native_picker(tab, self.run)
+        if closed is not None:
+            settled = closed
+            self._notices.append(notice)
         await self.context.settled()
         if len(self.context.tabs) > len(tabs):  # a window that the action opened; it has been given no time yet
             settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))

@@ -114,6 +114,8 @@ class Dom:
     """Checkboxes that are partly on (``indeterminate``), and `invalid`: not in a snapshot, but in the look that ends the settling."""
     invalid: dict[int, str] = field(default_factory=dict)
     """What the browser says of fields that were found wrong when their form was sent, or after they were changed."""
+    unlisted: set[int] = field(default_factory=set)
+    """Options that their lists do not show; also from that look."""
     clickable: set[int] = field(default_factory=set)
     """Nodes with a listener for mouse buttons, and those that the engine reacts to by itself."""
     shadowed: set[int] = field(default_factory=set)

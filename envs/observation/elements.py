@@ -21,7 +21,7 @@ from envs.observation.occlusion import Points, Scene, line_numbers
 from envs.observation.options import LINE_TOLERANCE, SMALL, ObservationOptions, looks_shortened
 from envs.observation.roles import BUTTONS, Kinds, input_type
 from envs.observation.states import StateReader
-from envs.observation.text_utils import content, cut, shorten, shown, squash
+from envs.observation.text_utils import cut, shorten, shown, squash
 from envs.observation.visibility import Drawn
 from envs.types import Whole
 
@@ -142,7 +142,7 @@ class _Describer:
         """An element with this box, and this point to click; ``None`` when it has to be scrolled to."""
         kinds, dom, namer, chars = self._kinds, self._kinds.dom, self._namer, self._options.label_chars
         kind, name = kinds.kind[node], dom.name[node]
-        choices = tuple(content(dom, option) for option in namer.options(node)) if name == "SELECT" else ()
+        choices = tuple(namer.choices(node).values()) if name == "SELECT" else ()
         label, value, on = namer.name(node, kind), namer.value(node, kind), namer.is_on(node, kind)
         written, states = "", tuple[str, ...]()
         shown = label[:chars].rstrip(), cut(value, chars)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from envs.observation.dom import ELEMENT, TEXT
+from envs.observation.dom import ELEMENT, TEXT, Dom
 from envs.observation.roles import INPUT_KINDS, Kinds, input_type
 from envs.observation.text_utils import content, generated, look, rendered, squash
+from envs.types.options import option_names
 
 FIELDS = frozenset({"input", "password", "textarea"})
 """Kinds that hold text."""
@@ -27,6 +28,16 @@ CLOSE = "ui-dialog-titlebar-close"
 
 DEFAULT_NAMES = {"submit": "Submit", "reset": "Reset", "image": "Submit"}
 """What the engine writes on buttons without a value (in English)."""
+
+
+def options_of(dom: Dom, node: int) -> tuple[int, ...]:
+    """The options of a list, groups opened."""
+    return tuple(at for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "OPTION")
+
+
+def option_label(dom: Dom, option: int) -> str:
+    """What a list shows of an option."""
+    return squash(dom.attribute(option, "label")) or content(dom, option)
 
 
 class Namer:
@@ -63,15 +74,17 @@ class Namer:
             return named
         svg = dom.name[node] != dom.name[node].upper()
         # The text of an option in a list box has no box of its own in a snapshot.
-        text = content(dom, node) if svg or dom.name[node] == "OPTION" else rendered(dom, node)
+        if dom.name[node] == "OPTION":
+            return option_label(dom, node)
+        text = content(dom, node) if svg else rendered(dom, node)
         return text or self._from_attributes(node) or self._from_styles(node) or look(dom, node, svg)
 
     def value(self, node: int, kind: str) -> str:
         """What a field or list holds; a password as asterisks."""
         dom = self._dom
         if kind == "select" or (self._full and dom.name[node] == "SELECT"):
-            chosen = [content(dom, option) for option in self.options(node) if option in dom.selected]
-            return ", ".join(chosen)  # of a list that takes several
+            names, chosen = self.choices(node), [option for option in options_of(dom, node) if option in dom.selected]
+            return ", ".join(names.get(option) or option_label(dom, option) for option in chosen)
         if self._full and kind in ("slider", "spinbutton", "combobox"):
             said = (dom.typed.get(node), dom.attribute(node, "aria-valuetext"), dom.attribute(node, "aria-valuenow"))
             return next(filter(None, said), "") or (self._chosen(node) if kind == "combobox" else "")
@@ -121,10 +134,14 @@ class Namer:
         found = (self._by_id(node, name) for name in (self._dom.attribute(node, attribute) or "").split())
         return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0 and not self._dom.entered[at]))
 
-    def options(self, node: int) -> list[int]:
-        """The options of a list, groups opened."""
-        dom = self._dom
-        return [at for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "OPTION"]
+    def choices(self, node: int) -> dict[int, str]:
+        """What the options that a list shows are called, by their nodes."""
+        options = [option for option in options_of(self._dom, node) if option not in self._dom.unlisted]
+        return dict(zip(options, option_names(tuple(self._labelled(option) for option in options)), strict=True))
+
+    def _labelled(self, option: int) -> tuple[str, str]:
+        dom, group = self._dom, self._dom.parent[option]
+        return option_label(dom, option), squash(dom.attribute(group, "label")) if dom.name[group] == "OPTGROUP" else ""
 
     def is_on(self, node: int, kind: str) -> bool:
         """A checkbox or radio is checked, an option selected, a tab open, a switch or toggle pressed."""

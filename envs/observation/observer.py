@@ -19,14 +19,13 @@ from envs.observation.hashes import dom_hash
 from envs.observation.ids import IdBook, Places
 from envs.observation.layers import Layers
 from envs.observation.links import foreign_scheme
-from envs.observation.names import Namer
+from envs.observation.names import Namer, options_of
 from envs.observation.occlusion import Scene, stage
 from envs.observation.options import (
     FULL,
     MAX_OPTIONS,
     MAX_OPTIONS_OF_ALL,
     MESSAGE_CHARS,
-    OPTION_CHARS,
     TITLE_CHARS,
     URL_CHARS,
     WHOLE_CHARS,
@@ -294,6 +293,8 @@ def apply_fields(dom: Dom, fields: FieldStates) -> None:
     """Add to a snapshot what it does not have of fields."""
     dom.mixed = {dom.at_path(path) for path in fields.mixed} - {-1}
     dom.invalid = {node: message for path, message in fields.invalid if (node := dom.at_path(path)) >= 0}
+    lists = {options_of(dom, node): places for path, places in fields.hidden if (node := dom.at_path(path)) >= 0}
+    dom.unlisted = {options[place] for options, places in lists.items() for place in places if place < len(options)}
 
 
 def list_elements(
@@ -364,7 +365,7 @@ def _choices(found: list[Found]) -> Iterator[tuple[str, ...]]:
     for at in found:
         kept = at.options[: min(MAX_OPTIONS, room)]
         room -= len(kept)
-        yield tuple(shorten(option, OPTION_CHARS) for option in kept)
+        yield kept
 
 
 @lru_cache(maxsize=MAX_CACHED)

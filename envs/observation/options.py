@@ -20,9 +20,6 @@ TITLE_CHARS = 200
 MESSAGE_CHARS = 1_000
 """Characters of an alert, a dialog or an error: Chromium cuts what it shows of a dialog at 2,000, and two paragraphs say what one has to say."""
 
-OPTION_CHARS = 80
-"""Characters of a choice of a list, as many as of a label."""
-
 MAX_OPTIONS = 100
 """Choices of one list in its element: all the months, states of a country, or hours in quarters. An action may name any other choice too."""
 

@@ -178,9 +178,11 @@ class _Reader:
                 return None if self._is_list(node) else "select"
             case "OPTION":
                 above = dom.up(node)
-                if self._full and above >= 0 and dom.name[above] == "OPTGROUP":
+                while self._full and above >= 0 and dom.name[above] != "SELECT":
                     above = dom.up(above)
-                return "option" if above >= 0 and self._is_list(above) else None
+                # A drop-down list that its page draws has boxes for its options while it is open.
+                drawn = self._full and dom.box_of[node] >= 0
+                return "option" if above >= 0 and (drawn or self._is_list(above)) else None
             case "INPUT":
                 return self._input(node)
             case "VIDEO" | "AUDIO" if self._full:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from envs.observation.options import OPTION_CHARS, looks_shortened
+from envs.observation.options import looks_shortened
 from envs.observation.text import out_of_view, was_cut
 from envs.observation.whole_page import MAX_CHARS, MAX_ELEMENTS
 from envs.rewards.compare import comparable, find_text, normalize_text
 from envs.rewards.evidence import EpisodeEvidence
 from envs.types import Element, Observation, WholePage
+from envs.types.options import OPTION_CHARS
 from envs.types.rubrics import ElementQuery, Match
 
 CUT = "…"

@@ -1,5 +1,5 @@
 // Runs in a world of its own: the page sees none of it. Run once a document; then called as rollwrightLook(options), which gives a promise of
-// {now, changed, animating, ready, focus, modal, mixed, invalid}. The options are in watch.py; fields.js has been run before.
+// {now, changed, animating, ready, focus, modal, picker, mixed, invalid, hidden}. The options are in watch.py; fields.js has been run before.
 globalThis.rollwrightLook = (options) => {
   const key = Symbol.for("rollwright.watch");
   const scroll = () => `${scrollX},${scrollY},${document.readyState}`;
@@ -9,7 +9,7 @@ globalThis.rollwrightLook = (options) => {
     made.observer.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
     return made;
   })();
-  const {fields, path} = rollwrightFields;
+  const {fields, path, picker} = rollwrightFields;
   // Which element has the keyboard focus, as far as a script can see. null is the page itself.
   const focus = () => {
     let at = document.activeElement;
@@ -26,7 +26,7 @@ globalThis.rollwrightLook = (options) => {
     watch.changes = 0;
     watch.scroll = scroll();
     const animating = document.getAnimations().some((animation) => animation.playState === "running");
-    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal(),
+    return {now: Date.now(), changed, animating, ready: document.readyState, focus: focus(), modal: modal(), picker: picker(document),
       ...(options.fields ? fields() : {})};
   };
   if (options.clock) return {now: Date.now(), changed: false, animating: false, ready: document.readyState};

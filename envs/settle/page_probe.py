@@ -41,12 +41,18 @@ class FieldStates:
     """Checkboxes that are neither on nor off (``indeterminate``)."""
     invalid: tuple[tuple[NodePath, str], ...] = ()
     """Fields that were found wrong when their form was sent, or after they were changed, and what the browser says of them."""
+    hidden: tuple[tuple[NodePath, tuple[int, ...]], ...] = ()
+    """Lists, and the places of those of their options that they do not show."""
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> FieldStates:
         """From what ``fields.js`` gives."""
-        mixed, invalid = value.get("mixed", ()), value.get("invalid", ())
-        return cls(tuple(map(tuple, mixed)), tuple((tuple(path), message) for path, message in invalid))
+        mixed, invalid, hidden = (value.get(name, ()) for name in ("mixed", "invalid", "hidden"))
+        return cls(
+            tuple(map(tuple, mixed)),
+            tuple((tuple(path), message) for path, message in invalid),
+            tuple((tuple(path), tuple(places)) for path, places in hidden),
+        )
 
 
 NO_FIELDS = FieldStates()
@@ -69,6 +75,8 @@ class Look:
     for a step into a shadow root; ``None`` when it is the page itself."""
     modal: tuple[int, ...] | None = None
     """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
+    picker: str = ""
+    """Kind of the field whose list, calendar or colour chooser is open as a window of its own, which gets the keys and no click; empty for none."""
     fields: FieldStates = NO_FIELDS
     """Only of a `PageProbe.look`."""
 
@@ -154,6 +162,7 @@ class PageProbe:
             str(value["ready"]),
             None if focus is None else tuple(focus),
             None if modal is None else tuple(modal),
+            str(value.get("picker", "")),
             FieldStates.of(value),
         )
 

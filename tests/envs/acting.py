@@ -106,7 +106,7 @@ LOOK = """(window.T || [...document.querySelectorAll("[data-t]")]).map((el) => {
   const shown = r.width && r.height && x > 0 && y > 0 && x < innerWidth && y < innerHeight;
   const tag = {A: "link", INPUT: ["checkbox", "radio"].includes(el.type) ? el.type : "input"}[el.tagName] || el.localName;
   return {name: el.dataset.t, tag, text: (el.innerText || el.getAttribute("aria-label") || "").trim(), point: shown ? [x, y] : null,
-    options: el.localName === "select" && el.size <= 1 ? [...el.options].map((o) => o.text.trim()) : null, disabled: el.matches(":disabled")};
+    options: el.localName === "select" ? [...el.options].map((o) => o.text.trim()) : null, disabled: el.matches(":disabled")};
 })"""
 
 

@@ -38,7 +38,6 @@ def test_the_lines_that_policies_have_learned() -> None:
         Click(element=9): "unknown_element: there is no element 9; choose 1 to 2",
         Type(element=2, text="x"): "not_editable: element 2 is a button; click it",
         Select(element=2, text="x"): "not_a_list: element 2 is a button; select needs a drop-down list",
-        Select(element=1, text="Atlantis"): "no_such_option: element 1 has no option 'Atlantis'; it has Red, Blue",
         Invalid(reason="no action found"): "invalid_action: no action found",
     }
     for action, line in lines.items():

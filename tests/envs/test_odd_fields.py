@@ -22,13 +22,11 @@ BODY = """<label>Week<input type=week></label> <label>Time<input type=time step=
 async def test_every_part_is_typed(
     pages: Callable[..., Any], page_task: Callable[[str], WebTask], field: str, text: str
 ) -> None:
-    wanted = {"09:05": "09:05:00", "21:05:33": "21:05:33" if field == "time" else "21:05"}.get(text, text)
-
     async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         result = await session.step(Type(element=field, text=text))
         (value,) = [element.value for element in result.observation.elements if element.id == field]
-        assert value in (wanted, wanted.removesuffix(":00"))
+        assert value == text
 
 
 async def test_the_first_legend_of_a_field_set_stays_usable(

@@ -1,0 +1,140 @@
+"""Types text into fields, in one piece: a line break or a tab is a character of the text, never a key.
+
+A page hears the keys of all other characters (masks, autocomplete, shortcuts), and no Enter: what sends on Enter is told to send by ``enter`` or
+a ``press``. How a line break gets in, found by trying in Chromium 156:
+
+- The editing command of Shift and Enter, given with a key that has no name, writes it into text areas and editable elements. (Of
+  ``Input.insertText`` an editable element makes a new paragraph, which editors such as ProseMirror take for Enter.)
+- An editor with an ``EditContext`` knows no commands: there ``Input.insertText`` writes it, as it does tabs everywhere.
+- A single line has none: a paste gives it spaces, and so do we. A break alone would submit its form.
+
+What has the focus and takes no text (a page, a canvas, a grid) gets keys only: Enter and Tab are keys there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from envs.actions import pointer
+from envs.actions.context import ActionContext, Effect
+from envs.actions.dom_queries import Nodes
+from envs.actions.errors import ActionError, shorten
+from envs.actions.fields import BACKSPACE, ENTER, Field, click_field, find_field, read_after
+from envs.actions.keyboard import KEYS, Chord, events, select_all, stroke, typed
+from envs.actions.values import PICKED, set_value
+from envs.types import Clear, ErrorCode, Type
+
+MAX_KEYS = 500
+"""Characters at the end of a text that are typed key by key; what is before them is inserted, to end within an action's deadline."""
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+"""What a number field of the locale en-US takes as it is typed."""
+
+TO_END = Chord((KEYS["Control"],), KEYS["End"])
+
+_LINE_BREAK: list[dict[str, Any]] = [
+    {"type": "rawKeyDown", "key": "Unidentified", "commands": ["insertLineBreak"]},
+    {"type": "keyUp", "key": "Unidentified"},
+]
+
+
+async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effect | ActionError:
+    """Click a field and write into it, or write into what has the focus."""
+    field = await find_field(context, nodes, action) if action.is_named else await _focused(nodes)
+    if isinstance(field, ActionError):
+        return field
+    text = re.sub(r"\r\n?", "\n", action.text)
+    refusal = None if field is None else _not_editable(field)
+    if field is None or (refusal is not None and field.spot is None):
+        await pointer.send_keys(context, typed(text))
+        if action.enter:
+            await pointer.press(context, ENTER)
+        what = f"the {field.facts.tag}" if field and field.facts.tag not in ("body", "html") else "the page"
+        return Effect(notice=f"no text field has the focus: the keys went to {what}")
+    if refusal is not None:
+        return refusal
+    if field.facts.tag == "input" and field.facts.kind in PICKED:
+        return await set_value(context, nodes, field, action)
+    effect = field.effect
+    if field.spot is not None:
+        arrived = await click_field(context, nodes, action, field.spot)
+        if isinstance(arrived, ActionError):
+            return arrived
+        effect = Effect(arrived.point)
+    if field.facts.tag == "input":
+        text = text.strip("\n").replace("\n", " ")
+    await _write(context, nodes, field, text, clear=action.clear)
+    refused = await _native_refusal(nodes, field, text, clear=action.clear)
+    if refused is not None:
+        return refused
+    if action.enter:
+        await pointer.press(context, ENTER)
+    return effect
+
+
+async def clear(context: ActionContext, nodes: Nodes, action: Clear) -> Effect | ActionError:
+    """Empty a field."""
+    return await type_text(context, nodes, Type(element=action.element, mark=action.mark, at=action.at, text=""))
+
+
+async def _write(context: ActionContext, nodes: Nodes, field: Field, text: str, *, clear: bool) -> None:
+    """Write over the content of the field that has the focus, or to its end."""
+    facts = field.facts
+    before = select_all() if clear else events(TO_END)
+    if facts.edit_context:
+        await pointer.send_keys(context, before)
+        await nodes.ask(field.own, "select", clear)
+        before = []
+    if clear and not text:
+        before = [*before, *stroke(BACKSPACE.key)]
+    head, tail = text[:-MAX_KEYS], text[-MAX_KEYS:]
+    if head:
+        await pointer.send_keys(context, before)
+        before = []
+        for place, line in enumerate(head.split("\n") if facts.rich else [head]):
+            await pointer.send_keys(context, _LINE_BREAK if place else [])
+            await context.cdp.send("Input.insertText", {"text": line})
+    for run in re.split(r"([\n\t])" if facts.edit_context else r"(\t)", tail):
+        if run in ("\n", "\t"):
+            await context.cdp.send("Input.insertText", {"text": run})
+        else:
+            keys = [key for line in run.split("\n") for key in (*_LINE_BREAK, *typed(line))][len(_LINE_BREAK) :]
+            await pointer.send_keys(context, [*before, *keys])
+            before = []
+
+
+async def _focused(nodes: Nodes) -> Field | None:
+    """What has the keyboard focus."""
+    own = await nodes.focused()
+    return None if own is None else Field(own, await nodes.facts(own))
+
+
+async def _native_refusal(nodes: Nodes, field: Field, text: str, *, clear: bool) -> ActionError | None:
+    """The error of a number or a text with a greatest length that Chromium did not take as it was typed.
+
+    What a page makes of a text (masks, capitals, chips, boxes that hand on the focus) is no error: the observation shows it.
+    """
+    facts = field.facts
+    number = facts.kind == "number" and facts.tag == "input"
+    over = facts.limit >= 0 and len(text.encode("utf-16-le")) // 2 + (0 if clear else facts.length) > facts.limit
+    if not text or not (over or (number and _NUMBER.fullmatch(text.strip()) is None)):
+        return None
+    held = await read_after(nodes, field.own, "held")
+    if held is None or (held == text if clear else held.endswith(text)):
+        return None
+    now = "" if facts.kind == "password" else f': it holds "{shorten(held)}", not "{shorten(text)}"'
+    if number:
+        return ActionError(ErrorCode.BAD_ACTION, f"{field.called} takes a number{now}", "write it like 1234.5")
+    return ActionError(
+        ErrorCode.BAD_ACTION, f"{field.called} takes {facts.limit} characters{now}", "write a shorter text"
+    )
+
+
+def _not_editable(field: Field) -> ActionError | None:
+    facts = field.facts
+    if facts.disabled:
+        return field.disabled_error()
+    if not facts.editable and not (facts.tag == "input" and facts.kind in PICKED):
+        return ActionError(ErrorCode.NOT_EDITABLE, f"{field.called} is a {facts.tag}", "click it")
+    return ActionError(ErrorCode.NOT_EDITABLE, f"{field.called} is read-only") if facts.readonly else None
