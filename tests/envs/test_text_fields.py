@@ -135,13 +135,18 @@ async def test_a_date_field_ends_with_the_value_typed() -> None:
                 assert isinstance(await here.act(Type(element=name, text=text)), Effect), (name, text)
                 assert await here.cdp.value(f"of('{name}').value") == text, name
                 heard = await here.log()
-                assert before == text or heard == [f"input:{name}", f"change:{name}"], (name, text, heard)
+                assert before == text or heard == events_of(name), (name, text, heard)
                 assert isinstance(await here.act(Type(text=text)), Effect)  # into what has the focus
                 assert await here.cdp.value(f"of('{name}').value") == text and not await here.log()
                 assert not await here.cdp.value("document.querySelectorAll('input:open').length")
             await here.act(Clear(element=name))
             assert await here.cdp.value(f"of('{name}').value") == "", name
-            assert [each.rstrip("!") for each in await here.log()] == [f"input:{name}", f"change:{name}"]
+            assert await here.log() == events_of(name)
+
+
+def events_of(name: str) -> list[str]:
+    """One trusted event of each kind; a ``change`` does not leave its shadow root."""
+    return [f"input:{name}"] if name == "shadow" else [f"input:{name}", f"change:{name}"]
 
 
 async def press_arrows(here: Stage, name: str) -> None:
