@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from envs.browser import find_chromium
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import is_whole
@@ -48,7 +50,7 @@ from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from tasks_lib.warm_start.successes import check_runs
-from training.config import Settings
+from training.config import Settings, TrainerConfig
 from training.ledger.store import RunStore
 from training.policy.templates import template_names, template_source
 
@@ -104,6 +106,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         store.check_policy(version)
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
+        lines += slow_precision(config.trainer)
         _check_template(config.policy.template)
         served = resolve_path(config.policy.checkpoint) if version is None else store.policy_path(version)
         check_serving(config.serving, store, served, config.trainer.adapter_rank)
@@ -275,6 +278,15 @@ def _check_tasks(
         raise ConfigError(f"{key}: {error}") from error
     judge_account(config.rollout.judge, store.spent_path())
     return lines
+
+
+def slow_precision(trainer: TrainerConfig, cpu: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """A warning of bfloat16 on a CPU that has no instructions for its matrices: products take 16 to 500 times as long as in float32."""
+    if not trainer.bf16 or torch.cuda.is_available() or not cpu.exists() or " amx_bf16" in cpu.read_text():
+        return []
+    return [
+        "warning: trainer.bf16 on a CPU without AMX is many times slower than float32; leave it out, or set it to false"
+    ]
 
 
 def _check_template(template: str) -> None:

@@ -32,6 +32,7 @@ from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
 from tasks_lib.processes.retries import PASSING
+from tasks_lib.processes.worker_watch import watched_workers
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.environment import DASK_TCP_SECONDS, WORKER_ENVIRONMENT
@@ -80,7 +81,8 @@ def use_cluster(
         client.register_plugin(RolloutWorker(warm))
         token, connection = _current.set(cluster), _connection.set(client)
         try:
-            with temporary_settings({PREFECT_API_URL: prefect_api}), _TaskSettings.current():
+            watch = watched_workers(client, config.address, BROWSER_RESOURCE) if config.address else nullcontext()
+            with temporary_settings({PREFECT_API_URL: prefect_api}), _TaskSettings.current(), watch:
                 yield able
         finally:
             _current.reset(token)

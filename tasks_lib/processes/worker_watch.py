@@ -1,0 +1,53 @@
+"""Watches whether a Dask cluster of the user's own still has workers that take rollouts.
+
+Dask keeps tasks that no worker can take, without a word.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import distributed
+
+from tasks_lib.processes.dask_clients import workers_offering
+
+LOOK_SECONDS = 5.0
+"""Between two looks at the scheduler's list of workers, which the client holds."""
+GONE_SECONDS = 30.0
+"""Without a worker before that is said: a worker that its nanny starts again is back sooner."""
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def watched_workers(client: distributed.Client, address: str, resource: str) -> Iterator[None]:
+    """Warn when no worker offers a resource any more, and say when one does again."""
+    over = threading.Event()
+    thread = threading.Thread(target=_watch, args=(client, address, resource, over), name="dask-workers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _watch(client: distributed.Client, address: str, resource: str, over: threading.Event) -> None:
+    gone, warned = 0.0, False
+    while not over.wait(LOOK_SECONDS):
+        if client.status != "running" or workers_offering(client, resource):
+            if warned:
+                logger.warning("a worker of the Dask cluster at %s offers %r again: the run goes on", address, resource)
+            gone, warned = 0.0, False
+            continue
+        gone += LOOK_SECONDS
+        if gone >= GONE_SECONDS and not warned:
+            warned = True
+            logger.warning(
+                "no worker of the Dask cluster at %s offers %r any more: tasks wait for one; "
+                "start workers with: dask worker %s --resources %s=1 --nthreads 2",
+                *(address, resource, address, resource),
+            )
