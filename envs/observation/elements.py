@@ -100,10 +100,10 @@ def find(
     describer = _Describer(kinds, namer, options, focus)
     reach = _Reach(kinds, scene)
     found, hidden = [], Counter[str]()
-    points = reach.of_elements(list(kinds.kind))
+    points = scene.again("elements", list(kinds.kind), lambda: reach.of_elements(list(kinds.kind)))
     drawn = Drawn(scene.dom)
     if full:
-        points |= areas(scene.dom, scene) if scene.dom.named("AREA") else {}
+        points = points | (areas(scene.dom, scene) if scene.dom.named("AREA") else {})
         points = {node: at for node, at in points.items() if _is_seen(drawn, scene, node)}
     for node, kind in kinds.kind.items():
         at = points.get(node) or (reach.by_label(node, namer) if full else None)
@@ -193,11 +193,9 @@ class _Reach:
         self._near: list[bool] = ((size[:, 0] >= MIN_SIDE) & (size[:, 1] >= MIN_SIDE)).tolist()
         self._left = np.hstack([low, size])
         """What is left of each box, as x, y, width, height."""
-        boxes = [box for node in kinds.kind if (box := scene.dom.box_of[node]) >= 0]
-        known = zip(boxes, rects[boxes].tolist(), clips[boxes].tolist(), strict=True)
         self._contents = {at: of for at in kinds.kind if (of := _contents(scene.dom, at))}
         """Boxes that stand for elements without one of their own."""
-        self._known: dict[int, tuple[list[float], list[float]]] = {box: (rect, clip) for box, rect, clip in known}
+        self._known: dict[int, tuple[list[float], list[float]]] = {}
 
     def _where(self, box: int) -> tuple[list[float], list[float]]:
         """Rectangle of a box, and what is left visible of it; both as left, top, right, bottom."""

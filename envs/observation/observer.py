@@ -17,10 +17,11 @@ from envs.observation.frame_geometry import Quad, content_quads
 from envs.observation.frames import seen_frames
 from envs.observation.hashes import dom_hash
 from envs.observation.ids import IdBook, Places
+from envs.observation.last_scene import LastScene
 from envs.observation.layers import Layers
 from envs.observation.links import foreign_scheme
 from envs.observation.names import Namer, options_of
-from envs.observation.occlusion import Scene, stage
+from envs.observation.occlusion import Scene
 from envs.observation.options import (
     FULL,
     MAX_OPTIONS,
@@ -150,6 +151,7 @@ class Observer:
     """Selector of what is never shown: tags, #ids, .classes and [attributes], separated by commas."""
     book: IdBook = field(default_factory=IdBook)
     _focus: FocusReader | None = None
+    _scenes: LastScene = field(default_factory=LastScene)
 
     async def observe(
         self,
@@ -179,6 +181,7 @@ class Observer:
             options=self.options,
             exclude=self.exclude,
             book=self.book,
+            scenes=self._scenes,
             instruction=instruction,
             error=error,
         )
@@ -241,6 +244,7 @@ def compose(
     modal: int = -1,
     fields: FieldStates = NO_FIELDS,
     book: IdBook | None = None,
+    scenes: LastScene | None = None,
     instruction: str = "",
     error: str | None = None,
 ) -> Reading:
@@ -250,11 +254,12 @@ def compose(
         focus: backendNodeId of the focused element.
         modal: Node of the main document's open modal dialog, -1 for none.
         fields: What the snapshot does not have of fields.
+        scenes: Of the looks before.
     """
     apply_fields(dom, fields)
     kinds = classify(dom, options, viewport, exclude)
     full = options.rules == "full"
-    scene = stage(dom, viewport, modal, clip_styles=full)
+    scene = (scenes or LastScene()).stage(dom, viewport, modal, clip_styles=full)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
     found, away, namer = find(kinds, scene, options, focused)
     layers = Layers(kinds, scene)

@@ -254,7 +254,7 @@ def _worth(scene: Scene, silent: bytearray, listed: set[int], gauges: Collection
     speaks &= ~_invisible(scene)
     speaks[_pictures(dom, silent)] = True
     speaks[[dom.box_of[at] for at in gauges if dom.box_of[at] >= 0]] = True
-    seen = _seen(scene, speaks)
+    seen = scene.again("texts", speaks, lambda: _seen(scene, speaks))
     worth = listed.union(np.flatnonzero(speaks & seen).tolist(), (dom.box_of[br] for br in dom.named("BR")))
     return worth - {-1}, np.flatnonzero(speaks & ~seen & (text >= 0)).tolist()
 
