@@ -44,6 +44,9 @@ if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os
 if os.environ.get("PREFECT_API_URL") == "":
     del os.environ["PREFECT_API_URL"]  # Prefect would send events to a server without an address
 _ephemeral = "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists()
+if not os.environ.get("PREFECT_API_URL"):
+    # The run's own server, ended with a killed flow in the middle of its work, would tell the terminal so; what fails in it fails its client.
+    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
 if _ephemeral:
     # No server and no profile: keep the ephemeral server's database with the project.
     os.environ.setdefault("PREFECT_HOME", str(Path(__file__).resolve().parents[1] / ".prefect"))

@@ -300,7 +300,7 @@ class PacingConfig(Settings):
         description="Have fewer groups under way while engines queue or the workers' machines are full, running at most.",
     )
     replace: bool = Field(
-        True, description="Start another group for each that leaves nothing to learn from, so that batches are full."
+        True, description="Start another group for each that leaves nothing to learn from, within bounds."
     )
     batch_seconds: float = Field(
         0.0, ge=0, le=86_400, description="Seconds after which a batch takes what is ready, if anything; 0: it is full."

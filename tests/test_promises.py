@@ -1,0 +1,245 @@
+# ruff: noqa: E501
+"""What the documentation promises, and the test that would fail if it were not so; and its numbers, which are the code's.
+
+A sentence that is changed here or there makes this file ask for the other. Rooms with tables of their own (`tests/envs` of actions, settling,
+observation, parsing and judge) are not repeated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.browser import end_evidence
+from envs.browser.connection import ConnectionTimes
+from envs.browser.dispatcher import Limits
+from envs.browser.options import MAX_MEMORY_MB, RECYCLE_AFTER, RETIRE_AFTER
+from envs.ends.blocklist import MAX_TIMES
+from envs.memory import episode as memory
+from envs.observation import whole_page
+from envs.rewards.chromiumrl import capture
+from envs.rewards.webarena import shop
+from envs.sites import server_state, site_http
+from envs.types.actions import MAX_HTML
+from envs.types.rubrics import HOLDS_JUDGED, HOLDS_SIMILAR, PASS_THRESHOLD
+from tasks_lib.folder.task_sets import COPIED
+from tasks_lib.preflight.tasks import ALL
+from tasks_lib.processes.trainer import RESTARTS
+
+ROOT = Path(__file__).parents[1]
+
+PROMISES: dict[str, dict[str, str]] = {
+    "README.md": {
+        "Starting the command again goes on from what is committed": "flows/test_resume.py::test_a_run_goes_on_after_a_full_disk_and_after_a_kill_during_the_rollouts_after_an_update",
+        "an environment whose episodes repeat exactly": "envs/test_determinism.py::test_ten_episodes_give_one_hash",
+        "Exact token ids and log-probabilities are stored": "training/trainer/test_rows.py::test_rows_are_as_stored",
+        "A failure of anything but the policy is an *abstention*": "envs/test_front_door.py::test_a_failing_browser_or_site_is_no_reward",
+        "makes a deployment of each flow": "flows/test_forms.py::test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag",
+    },
+    "docs/concepts.md": {
+        "Page seeds are split and never overlap": "envs/test_tasks.py::test_a_bad_value_is_named_with_line_and_field",
+        "A broken browser, page, site or judge never becomes a reward": "envs/rewards/test_episode.py::test_a_failed_browser_abstains_whatever_the_rubric_says",
+        "not on a site with": "envs/rewards/test_episode.py::test_nobody_runs_at_a_wall_again",
+        "without any reward they are `null`": "tasks_lib/test_unknown.py::test_metrics_have_null_and_tensorboard_no_point",
+        "Every training attempt (`started`) is in exactly one state": "training/test_journal.py::test_every_event_and_kill_leaves_the_states_that_the_files_give",
+        "drops groups whose rewards are all equal": "training/test_batches.py::test_nothing_to_learn_gives_no_rows",
+    },
+    "docs/architecture.md": {
+        "a record, batch, policy or trajectory under its final name is complete and never changes": "training/test_store.py::test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new",
+        "a pure function of the groups": "training/test_batches.py::test_same_groups_give_the_same_bytes_and_abstentions_no_rows",
+        "nothing is tokenised twice": "training/trainer/test_rows.py::test_rows_are_as_stored",
+        "A blob is checked against its name when read": "training/test_store.py::test_a_blob_is_stored_once_and_checked_when_read",
+        "the first record wins, by a hard link": "training/test_store.py::test_of_many_writers_of_a_document_one_wins",
+        "is rebuilt whenever a run is opened": "training/test_journal.py::test_a_ledger_of_another_run_is_replaced",
+    },
+    "docs/resume.md": {
+        "checks every reference, changes nothing": "tasks_lib/test_doctor.py::test_a_whole_run_has_no_finding_and_opening_it_changes_nothing",
+        "Only `iterations`, `evaluation`, `cluster`, `root`": "tasks_lib/test_run.py::test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of_it",
+        "started again from its last state, up to 3 times an update": "tasks_lib/test_retries.py::test_a_trainer_that_dies_is_started_again_three_times",
+        "A trainer that *refuses* a batch is not restarted": "tasks_lib/test_retries.py::test_a_trainer_that_refuses_a_batch_is_not_started_again",
+        "nothing cut short becomes a result": "flows/test_interrupt.py::test_an_interrupted_evaluation_keeps_only_what_was_played",
+        "A second flow process on one folder ends at once": "tasks_lib/test_preflight.py::test_a_run_that_another_process_works_on_is_left_alone",
+        "it is made again, bit for bit": "training/trainer/test_process.py::test_moving_a_damaged_policy_away_makes_the_same_one_again",
+        "repeats later updates from their batches": "training/trainer/test_process.py::test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged",
+        "what a result rests on has a sha256 that opening and the doctor compare": "tasks_lib/test_seals.py::test_what_a_result_rests_on_does_not_change_unseen",
+        "Runs of older code open": "tasks_lib/test_seals.py::test_a_run_without_seals_is_opened_and_gets_them",
+        "its rows are left out and counted (`damaged`)": "tasks_lib/test_doctor.py::test_a_pending_update_is_made_without_the_episodes_whose_evidence_is_lost",
+        "nothing is called damaged": "training/test_disk.py::test_a_policy_that_cannot_be_read_for_the_moment_is_not_called_damaged",
+        "no retries; temporary files are removed": "training/test_disk.py::test_whatever_call_the_disk_refuses_the_path_is_named_and_nothing_stays",
+        "never to delete one": "tasks_lib/test_advice.py::test_what_errors_advise_is_safe_to_do",
+    },
+    "docs/rubrics.md": {
+        "What a person finds by scrolling": "envs/observation/test_whole_page.py::test_what_scrolling_shows_is_on_the_page_and_nothing_else",
+        "such an interactive element is on the page": "envs/observation/test_whole_page.py::test_element_facts_read_the_page_too",
+        "is neither true nor false, and the episode abstains unless": "envs/rewards/test_facts.py::test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false",
+        "Older records have what was in view": "envs/observation/test_whole_page.py::test_a_record_of_the_view_alone_does_not_say_what_is_not_on_the_page",
+        "and is read-only: V8 stops side effects": "envs/test_end_evidence.py::test_predicates_are_not_faked_not_seen_and_only_read",
+        "`rubric_hash` is the sha256 of the canonical JSON": "envs/rewards/test_rubric.py::test_the_hash_depends_on_what_a_rubric_says_alone",
+    },
+    "docs/grading.md": {
+        "abstains, and keeps the parts known so far": "tasks_lib/test_rewards.py::test_past_its_deadline_it_abstains_and_what_was_known_is_kept",
+        "after each step if a fact asks for `ever`": "envs/test_end_evidence.py::test_text_facts_are_about_the_page_that_is_shown_last",
+        "which are denied unless a fact asks for them": "envs/test_end_evidence.py::test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read",
+    },
+    "docs/rewards.md": {
+        "if a gate or required part is unavailable and none fails": "envs/test_rewards.py::test_gates_and_required_parts_close_or_abstain",
+        "if no scored part is available": "envs/test_rewards.py::test_nothing_available_abstains_and_is_not_zero",
+    },
+    "docs/egress.md": {
+        "and nothing else of the network or of this machine": "envs/egress/test_pages.py::test_a_page_reaches_nothing_that_is_not_listed",
+        "the browser itself resolves no name": "envs/egress/test_pages.py::test_the_browser_looks_up_no_name",
+        "A public name may not lead to a private, link-local or metadata address": "envs/egress/test_proxy.py::test_a_name_that_resolves_to_this_machine_is_refused",
+        "Loopback is reachable only at a host and port that a site names": "envs/egress/test_proxy.py::test_names_of_loopback_reach_loopback_only_when_they_are_named",
+        "no page, prompt or log holds them": "envs/egress/test_pages.py::test_pages_never_hold_the_credentials_that_their_site_gets",
+        "They cannot be pickled": "envs/egress/test_message.py::test_secrets_are_added_for_their_origin_and_shown_nowhere",
+    },
+    "docs/memory.md": {
+        "it is off, and no prompt mentions it": "training/test_prompt.py::test_without_a_memory_no_word_of_it_is_said_and_with_one_only_its_lines_are_added",
+        "better episode's stays": "envs/memory/test_memory.py::test_the_better_episode_s_value_stays",
+        "cannot be kept from then on": "tasks_lib/test_memory.py::test_a_typed_password_is_not_kept_and_the_same_note_again_and_again_ends_an_episode",
+        "adds nothing;": "tasks_lib/test_sampling.py::test_families_remember_from_iteration_to_iteration_and_a_resumed_run_remembers_the_same",
+    },
+    "docs/sampling.md": {
+        "The same seed gives the same draw on every machine": "envs/tasks/test_samplers.py::test_the_shares_of_all_nodes_are_the_draw",
+        "refuses a state of other tasks or arguments": "envs/tasks/test_samplers.py::test_states_that_do_not_fit_are_refused",
+        "every task once before one repeats": "envs/tasks/test_samplers.py::test_no_row_comes_again_before_all_have_come",
+        "and a resumed run refuses others": "tasks_lib/test_task_sets.py::test_a_large_set_that_changed_is_refused",
+    },
+    "docs/browser-pool.md": {
+        "Contexts share no process, storage or cache": "envs/test_isolation.py::test_traces_of_one_episode_are_absent_in_the_next_thirty",
+        "A Chromium is replaced after": "envs/test_pool_options.py::test_an_old_browser_is_replaced_when_its_pages_are_back",
+        "and the page is not touched twice": "envs/test_session_calls.py::test_a_repeated_step_is_carried_out_once",
+    },
+    "docs/environments.md": {
+        "grades it as training does": "envs/test_front_door.py::test_a_rubric_grades_as_in_a_run",
+        "Hosts other than the address's are refused": "envs/test_front_door.py::test_an_address_reaches_its_own_origin_alone",
+    },
+    "docs/serving.md": {
+        "gets the current version before any turn": "training/serving_vllm/test_supervisor.py::test_a_server_that_died_is_started_again_with_the_version",
+        "leave the last good version": "training/serving_vllm/test_supervisor.py::test_a_bad_version_leaves_the_last_good_one_everywhere",
+        "so that each token is of one version": "training/serving_vllm/test_server.py::test_turns_in_flight_go_on_with_tokens_of_one_version_each",
+        "A prompt that leaves no room for it is an abstention": "tasks_lib/test_serving.py::test_a_prompt_that_leaves_no_room_for_a_turn_is_an_abstention",
+    },
+    "docs/async.md": {
+        "no group is too old, none is dropped for staleness": "tasks_lib/test_admissions.py::test_each_group_is_in_one_batch_and_none_is_too_old",
+        "gives the synchronous run token for token": "flows/test_resume.py::test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_may_not_be_ahead",
+    },
+    "docs/sweeps.md": {
+        "A failed arm stops no other": "tasks_lib/test_sweeping.py::test_an_arm_that_fails_stops_no_other_and_is_tried_again_alone",
+    },
+    "docs/task-sets.md": {
+        "give the same set, byte for byte": "envs/tasks/test_build.py::test_two_builds_have_the_same_bytes_and_a_rerun_writes_nothing",
+        "so no task is in two splits": "envs/tasks/test_build.py::test_doubles_are_left_out_and_said",
+    },
+    "docs/generated-tasks.md": {
+        "No two tasks share site, start page, request and rubric": "envs/generate/test_generate.py::test_as_many_as_asked_for_and_no_two_alike",
+        "that training never sees": "envs/generate/test_generate.py::test_a_world_belongs_to_one_split",
+        "a smaller set is the beginning of a larger one": "envs/generate/test_generate.py::test_the_same_spec_gives_the_same_tasks_on_any_number_of_processes",
+    },
+    "docs/live-sites.md": {
+        "They appear in no configuration, prompt, record or log": "envs/test_live_site.py::test_the_cookies_of_a_log_in",
+        "so a resumed run draws the same groups": "tasks_lib/test_blocking.py::test_a_draw_that_is_done_again_leaves_out_the_same_sites",
+    },
+    "docs/webarena.md": {
+        "programs are parsed, never run": "envs/rewards_webarena/test_webarena.py::test_programs_are_never_run_as_python",
+        "unless another comparison fails": "envs/rewards_webarena/test_loop.py::test_what_hangs_on_the_unknown_abstains_and_what_fails_anyway_does_not",
+    },
+    "docs/contexts.md": {
+        "a prompt begins with the one before and its turn": "training/test_context.py::test_an_appended_prompt_begins_with_the_one_before_and_its_turn",
+        "Earlier turns go in with the token ids that were sampled": "training/test_context.py::test_turns_go_in_as_they_were_sampled",
+    },
+    "docs/warm-start.md": {
+        "refuses a result below a gate": "flows/test_warm_start.py::test_refused_by_the_gate_then_published",
+    },
+    "docs/prefect.md": {
+        "`prefect.yaml` deploys every flow": "flows/test_forms.py::test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag",
+        "which `run.lock` refuses": "flows/test_flows.py::test_a_folder_in_use_is_left_alone",
+    },
+}
+"""By page: what it says, and a test below ``tests/``."""
+
+LIMITS, TIMES = Limits(), ConnectionTimes()
+NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
+    "docs/rubrics.md": {
+        "`pass_threshold` (#)": (PASS_THRESHOLD,),
+        "holds from #| |`judge`": (HOLDS_SIMILAR,),
+        "a model says so; holds from #": (HOLDS_JUDGED,),
+        "words of a page beyond # characters, elements beyond #": (whole_page.MAX_CHARS, whole_page.MAX_ELEMENTS),
+        "elements of the document beyond #, downloads of more than # s and JavaScript of more than # s": (
+            end_evidence.MAX_NODES,
+            end_evidence.DOWNLOAD_SECONDS,
+            end_evidence.SCRIPT_SECONDS,
+        ),
+    },
+    "docs/grading.md": {
+        "up to # characters and # elements": (whole_page.MAX_CHARS, whole_page.MAX_ELEMENTS),
+        "of the last page, up to #, with": (end_evidence.MAX_NODES,),
+        "is waited for up to # s": (end_evidence.DOWNLOAD_SECONDS,),
+        "on SQLite, up to # rows and # MB": (server_state.MAX_ROWS, server_state.MAX_ROW_BYTES / 1e6),
+        "without redirects, up to # MB": (site_http.MAX_ANSWER / 1e6,),
+        "Each has # s": (server_state.DEADLINE,),
+    },
+    "docs/memory.md": {
+        "a key above # characters, or a value above #": (memory.MAX_KEY, memory.MAX_VALUE),
+        "# entries, and the key is new": (memory.MAX_ENTRIES,),
+        "Above # entries the oldest are dropped": (memory.MAX_ENTRIES,),
+    },
+    "docs/browser-pool.md": {
+        "replaced after # episodes or at # MB": (RETIRE_AFTER, MAX_MEMORY_MB),
+        "reused for up to # episodes": (RECYCLE_AFTER,),
+        "(navigation # s, input # s, others # s)": (
+            LIMITS.navigation.deadline,
+            LIMITS.input.deadline,
+            LIMITS.screenshot.deadline,
+        ),
+        "sent after # s of silence": (TIMES.heartbeat,),
+    },
+    "docs/sampling.md": {
+        "copies a set of up to # tasks": (COPIED,),
+        "Of more than # tasks a fixed sample": (ALL,),
+    },
+    "docs/resume.md": {"up to # times an update": (RESTARTS,)},
+    "docs/live-sites.md": {"doubles it, up to # times": (MAX_TIMES,)},
+    "docs/webarena.md": {"for at most # s and # MB": (shop.DEADLINE, site_http.MAX_ANSWER / 1e6)},
+    "docs/design2code.md": {"of more than # characters is refused": (MAX_HTML,)},
+    "docs/dom-similarity.md": {"the first # nodes are compared": (capture.MAX_NODES,)},
+    "docs/observation.md": {},
+}
+"""By page: what it says with ``#`` for numbers, and the code's numbers."""
+
+
+@lru_cache
+def page(name: str) -> str:
+    """A page as one line."""
+    return " ".join((ROOT / name).read_text().split())
+
+
+@lru_cache
+def functions_in(path: Path) -> frozenset[str]:
+    return frozenset(
+        node.name
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_each_promise_stands_in_the_docs_and_has_a_test(name: str) -> None:
+    for sentence, test in PROMISES[name].items():
+        assert sentence in page(name), f"{name} does not say this any more: change it here too"
+        file, _, function = test.partition("::")
+        assert function in functions_in(ROOT / "tests" / file), f"no {test} would fail if this were not so: {sentence}"
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_the_docs_are_those_of_the_code(name: str) -> None:
+    for sentence, numbers in NUMBERS[name].items():
+        pattern = re.escape(sentence).replace(r"\#", r"([\d,.]*\d)")
+        found: Any = re.search(pattern, page(name))
+        assert found, f"{name} does not say this any more: {sentence}"
+        assert tuple(float(each.replace(",", "")) for each in found.groups()) == numbers, sentence
