@@ -45,6 +45,7 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
     if isinstance(field, ActionError):
         return field
     text = re.sub(r"\r\n?", "\n", action.text)
+    text = text.removesuffix("\n") if action.enter else text  # UI-TARS's way to say Enter, which is pressed once
     refusal = None if field is None else _not_editable(field)
     if field is None or (refusal is not None and field.spot is None):
         await pointer.send_keys(context, typed(text))

@@ -10,7 +10,7 @@ from envs.types.actions import ACTIONS
 texts = st.text(max_size=60)
 numbers = st.integers(0, 9999)
 names = st.from_regex(r"[a-z_]{1,12}(\.[a-z_]{1,12}){0,2}", fullmatch=True)
-points = st.tuples(st.floats(0, 1000), st.floats(0, 1000))
+points = st.tuples(st.floats(0, 1000), st.floats(1.5, 1000))  # two numbers below 1 are fractions
 ways = st.one_of(
     st.fixed_dictionaries({"element": numbers | names}),
     st.fixed_dictionaries({"mark": numbers}),

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from envs.actions import ActionError, Effect
+from envs.actions.parsing import parse_action
 from envs.actions.text import MAX_KEYS
 from envs.types import Action, Clear, Click, ErrorCode, Press, Type
 
@@ -64,6 +65,9 @@ async def test_line_breaks_and_tabs_are_characters_of_the_text() -> None:
         await here.act(Type(element="chat", text="a\nb"))
         await here.act(Type(element="chat", text="\nc", clear=False, enter=True))
         assert await here.log() == ["sent a\nb\nc"]
+        for name in ("chat", "reply"):
+            await here.act(parse_action("type(content='done\\n')").model_copy(update={"element": name, "clear": True}))
+            assert await here.log() == ["sent done"], "UI-TARS's line break at the end is Enter, pressed once"
 
 
 HEARING = """<textarea data-t=area></textarea><div data-t=rich contenteditable></div>

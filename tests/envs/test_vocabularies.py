@@ -2,7 +2,8 @@
 
 Sources: WA = WebArena's id-based actions (agent/prompts, browser_env/actions.py); BG = BrowserGym's high-level action set
 (core/action/functions.py); WG = WebGym's two tools (models/qwen/conversation_builder.py); UT = UI-TARS (README_v1.md, ui_tars/prompt.py);
-QW = Qwen-VL's ``computer_use``; CU = OpenAI's computer calls; AN = Anthropic's computer tool of 2025-01-24.
+QW = Qwen-VL's ``computer_use``; GE = Gemini's computer use; GL = GLM-4.5V's actions; KI = Kimi's and OpenCUA's pyautogui;
+BU = browser-use's lists; CU = OpenAI's computer calls; AN = Anthropic's computer tool of 2025-01-24.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ def anthropic(**arguments: object) -> str:
 
 def marks(**arguments: object) -> str:
     return tool("web_interaction", **arguments)
+
+
+def bu(*actions: dict[str, object]) -> str:
+    return json.dumps({"thinking": "hm", "memory": "none", "next_goal": "go on", "action": actions})
 
 
 def at(x: float, y: float) -> dict[str, object]:
@@ -82,7 +87,13 @@ ROWS: list[tuple[str, str, str | ErrorCode, dict[str, object]]] = [
     ("BG", "send_msg_to_user('It is 3.')", "answer", {"text": "It is 3."}),
     ("BG", "report_infeasible('no such page')", "terminate", {"status": "failure"}),
     ("BG", "scroll(0, 200)", "scroll", {"amount": 0.2}),
-    ("BG", "scroll(-50.2, -100.5)", "scroll", {"direction": "up", "amount": 0.1005}),
+    ("BG", "scroll(-50.2, -100.5)", ErrorCode.BAD_ACTION, {}),  # a wheel turns one way
+    ("BG", "scroll(0, -100.5)", "scroll", {"direction": "up", "amount": 0.1005}),
+    ("BG", "fill('12', 'It's here')", "type", {"element": 12, "text": "It's here"}),
+    ("BG", "fill('12', 'It's here', True)", "type", {"element": 12, "text": "It's here"}),
+    ("BG", "fill('12', 'the boys', he said')", "type", {"element": 12, "text": "the boys', he said"}),
+    ("BG", "send_msg_to_user('The answer isn't there')", "answer", {"text": "The answer isn't there"}),
+    ("BG", "fill(bid='12', value='it's', note='x')", ErrorCode.INVALID_ACTION, {}),  # may be two arguments
     ("BG", "scroll(300, 0)", "scroll", {"direction": "right", "amount": 0.3}),
     ("BG", "scroll_at(50, 100, 0, -50)", "scroll", {**at(50, 100), "direction": "up", "amount": 0.05}),
     ("BG", "fill('237', 'example value')", "type", {"element": 237, "text": "example value"}),
@@ -170,7 +181,136 @@ ROWS: list[tuple[str, str, str | ErrorCode, dict[str, object]]] = [
     ("UT", "hotkey(key='ctrl c')", "press", {"key": "ctrl+c"}),
     ("UT", "hotkey(key='ctrl shift esc')", "press", {"key": "ctrl+shift+esc"}),
     ("UT", "hotkey(key='enter')", "press", {"key": "enter"}),
-    ("UT", "type(content='it\\'s\\n')", "type", {"text": "it's\n", "clear": False}),
+    # A line break at the end submits; as in UI-TARS's own reader it stays in the text, and Enter is pressed once.
+    ("UT", "type(content='it\\'s\\n')", "type", {"text": "it's\n", "clear": False, "enter": True}),
+    ("UT", "type(content='It's here\\n')", "type", {"text": "It's here\n", "clear": False, "enter": True}),
+    ("UT", "type(content='a\\nb')", "type", {"text": "a\nb", "clear": False}),
+    ("UT", "type(content='What's new')", "type", {"text": "What's new", "clear": False}),
+    ("UT", "type(content='rock 'n' roll')", "type", {"text": "rock 'n' roll", "clear": False}),
+    ("UT", 'type(content="size 15" wide")', "type", {"text": 'size 15" wide', "clear": False}),
+    ("UT", "finished(content='It's done')", "answer", {"text": "It's done"}),
+    ("UT", "type(content='a') and then click('b')", ErrorCode.BAD_ACTION, {}),
+    ("UT", "click（start_box='（191，21）'）", "click", at(191, 21)),
+    ("UT", "click(start_box=‘(191,21)’)", "click", at(191, 21)),
+    ("UT", "type（content=“你好，世界（一）”）", "type", {"text": "你好，世界（一）", "clear": False}),
+    ("UT", "type(content='你好，世界（一）：“二”')", "type", {"text": "你好，世界（一）：“二”", "clear": False}),
+    ("UT", "click(start_box='[0.5, 0.3, 0.7, 0.5]')", "click", at(600, 400)),
+    ("UT", "click(start_box='(0.25,0.5)')", "click", at(250, 500)),
+    ("UT", "drag(start_box='(0.25,0.5)', end_box='(1,0.5)')", "drag", {"start": at(250, 500), "end": at(1000, 500)}),
+    ("other", '{"action": "click", "position": [0.49, 0.42]}', "click", at(490, 420)),
+    ("other", '{"action": "click", "x": 0.5, "y": 0}', "click", at(500, 0)),
+    (
+        "other",
+        '{"action": "click", "coordinate": [1, 1]}',
+        "click",
+        at(1, 1),
+    ),  # thousandths: nothing is between 0 and 1
+    ("other", '{"action": "click", "coordinate": [0.5, 300]}', "click", at(0.5, 300)),
+    ("other", "Click [257, 144]", "click", at(257, 144)),
+    ("other", "hover [257,144]", "hover", at(257, 144)),
+    ("other", "Click [1257, 144]", ErrorCode.BAD_ACTION, {}),
+    ("other", "click【3】", "click", {"element": 3}),
+    ("GE", "click_at(x=371, y=470)", "click", at(371, 470)),
+    ("GE", '{"functionCall": {"name": "hover_at", "args": {"x": 1, "y": 2}}}', "hover", at(1, 2)),
+    (
+        "GE",
+        '{"name": "type_text_at", "args": {"x": 371, "y": 470, "text": "hi"}}',
+        "type",
+        {**at(371, 470), "text": "hi", "enter": True},
+    ),
+    (
+        "GE",
+        'type_text_at(x=1, y=2, text="hi", press_enter=False, clear_before_typing=False)',
+        "type",
+        {**at(1, 2), "text": "hi", "clear": False},
+    ),
+    ("GE", 'key_combination(keys="control+a")', "press", {"key": "control+a"}),
+    ("GE", "scroll_document(direction='up')", "scroll", {"direction": "up"}),
+    ("GE", 'scroll_at(x=1, y=2, direction="down", magnitude=500)', "scroll", {**at(1, 2), "amount": 0.5}),
+    (
+        "GE",
+        "drag_and_drop(x=1, y=2, destination_x=3, destination_y=4)",
+        "drag",
+        {"start": at(1, 2), "end": at(3, 4)},
+    ),
+    ("GE", "wait_5_seconds()", "wait", {"seconds": 5}),
+    ("GE", '{"name": "open_web_browser", "args": {}}', "wait", {"seconds": 0.1}),
+    (
+        "GE",
+        '{"name": "click_at", "args": {"x": 1, "y": 2, "safety_decision": {"decision": "regular"}}}',
+        "click",
+        at(1, 2),
+    ),
+    ("GE", "search()", UNKNOWN, {}),
+    ("GL", "left_click(start_box='[10,20]', element_info='the button')", "click", at(10, 20)),
+    ("GL", "left_double_click(start_box='[10,20]')", "double_click", at(10, 20)),
+    ("GL", "left_drag(start_box='[1,2]', end_box='[3,4]')", "drag", {"start": at(1, 2), "end": at(3, 4)}),
+    ("GL", "key(keys='ctrl a')", "press", {"key": "ctrl+a"}),
+    (
+        "GL",
+        "scroll(start_box='[1,2]', direction='up', step=5)",
+        "scroll",
+        {**at(1, 2), "direction": "up", "amount": 0.5},
+    ),
+    ("GL", "WAIT()", "wait", {}),
+    ("GL", "DONE()", "terminate", {}),
+    ("GL", "FAIL()", "terminate", {"status": "failure"}),
+    ("KI", "pyautogui.click(x=0.5, y=0.25)", "click", at(500, 250)),
+    ("KI", "pyautogui.rightClick(0.5, 0.25)", "click", {**at(500, 250), **RIGHT}),
+    ("KI", "pyautogui.moveTo(0.5, 0.25, duration=0.2)", "hover", at(500, 250)),
+    ("KI", "pyautogui.click(512, 300)", ErrorCode.BAD_ACTION, {}),  # pixels of a picture of unknown size
+    ("KI", "pyautogui.click()", ErrorCode.BAD_ACTION, {}),
+    ("KI", "pyautogui.dragTo(0.5, 0.5)", UNKNOWN, {}),
+    ("KI", "pyautogui.write(message='it's', interval=0.01)", "type", {"text": "it's", "clear": False}),
+    ("KI", "pyautogui.hotkey('ctrl', 'c')", "press", {"key": "ctrl+c"}),
+    ("KI", "pyautogui.hotkey(['ctrl', 'c'])", "press", {"key": "ctrl+c"}),
+    ("KI", "pyautogui.press('enter')", "press", {"key": "enter"}),
+    ("KI", "pyautogui.press(['a', 'b'])", ErrorCode.BAD_ACTION, {}),
+    ("KI", "pyautogui.scroll(-5)", "scroll", {"amount": 0.5}),
+    ("KI", "pyautogui.scroll(5)", "scroll", {"direction": "up", "amount": 0.5}),
+    ("KI", "computer.terminate(status='success')", "terminate", {}),
+    ("BU", bu({"click_element_by_index": {"index": 3}}), "click", {"element": 3}),
+    ("BU", bu({"click": {"index": 3}}), "click", {"element": 3}),
+    ("BU", bu({"input": {"index": 3, "text": "x", "clear": True}}), "type", {"element": 3, "text": "x"}),
+    ("BU", bu({"input_text": {"index": 3, "text": "x"}}), "type", {"element": 3, "text": "x"}),
+    ("BU", bu({"go_to_url": {"url": "/x", "new_tab": False}}), "goto", {"url": "/x"}),
+    ("BU", bu({"navigate": {"url": "http://a.test/", "new_tab": True}}), "new_tab", {"url": "http://a.test/"}),
+    ("BU", bu({"go_back": {}}), "back", {}),
+    ("BU", bu({"scroll": {"down": True, "pages": 1.5}}), "scroll", {"amount": 1.5}),
+    (
+        "BU",
+        bu({"scroll": {"down": False, "num_pages": 0.5, "index": 4}}),
+        "scroll",
+        {"element": 4, "direction": "up", "amount": 0.5},
+    ),
+    ("BU", bu({"scroll_up": {}}), "scroll", {"direction": "up"}),
+    ("BU", bu({"send_keys": {"keys": "Enter"}}), "press", {"key": "Enter"}),
+    ("BU", bu({"select_dropdown": {"index": 3, "text": "L"}}), "select", {"element": 3, "text": "L"}),
+    ("BU", bu({"wait": {"seconds": 3}}), "wait", {"seconds": 3}),
+    ("BU", bu({"done": {"text": "42", "success": True}}), "answer", {"text": "42"}),
+    ("BU", bu({"switch": {"tab_id": "a1b2"}}), ErrorCode.BAD_ACTION, {}),
+    ("BU", bu({"extract": {"query": "prices"}}), UNKNOWN, {}),
+    (
+        "BU",
+        bu({"input": {"index": 1, "text": "x"}}, {"click": {"index": 3}}),
+        ErrorCode.BAD_ACTION,
+        {},
+    ),  # both are meant
+    ("BU", '{"click": {"index": 3}}', "click", {"element": 3}),
+    (
+        "AN",
+        '{"type": "tool_use", "id": "toolu_1", "name": "computer", "input": {"action": "left_click", "coordinate": [10, 20]}}',
+        "click",
+        at(10, 20),
+    ),
+    ("AN", '{"action": "left_click", "coordinate": [10, 20]}', "click", at(10, 20)),
+    ("AN", '{"action": "left_click", "coordinate": [1310, 20]}', ErrorCode.BAD_ACTION, {}),
+    (
+        "AN",
+        '[{"type": "text", "text": "I save."}, {"type": "tool_use", "id": "t", "name": "computer", "input": {"action": "key", "text": "ctrl+s"}}]',
+        "press",
+        {"key": "ctrl+s"},
+    ),
     ("UT", "scroll(start_box='(5,6)', direction='up')", "scroll", {**at(5, 6), "direction": "up"}),
     ("UT", "scroll(point='<point>5 6</point>', direction='Right')", "scroll", {**at(5, 6), "direction": "right"}),
     ("UT", "wait()", "wait", {}),
@@ -262,6 +402,7 @@ ROWS: list[tuple[str, str, str | ErrorCode, dict[str, object]]] = [
     ("AN", anthropic(action="triple_click", coordinate=[1, 2]), "triple_click", at(1, 2)),
     ("AN", anthropic(action="hold_key", text="shift", duration=1), UNKNOWN, {}),
     ("AN", anthropic(action="left_mouse_down"), UNKNOWN, {}),
+    ("other", '{"action": "rightClick", "element": 3}', "click", {"element": 3, **RIGHT}),
     ("other", '{"action": "doubleClick", "element": 3}', "double_click", {"element": 3}),
     ("other", '{"action": "goBack"}', "back", {}),
 ]
@@ -315,5 +456,4 @@ def test_a_direction_that_is_given_holds_whatever_the_sign_of_the_length(name, d
 def test_of_two_lengths_the_one_along_the_direction_counts():
     read = parse_action('{"action": "scroll", "direction": "left", "delta_x": 300, "delta_y": 900}')
     assert (read.direction, read.amount) == ("left", 0.3)
-    read = parse_action('{"action": "scroll", "delta_x": -300, "delta_y": 200}')
-    assert (read.direction, read.amount) == ("left", 0.3)
+    assert parse_action('{"action": "scroll", "delta_x": -300, "delta_y": 200}').type == "invalid"

@@ -9,11 +9,14 @@ import json
 import re
 from typing import Any
 
+from envs.actions.parsing.names import CLICK_SHARE
 from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
 from envs.types import ErrorCode, Invalid
-from envs.types.actions import Actions
+from envs.types.actions import GRID, Actions
 
-_CALL = re.compile(r"(?P<name>[A-Za-z_]{1,40})\((?P<inside>.*)\)", re.DOTALL)
+_CALL = re.compile(
+    r"(?P<tool>(?:pyautogui|computer)\.)?(?P<name>[A-Za-z_][A-Za-z_0-9]{0,39})\((?P<inside>.*)\)", re.DOTALL
+)
 _NUMBER = r"-?\d{1,20}(?:\.\d{1,20})?"
 _STRING = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _ARGUMENT = re.compile(
@@ -23,6 +26,12 @@ _ARGUMENT = re.compile(
       | [\[(]\s*(?P<numbers>{_NUMBER}(?:\s*,\s*{_NUMBER}){{1,3}})\s*[\])] )\s*(?:,|$)""",
     re.DOTALL | re.VERBOSE,
 )
+_TO_LAST_QUOTE = re.compile(
+    r"""\s*(?:(?P<key>[a-z_]{1,40})\s*=\s*)?(?P<string>(?P<quote>["'])(?P<text>[^\n]*)(?P=quote))\s*(?:,|$)"""
+)
+"""A text with quotes of its own that nobody escaped (``'What's new'``)."""
+_MORE_ARGUMENTS = re.compile(r"""["']\s*(?:\)|,\s*(?:["'\[(\d]|[a-z_]+\s*=))""")
+"""What a text does not hold: it may be the next argument, or another call."""
 _WORDS = {"true": True, "false": False, "null": None}
 
 _ORDER = {
@@ -61,7 +70,10 @@ def read_call(text: str, actions: Actions) -> NamedAction | None:
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return None
-    arguments = _arguments(match["name"].lower(), match["inside"].strip(), actions)
+    name = match["name"].lower()
+    arguments = _arguments(name, match["inside"].strip(), actions)
+    if match["tool"] and not isinstance(arguments, Invalid):
+        arguments = _on_screen(name, arguments)
     if isinstance(arguments, Invalid):
         return NamedAction(arguments)
     return read_named(match["name"], arguments, actions)
@@ -72,7 +84,7 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
     named: dict[str, Any] = {}
     place = 0
     while place < len(inside):
-        match = _ARGUMENT.match(inside, place)
+        match = _argument(inside, place)
         if match is None:
             return Invalid(
                 reason=f"{name}: cannot read the argument {shorten_name(inside[place:])}", code=ErrorCode.BAD_ACTION
@@ -83,6 +95,33 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
             values.append(_value(match))
         place = match.end()
     return _placed(name, values, actions) | named
+
+
+def _argument(inside: str, place: int) -> re.Match[str] | None:
+    """The next argument. A text whose own quotes end it too early goes to the last quote, unless that may belong to another argument."""
+    match = _ARGUMENT.match(inside, place)
+    if match and (match.end() == len(inside) or not match["string"] or _ARGUMENT.match(inside, match.end())):
+        return match
+    longer = _TO_LAST_QUOTE.match(inside, place)
+    return longer if longer and not _MORE_ARGUMENTS.search(longer["text"] + longer["quote"]) else match
+
+
+def _on_screen(name: str, arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
+    """Arguments of pyautogui's calls. Kimi's points are fractions; others are pixels of a picture whose size nobody knows here."""
+    arguments = {key: each for key, each in arguments.items() if key not in ("duration", "interval", "logScreenshot")}
+    point = arguments.get("at") or [arguments[each] for each in ("x", "y") if each in arguments]
+    if not all(isinstance(each, int | float) and 0 <= each <= 1 for each in point):
+        return Invalid(reason=f"{name}: write the point as fractions of the picture, 0 to 1", code=ErrorCode.BAD_ACTION)
+    if point:
+        arguments = {key: each for key, each in arguments.items() if key not in ("x", "y")} | {
+            "at": [float(each) for each in point]
+        }
+    turned = arguments.pop("direction", arguments.pop("clicks", None)) if name in ("scroll", "hscroll") else None
+    if isinstance(turned, int | float):
+        arguments["pixels"] = turned * CLICK_SHARE * GRID  # upwards, as Qwen's
+    if name == "press" and isinstance(arguments.get("key"), list):
+        return Invalid(reason="press: these keys are pressed one after the other; name one", code=ErrorCode.BAD_ACTION)
+    return arguments
 
 
 def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
@@ -100,6 +139,8 @@ def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
         and all(isinstance(value, int | float) for value in values[:2])
     ):
         order, values = ("at", *order[1:]), [values[:2], *values[2:]]
+    if name == "hotkey" and values and all(isinstance(value, str) for value in values):
+        values = ["+".join(values)]
     if ours == "press" and len(values) == 2:
         order = ("element", "key")
     if name == "scroll" and len(values) == 2 and all(isinstance(value, int | float) for value in values):

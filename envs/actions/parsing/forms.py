@@ -19,7 +19,8 @@ from envs.actions.parsing.brackets import read_brackets, read_webarena
 from envs.actions.parsing.calls import read_call
 from envs.actions.parsing.objects import json_at_end, read_object, read_value
 from envs.actions.parsing.pieces import LABEL, LINE, OBSERVED, only_actions, separate_action
-from envs.actions.parsing.vocabulary import NamedAction, canonical, shorten_name
+from envs.actions.parsing.templates import rewrite
+from envs.actions.parsing.vocabulary import NamedAction, canonical, halfwidth, shorten_name
 from envs.types import Action, Invalid
 from envs.types.action_text import ActionFormat
 from envs.types.actions import ACTIONS, WITH_MEMORY, Actions
@@ -97,7 +98,17 @@ def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
 
 def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
     """The action of ``actions`` that ``response`` names, or ``Invalid``, with how it was read."""
-    turn = _without_notes(writable(response).strip())
+    turn = writable(response).strip()
+    parsed, rewritten = _read_turn(turn, actions), rewrite(turn)
+    if rewritten == turn:
+        return parsed
+    again = _read_turn(rewritten, actions)
+    # What only the rewritten turn shows may be a call that another action stands after.
+    return again if isinstance(parsed.action, Invalid) or isinstance(again.action, Invalid) else parsed
+
+
+def _read_turn(turn: str, actions: Actions) -> Parsed:
+    turn = _without_notes(turn)
     if _thought_is_open(turn):
         return Parsed(
             Invalid(reason="the thought has no end; close it with </think> and write an action"), ActionFormat.NONE
@@ -134,6 +145,8 @@ def _broken_from_the_start(turn: str) -> Invalid | None:
         )
         return invalid if isinstance(invalid, Invalid) else None
     if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(said, first.end()):
+        return None
+    if _is_action_of_any(said[first.start("call") :].partition("\n")[0].strip("`* ")):  # with a quote of its own in it
         return None
     return Invalid(reason=f"the call has no end: {shorten_name(said[first.start('call') :])}")
 
@@ -177,8 +190,20 @@ def _is_valid(piece: Any, actions: Actions) -> bool:
     """A line or a JSON value is an action that can be done."""
     if not isinstance(piece, str):
         return not isinstance(read_value(piece, actions).action, Invalid)
-    readings = (reading for _, read in _LINE_READERS if (reading := read(piece, actions)) is not None)
-    return not isinstance(getattr(next(readings, None), "action", Invalid(reason="")), Invalid)
+    found = _read_line(piece, actions)
+    return found is not None and not isinstance(found[1].action, Invalid)
+
+
+def _read_line(piece: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
+    """An action in brackets or a call, which may be written with full-width brackets and quotes."""
+    first: tuple[ActionFormat, NamedAction] | None = None
+    for text in dict.fromkeys((piece, halfwidth(piece))):
+        readings = ((form, reading) for form, read in _LINE_READERS if (reading := read(text, actions)) is not None)
+        found = next(readings, None)
+        if found is not None and not isinstance(found[1].action, Invalid):
+            return found
+        first = first or found
+    return first
 
 
 def _is_action_of_any(piece: Any) -> bool:
@@ -187,8 +212,7 @@ def _is_action_of_any(piece: Any) -> bool:
 
 def _is_action(piece: str) -> bool:
     """A text is an action as a whole, in brackets, as a call or as JSON."""
-    readings = (read(piece, ACTIONS) for _, read in _LINE_READERS)
-    return any(reading is not None for reading in readings) or json_at_end(piece, 0) is not None
+    return _read_line(piece, ACTIONS) is not None or json_at_end(piece, 0) is not None
 
 
 def _without_closers(turn: str) -> str:
@@ -254,14 +278,15 @@ def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Found |
     """Brackets or a call from one of ``starts`` to the end; its quoted text may have line breaks."""
     for start in starts:
         piece = text[start:].strip("`* \n\t")
-        for form, read in _LINE_READERS:
-            reading = read(piece, actions)
-            # Several lines are an action only if nothing is wrong with it: they may begin in what is quoted.
-            if reading is not None and not (isinstance(reading.action, Invalid) and "\n" in piece):
-                found = _form_at(text, start, form, ActionFormat.LAST_LINE)
-                # A tool call is JSON.
-                called = found in (ActionFormat.TOOL_CALL, ActionFormat.LAST_TOOL_CALL)
-                return Parsed(reading.action, ActionFormat.LAST_LINE if called else found, reading.renamed), start
+        found = _read_line(piece, actions)
+        # Several lines are an action only if nothing is wrong with it: they may begin in what is quoted.
+        if found is None or (isinstance(found[1].action, Invalid) and "\n" in piece):
+            continue
+        form, reading = found
+        form = _form_at(text, start, form, ActionFormat.LAST_LINE)
+        # A tool call is JSON.
+        called = form in (ActionFormat.TOOL_CALL, ActionFormat.LAST_TOOL_CALL)
+        return Parsed(reading.action, ActionFormat.LAST_LINE if called else form, reading.renamed), start
     return None
 
 
@@ -329,7 +354,7 @@ def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
 def _is_remark(text: str, actions: Actions) -> bool:
     """Nothing in a text is an action that was meant: no line reads as one, and none is opened."""
     lines = [line.strip("`* \t") for line in text.splitlines()]
-    return not _OPENERS.search(text) and not any(read(line, actions) for line in lines for _, read in _LINE_READERS)
+    return not _OPENERS.search(text) and not any(_read_line(line, actions) for line in lines)
 
 
 def _unread(turn: str, actions: Actions) -> Invalid:

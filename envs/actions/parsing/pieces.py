@@ -22,7 +22,7 @@ OBSERVED = re.compile(r"[ \t*]*(?:</?tool_response>|(?:observation|user|human|as
 _OBSERVED_NEXT = re.compile(rf"(?:</(?:action|tool_call)>|```|\s)*^{OBSERVED.pattern}", re.IGNORECASE | re.MULTILINE)
 
 _SHAPE = re.compile(
-    r"""[A-Za-z_.]{1,40}(?:[ ]?\[[^\[\]"\n]{1,200}\](?:(?:[ ]?\[[^\[\]\n]{0,2000}\]){1,2}|[ ]"(?:[^"\\]|\\.)*")?
+    r"""[A-Za-z_.][A-Za-z_.0-9]{0,39}(?:[ ]?\[[^\[\]"\n]{1,200}\](?:(?:[ ]?\[[^\[\]\n]{0,2000}\]){1,2}|[ ]"(?:[^"\\]|\\.)*")?
     |(?=\s)
     |\((?:[^"'()]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\([^"'()]*\))*+\))""",
     re.DOTALL | re.VERBOSE,

@@ -1,0 +1,98 @@
+"""Rewrites what other chat templates put around a thought or a tool call as ``<think>`` and ``<tool_call>``.
+
+Kimi's sections, Mistral's ``[TOOL_CALLS]``, gpt-oss's channels (harmony), GLM's boxes and keys, the XML of Qwen3-Coder and of Anthropic and MiniMax,
+Llama's ``<|python_tag|>``. A turn that is an action as it stands is read so: a text that an action types is never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+_PLAIN = {
+    "◁think▷": "<think>",
+    "◁/think▷": "</think>",
+    "[THINK]": "<think>",
+    "[/THINK]": "</think>",
+    "<|channel>thought": "<think>",
+    "<channel|>": "</think>",
+    "<|begin_of_box|>": "<action>",
+    "<|end_of_box|>": "</action>",
+    "<|python_tag|>": "\n<tool_call>",
+}
+_BOX_END = "<|end_of_box|>"
+_MARKS = re.compile("|".join(map(re.escape, _PLAIN)))
+
+_NAMED_JSON = (
+    re.compile(
+        r"<\|tool_call_begin\|>\s*(?:functions\.)?(?P<name>[\w-]+)(?::\d+)?\s*<\|tool_call_argument_begin\|>(?P<json>.*?)<\|tool_call_end\|>",
+        re.DOTALL,
+    ),
+    re.compile(
+        r"\[TOOL_CALLS\](?P<name>[\w-]+)(?:\[CALL_ID\][\w-]+)?(?:\[ARGS\])?(?P<json>\{.*?\})\s*(?=\[TOOL_CALLS\]|</s>|\Z)",
+        re.DOTALL,
+    ),
+    re.compile(
+        r"(?:<\|start\|>assistant)?(?:<\|channel\|>\w+)?\s*to=functions\.(?P<name>[\w-]+)\s*(?:<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?(?:json)?"
+        r"\s*<\|message\|>(?P<json>.*?)<\|call\|>",
+        re.DOTALL,
+    ),
+)
+_ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)<\|end\|>", re.DOTALL)
+_LEFT_OVER = re.compile(
+    r"<\|tool_calls_section_(?:begin|end)\|>|<\|start\|>assistant|<\|channel\|>(?:commentary|final)|<\|(?:message|end|return)\|>"
+    r"|</?(?:function_calls|minimax:tool_call)>"
+)
+_MISTRAL_LIST = re.compile(r"\[TOOL_CALLS\](?=\s*\[)")
+_XML = re.compile(
+    r"""(?:<tool_call>\s*)?(?:<function=(?P<function>[\w-]+)>|<invoke[ ]name="(?P<invoke>[\w-]+)">)(?P<inside>.*?)
+    </(?:function|invoke)>(?:\s*</tool_call>)?
+    |<tool_call>\s*(?P<glm>[\w-]+)\s*(?P<keys>(?:<arg_key>.*?</arg_value>\s*)*)</tool_call>""",
+    re.DOTALL | re.VERBOSE,
+)
+_PARAMETER = re.compile(
+    r"""<(?:parameter=(?P<key>[\w-]+)|parameter[ ]name="(?P<name>[\w-]+)")>(?P<value>.*?)</parameter>
+    |<arg_key>(?P<arg>[\w-]+)</arg_key>\s*<arg_value>(?P<its>.*?)</arg_value>""",
+    re.DOTALL | re.VERBOSE,
+)
+_TEXTS = frozenset(
+    {"answer", "code", "content", "html", "key", "label", "message", "option", "reason", "text", "url", "value"}
+)
+"""Arguments whose value is a text, whatever it looks like."""
+
+
+def rewrite(turn: str) -> str:
+    """The turn with thoughts and tool calls in our marks; the same text if it has none of others."""
+    for form in _NAMED_JSON:
+        turn = form.sub(
+            lambda found: (
+                f'\n<tool_call>{{"name": "{found["name"]}", "arguments": {found["json"].strip()}}}</tool_call>'
+            ),
+            turn,
+        )
+    if turn.count(_BOX_END) == 1:  # GLM writes notes after it
+        turn = turn[: turn.index(_BOX_END) + len(_BOX_END)]
+    turn = _ANALYSIS.sub(r"<think>\1</think>", turn)
+    turn = _MISTRAL_LIST.sub("\n<tool_call>", _LEFT_OVER.sub("\n", turn))
+    return _XML.sub(_call, _MARKS.sub(lambda found: _PLAIN[found.group()], turn)).strip()
+
+
+def _call(found: re.Match[str]) -> str:
+    arguments = {
+        key: _value(key, each["value"] if each["value"] is not None else each["its"])
+        for each in _PARAMETER.finditer(found["inside"] or found["keys"] or "")
+        if (key := each["key"] or each["name"] or each["arg"])
+    }
+    name = found["function"] or found["invoke"] or found["glm"]
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def _value(key: str, written: str) -> object:
+    """What stands in a tag, without the line breaks of the template; JSON unless it is a text."""
+    written = written.removeprefix("\n").removesuffix("\n")
+    if key in _TEXTS:
+        return written
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError):
+        return written
