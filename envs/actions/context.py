@@ -133,8 +133,8 @@ class ActionContext:
     """One tab and what belongs to it."""
 
     cdp: Cdp
-    viewport: tuple[int, int]
-    """width, height in CSS pixels."""
+    viewport: tuple[float, float]
+    """width, height of what is seen of the page, in CSS pixels of the page; points are those from where it begins."""
     handles: Mapping[int, ElementHandle]
     """The elements of the last observation by their numbers, which are also their marks."""
     tabs: Tabs
@@ -153,6 +153,8 @@ class ActionContext:
     """What the last look tells of the page, if nothing can have changed since."""
     drawn_whole: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """Has the whole page drawn meanwhile, where else only a corner is: a wheel needs it to find what it is turned over."""
+    scale: float = 1.0
+    """CSS pixels of the picture for each of the page. The wheel is turned by those of the picture, all else that is sent is of the page."""
     deadline: float = ACTION_SECONDS
 
 

@@ -178,7 +178,7 @@ async def _scroll(context: ActionContext, nodes: Nodes, action: Scroll) -> Outco
         point = spot.point
     sign = 1.0 if action.direction in ("down", "right") else -1.0
     vertical = action.direction in ("up", "down")
-    length = sign * action.amount * (height if vertical else width)
+    length = sign * action.amount * (height if vertical else width) * context.scale
     async with context.drawn_whole():
         await pointer.wheel(context.cdp, *point, *((0.0, length) if vertical else (length, 0.0)))
     await nodes.next_frame()

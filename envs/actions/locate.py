@@ -31,12 +31,12 @@ class Spot:
     """What is at the point; ``None`` if it was not asked."""
 
 
-def pixels(at: tuple[float, float], viewport: tuple[int, int]) -> tuple[float, float]:
+def pixels(at: tuple[float, float], viewport: tuple[float, float]) -> tuple[float, float]:
     """A normalised point (0..1000) in CSS pixels, inside of the viewport."""
     return tuple(min(share / GRID * size, size - 1.0) for share, size in zip(at, viewport, strict=True))  # type: ignore[return-value]
 
 
-def in_view(box: Box, viewport: tuple[int, int]) -> Box | None:
+def in_view(box: Box, viewport: tuple[float, float]) -> Box | None:
     """The part of a box that the viewport shows.
 
     Returns ``None`` if it is less than a pixel.

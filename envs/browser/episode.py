@@ -23,6 +23,7 @@ from envs.browser.tab import Tab, show_blank
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
+from envs.observation.dom import scaled
 from envs.observation.options import MESSAGE_CHARS
 from envs.observation.text_utils import shorten
 from envs.observation.whole_page import read_whole
@@ -143,13 +144,14 @@ class EpisodePage:
 
     async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
-        handles = self._reading.handles if self._reading else {}
+        handles, scale = (self._reading.handles, self._reading.scale) if self._reading else ({}, 1.0)
         refusal = check_action(action, handles, self.site.offers)
         if refusal is not None:
             return unchanged(last, refusal)  # the page stood still, so what was seen is still true
         action_context = ActionContext(
             cdp=self.tab.cdp,
-            viewport=self.context.viewport,
+            viewport=scaled(self.context.viewport, 1 / scale),
+            scale=scale,
             handles=handles,
             tabs=ContextTabs(self.context),
             dialogs=self.tab.dialogs,
@@ -169,6 +171,8 @@ class EpisodePage:
         effect = outcome if isinstance(outcome, Effect) else Effect()
         if effect.notice:
             self._notices.append(effect.notice)
+        if effect.point is not None:
+            effect = replace(effect, point=scaled(effect.point, scale))
         if isinstance(action, Click | DoubleClick | TripleClick):
             self._tell_of_foreign_link(effect)
         settled, result = await self._seen(effect, error, speculate=self._may_speculate(action))
@@ -245,7 +249,7 @@ class EpisodePage:
         reading, looked = self._reading, self.tab.clock.looked
         if reading is None or looked is None or looked is not self._looked:
             return None
-        return LastLook(reading.observation.scroll, reading.holds)
+        return LastLook(reading.scroll, reading.holds)
 
     def _may_speculate(self, action: Action) -> bool:
         """Whether the picture of a step is worth beginning before the page has settled.

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,8 @@ EDITORS = frozenset({"textbox", "searchbox", "combobox"})
 ELEMENT, TEXT, DOCUMENT, FRAGMENT = 1, 3, 9, 11
 """DOM node types."""
 
+T = TypeVar("T", bound=tuple[float, ...])
+
 Styles = tuple[str, ...]
 """Computed values of `STYLES`; empty for what has none of its own."""
 
@@ -76,7 +79,9 @@ class Dom:
     url: str = ""
     title: str = ""
     scroll: tuple[float, float] = (0.0, 0.0)
-    """Of the main document."""
+    """Of the main document: where what is seen of it begins."""
+    scale: float = 1.0
+    """CSS pixels of a picture for each of the page: pages on a telephone are scaled to fit, and people pinch."""
     scrolled_frames: set[int] = field(default_factory=set)
     """Documents of frames that are scrolled."""
     guessed: list[int] = field(default_factory=list)
@@ -330,6 +335,11 @@ class Dom:
     def string(self, index: int) -> str:
         """A string of the snapshot; ``\"\"`` for -1."""
         return self.strings[index] if index >= 0 else ""
+
+
+def scaled(lengths: T, scale: float) -> T:
+    """Lengths times a scale."""
+    return lengths if scale == 1 else type(lengths)(each * scale for each in lengths)
 
 
 def pixels(css: str) -> float:

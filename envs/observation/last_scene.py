@@ -21,7 +21,7 @@ class LastScene:
         self._scene: Scene | None = None
         self._made_of: tuple[list[Any], list[Any]] = [], []
 
-    def stage(self, dom: Dom, viewport: tuple[int, int], modal: int = -1, *, clip_styles: bool = True) -> Scene:
+    def stage(self, dom: Dom, viewport: tuple[float, float], modal: int = -1, *, clip_styles: bool = True) -> Scene:
         """`envs.observation.occlusion.stage`."""
         values, arrays = _made_of(dom)
         values += [viewport, modal, clip_styles]

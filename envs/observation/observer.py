@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.cdp import Cdp
 from envs.observation import marks
-from envs.observation.dom import Dom
+from envs.observation.dom import Dom, scaled
 from envs.observation.elements import CARDS, Found, box_for, find
 from envs.observation.focus import FocusReader
 from envs.observation.frame_geometry import Quad, content_quads
@@ -56,7 +56,8 @@ class Handle:
     tag: str
     text: str
     point: tuple[float, float] | None
-    """A whole pixel that hits the element and nothing above it, in CSS pixels; ``None`` when it has to be scrolled to."""
+    """A whole pixel that hits the element and nothing above it, in CSS pixels of the page from where what is seen begins, as input events have them;
+    ``None`` when it has to be scrolled to."""
     options: tuple[str, ...] | None
     """Labels of a drop-down list or list box."""
     backend_node_id: int
@@ -100,6 +101,16 @@ class Reading:
     frames: tuple[str, ...] = ()
     """Addresses of the frames that can be seen."""
 
+    @property
+    def scale(self) -> float:
+        """`Dom.scale` of the page."""
+        return self.kinds.dom.scale
+
+    @property
+    def scroll(self) -> tuple[float, float]:
+        """How far the page is scrolled, in CSS pixels of the page; the observation's are those of the picture."""
+        return self.kinds.dom.scroll
+
     @cached_property
     def dom_hash(self) -> str:
         """Of structure, text and form state; see `envs.observation.hashes`. Made when it is asked for: few steps need it."""
@@ -115,7 +126,7 @@ class Reading:
         return own <= at <= dom.end[own]
 
     def listed_at(self, point: tuple[float, float]) -> int | None:
-        """The smallest listed element at a point of the viewport (backendNodeId), ``None`` where there is none."""
+        """The smallest listed element at a point of the picture (backendNodeId), ``None`` where there is none."""
         x, y = point
         at = [
             (width * height, element.index)
@@ -166,7 +177,7 @@ class Observer:
         """Look at the page once. Nothing runs in the page's world, and nothing is written to it.
 
         Args:
-            viewport: width, height in CSS pixels.
+            viewport: width, height of the picture in CSS pixels.
             error: Why the last action had no effect.
             world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
             looked: What was there when the page was settled, if it has not changed since: saves two calls.
@@ -198,9 +209,9 @@ class Observer:
             raw = await capture(cdp, scrolling=scrolling)
         else:
             raw, focus, fields = await self._ask_all(cdp, self._focus, world, scrolling)
-        dom = decode(raw)
+        dom = decode(raw, view=fields.view)
         if dom.guessed:
-            dom = await _placed(cdp, raw, dom)
+            dom = await _placed(cdp, raw, dom, fields.view)
         if looked is not None and looked.focus is not None:
             node = dom.at_path(looked.focus)
             focus = await self._focus.read(world) if node < 0 or dom.hides(node) else dom.backend[node]
@@ -222,7 +233,7 @@ class Observer:
         return raw.result(), focus.result(), fields.result() if fields else NO_FIELDS
 
 
-async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom) -> Dom:
+async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom, view: tuple[float, float, float] | None) -> Dom:
     """The snapshot with documents where their frames have them, from the outermost inwards."""
     quads: dict[int, Quad] = {}
     while asked := {dom.backend[frame] for frame in dom.guessed} - quads.keys():
@@ -230,7 +241,7 @@ async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom) -> Dom:
         if not found:
             break
         quads |= found
-        dom = decode(raw, quads)
+        dom = decode(raw, quads, view)
     return dom
 
 
@@ -257,15 +268,18 @@ def compose(
         scenes: Of the looks before.
     """
     apply_fields(dom, fields)
-    kinds = classify(dom, options, viewport, exclude)
+    seen = (viewport[0] / dom.scale, viewport[1] / dom.scale)
+    kinds = classify(dom, options, seen, exclude)
     full = options.rules == "full"
-    scene = (scenes or LastScene()).stage(dom, viewport, modal, clip_styles=full)
+    scene = (scenes or LastScene()).stage(dom, seen, modal, clip_styles=full)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
     found, away, namer = find(kinds, scene, options, focused)
     layers = Layers(kinds, scene)
     hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
     if hidden.over_limit:
         found = _nearest(found, dom, layers, options) if full else found[: options.max_elements]
+    for at in found if dom.scale != 1 else ():
+        at.box = scaled(at.box, dom.scale)
     elements, said = list_elements(kinds, found, IdBook() if book is None else book, options)
     text, words = "", None
     if options.text_chars is not None:
@@ -281,8 +295,8 @@ def compose(
         text=text,
         words=words,
         hidden=hidden,
-        scroll=dom.scroll,
-        page_size=dom.page_size,
+        scroll=scaled(dom.scroll, dom.scale),
+        page_size=scaled(dom.page_size, dom.scale),
     )
     document = Places(dom, kinds).key(0)[0]
     return Reading(observation, Handles(dom, found, elements), kinds, document, seen_frames(dom, scene))

@@ -167,7 +167,7 @@ def _under(points: Points, rects: Rects) -> Flags:
     return flags
 
 
-def stage(dom: Dom, viewport: tuple[int, int], modal: int = -1, *, clip_styles: bool = True) -> Scene:
+def stage(dom: Dom, viewport: tuple[float, float], modal: int = -1, *, clip_styles: bool = True) -> Scene:
     """Work out what is painted where.
 
     Args:

@@ -84,7 +84,7 @@ class Kinds:
 def classify(
     dom: Dom,
     options: ObservationOptions,
-    viewport: tuple[int, int],
+    viewport: tuple[float, float],
     exclude: str = "",
 ) -> Kinds:
     """Find what can be acted on.

@@ -27,14 +27,21 @@ async def capture(cdp: Cdp, *, scrolling: bool = False) -> dict[str, Any]:
     return await cdp.send("DOMSnapshot.captureSnapshot", params)
 
 
-def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
-    """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale (Chromium 156).
+def decode(
+    raw: dict[str, Any],
+    quads: Mapping[int, Quad] | None = None,
+    view: tuple[float, float, float] | None = None,
+) -> Dom:
+    """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale and page scale (Chromium 156).
 
     Args:
         quads: Where frames (backendNodeId) have their documents, of those that were asked for (`envs.observation.frame_geometry`).
+        view: As of `envs.settle.FieldStates`.
     """
     dom = Dom(raw["strings"])
     _add_styles(dom, raw["documents"])
+    dom.scale, *seen = view or (1.0, *_offset(raw["documents"][0]))
+    dom.scroll = (seen[0], seen[1])
     frames: dict[int, int] = {}  # document -> frame element, which always comes before it
     for number, document in enumerate(raw["documents"]):
         first = len(dom.parent)
@@ -43,20 +50,20 @@ def decode(raw: dict[str, Any], quads: Mapping[int, Quad] | None = None) -> Dom:
             dom.scrolled_frames.add(first)
         for node, content in _pairs(document["nodes"].get("contentDocumentIndex"), first):
             frames[content] = node
-        dom.views.append((*_offset(document), document.get("contentWidth", 0), document.get("contentHeight", 0)))
+        scroll = _offset(document) if number else dom.scroll
+        dom.views.append((*scroll, document.get("contentWidth", 0), document.get("contentHeight", 0)))
         if rects := document["layout"].get("scrollRects"):
             windows = document["layout"]["clientRects"]
             dom.scrolls, dom.windows = (
                 np.concatenate([old, _sizes(new)]) for old, new in ((dom.scrolls, rects), (dom.windows, windows))
             )
         boxes, lines = _add_boxes(dom, document, first)
-        _place(dom, document, frames.get(number, -1), first, boxes, lines, quads or {})
+        _place(dom, frames.get(number, -1), first, boxes, lines, scroll, quads or {})
         dom.rects = np.concatenate([dom.rects, boxes]) if first else boxes
         dom.line_rects = np.concatenate([dom.line_rects, lines]) if first else lines
     _index(dom, [document["nodes"] for document in raw["documents"]])
     main = raw["documents"][0]
     dom.url, dom.title = dom.urls[0], dom.string(main["title"])
-    dom.scroll = _offset(main)
     dom.page_size = (float(main.get("contentWidth", 0)), float(main.get("contentHeight", 0)))
     return dom
 
@@ -192,21 +199,20 @@ def _rects(bounds: Sequence[list[float]]) -> Rects:
 
 def _place(
     dom: Dom,
-    document: dict[str, Any],
     frame: int,
     first: int,
     boxes: Rects,
     lines: Rects,
+    scroll: tuple[float, float],
     quads: Mapping[int, Quad],
 ) -> None:
     """Move a document's rectangles to where they are seen in the main viewport."""
     if not len(boxes):
         return
-    scroll = np.array([document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)] * 2)
     root = dom.box_of[first] - dom.box_of[dom.box_node[-len(boxes)]]  # the document's own viewport, not scrolled
     inner = boxes[root].copy()
-    boxes -= scroll
-    lines -= scroll
+    boxes -= np.tile(scroll, 2)
+    lines -= np.tile(scroll, 2)
     boxes[root] = inner
     if frame < 0:
         return

@@ -28,6 +28,7 @@ from envs.observation.dom import (
     Dom,
     Indices,
     Rects,
+    scaled,
 )
 from envs.observation.elements import Found, find
 from envs.observation.frame_geometry import content_quads
@@ -147,16 +148,17 @@ def compose_whole(
         unread: There is more on the page than in the snapshot.
     """
     apply_fields(dom, fields)
-    flat, scene = lay_flat(dom, viewport)
+    seen = (viewport[0] / dom.scale, viewport[1] / dom.scale)
+    flat, scene = lay_flat(dom, seen)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
 
     def read(rules: ObservationOptions) -> tuple[list[str], tuple[Element, ...], bool]:
         rules = replace(rules, max_elements=MAX_ELEMENTS, label_chars=MAX_CHARS, max_texts=0, order="document")
-        kinds = replace(classify(dom, rules, viewport, exclude), dom=flat)
+        kinds = replace(classify(dom, rules, seen, exclude), dom=flat)
         found, _, namer = find(kinds, scene, rules, focused)
         listed = found[:MAX_ELEMENTS]
         for at in listed:
-            _put_back(dom, at, viewport)
+            _put_back(dom, at, seen)
         named, said = list_elements(kinds, listed, deepcopy(book), rules)
         lines = page_of(kinds, scene, namer, listed, named, said).lines
         labels = (text for at in found for text in (at.label, at.written, *at.options) if text)
@@ -206,12 +208,12 @@ def _inline_root(dom: Dom, node: int) -> int:
     return box
 
 
-def _put_back(dom: Dom, at: Found, viewport: tuple[int, int]) -> None:
+def _put_back(dom: Dom, at: Found, viewport: tuple[float, float]) -> None:
     """Say where a found element is, which is not where it was laid."""
     if (box := dom.box_of[at.node]) < 0:
         return
     left, top, right, bottom = dom.rects[box].tolist()
-    at.box = (left, top, right - left, bottom - top)
+    at.box = scaled((left, top, right - left, bottom - top), dom.scale)
     x, y = (left + right) / 2, (top + bottom) / 2
     at.point = (x, y) if 0 <= x < viewport[0] and 0 <= y < viewport[1] else None
 
@@ -231,7 +233,7 @@ def _within_budget(words: list[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def lay_flat(dom: Dom, viewport: tuple[int, int]) -> tuple[Dom, Scene]:
+def lay_flat(dom: Dom, viewport: tuple[float, float]) -> tuple[Dom, Scene]:
     """The page with each strip in its own part of the plane, and its scene, where nothing is out of view that scrolling shows."""
     flat = _strips(dom, style_clips(dom))
     home: Indices = np.array([place.strip for place in flat.of_box], dtype=np.int64)

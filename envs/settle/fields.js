@@ -45,10 +45,15 @@ globalThis.rollwrightFields = (() => {
     }
     for (const each of within.querySelectorAll("iframe, frame")) if (each.contentDocument) read(each.contentDocument);
   };
+  // What a person sees of the page where it is scaled, or moved within its own viewport: a telephone's page, or a pinch.
+  const seen = () => {
+    const {scale, pageLeft, pageTop} = visualViewport;
+    return scale === 1 && pageLeft === scrollX && pageTop === scrollY ? null : [scale, pageLeft, pageTop];
+  };
   const fields = () => {
     found.mixed = []; found.invalid = []; found.hidden = []; found.picker = "";
     read(document);
-    return {...found};
+    return {...found, view: seen()};
   };
   return {fields, path, picker};
 })();

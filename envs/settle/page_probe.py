@@ -32,7 +32,7 @@ into a frame."""
 
 @dataclass(frozen=True, slots=True)
 class FieldStates:
-    """States of a page's fields that a snapshot does not have.
+    """States of a page and its fields that a snapshot does not have.
 
     Those in closed shadow roots and in frames of other origins are not seen.
     """
@@ -43,15 +43,20 @@ class FieldStates:
     """Fields that were found wrong when their form was sent, or after they were changed, and what the browser says of them."""
     hidden: tuple[tuple[NodePath, tuple[int, ...]], ...] = ()
     """Lists, and the places of those of their options that they do not show."""
+    view: tuple[float, float, float] | None = None
+    """Scale, left and top of what is seen of the page (the visual viewport, in CSS pixels of the page); ``None`` where nothing is scaled, and that
+    is where the page is scrolled to."""
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> FieldStates:
         """From what ``fields.js`` gives."""
         mixed, invalid, hidden = (value.get(name, ()) for name in ("mixed", "invalid", "hidden"))
+        view = value.get("view")
         return cls(
             tuple(map(tuple, mixed)),
             tuple((tuple(path), message) for path, message in invalid),
             tuple((tuple(path), tuple(places)) for path, places in hidden),
+            None if view is None else (float(view[0]), float(view[1]), float(view[2])),
         )
 
 

@@ -96,3 +96,29 @@ async def test_a_frame_that_shows_nothing_is_no_error(on_page: Any) -> None:
 
     hidden = frame("transform: scale(0)", BUTTON.format("In")) + frame("display: none", BUTTON.format("In"))
     assert await on_page(f"{hidden}<button>Out</button>", script) == ["Out"]
+
+
+async def test_a_pinched_page_is_seen_as_its_picture_shows_it(on_page: Any) -> None:
+    """Scaled and moved in its own viewport, with a frame in it."""
+
+    async def script(page: Page, cdp: CDPSession) -> tuple[Any, Any]:
+        await cdp.send("Emulation.setPageScaleFactor", {"pageScaleFactor": 1.6})
+        await page.mouse.move(700, 300)
+        for turned in ((60, 0), (0, 40)):
+            await page.mouse.wheel(*turned)
+            await page.wait_for_function(
+                "([x, y]) => visualViewport.pageLeft * x + visualViewport.pageTop * y > 0", arg=turned
+            )
+        reading = await look(cdp)
+        (element,), (handle,) = reading.observation.elements, reading.handles.values()
+        assert handle.point is not None
+        inner = page.frames[-1]
+        await inner.evaluate("addEventListener('click', event => { window.hit = event.target.localName; })")
+        await page.mouse.click(*handle.point)
+        assert await inner.evaluate("window.hit") == "button"
+        moved = await page.evaluate("[visualViewport.pageLeft, visualViewport.pageTop]")
+        return element.box, moved
+
+    seen, moved = await on_page(f"<style>body {{margin: 0}}</style>{frame('border: 0', BUTTON.format('Go'))}", script)
+    assert moved[0] > 0 and moved[1] > 0
+    assert seen == pytest.approx((1.6 * (60 - moved[0]), 1.6 * (40 - moved[1]), 128, 48), abs=0.6)
