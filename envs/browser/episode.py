@@ -19,7 +19,7 @@ from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.native_pickers import close_native_picker
 from envs.browser.page_step import PageStep
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
-from envs.browser.tab import Tab, show_blank
+from envs.browser.tab import Tab, show_blank, shown_address, white_picture
 from envs.cdp import Cdp
 from envs.egress import AllowList
 from envs.observation import Observer, Reading
@@ -120,9 +120,14 @@ class EpisodePage:
             context.path = None
             url = site.origin + path
             go = self.tab.visit if site.foreign else self.tab.load
-            settled = await self.run(OperationKind.NAVIGATION, lambda: go(url))
-            await self._alerts(settled)
+            settled = await self._alerts(await self.run(OperationKind.NAVIGATION, lambda: go(url)))
+            self._tell_of_stop(settled)
             context.path = task.path
+            if self.tab.dialogs.pending is not None:  # nothing can be asked of the page before it is answered
+                if site.reset_script(task, seed):
+                    raise BrowserError(f"{url} opened a dialog before it was reset to its seed")
+                context.episodes += 1
+                return replace(await self._look(None), settled=settled), load
         if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
             width, height = context.viewport
             await pointer.move(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
@@ -290,9 +295,12 @@ class EpisodePage:
             tab.clock.still = False  # the windows of a page have its time, and can write to it
         if self.tab is not self._looked_at:
             await show_blank(self.tab.cdp)
+        self._tell_of_stop(settled)
+        return settled
+
+    def _tell_of_stop(self, settled: Settled) -> None:
         if settled.reason in STOPPED:
             self._notices.append(STOPPED[settled.reason])
-        return settled
 
     async def _alerts(self, settled: Settled) -> Settled:
         """Confirm alerts and go on; confirms and prompts are the policy's to answer."""
@@ -315,7 +323,7 @@ class EpisodePage:
         notices, self._notices = [*self._notices, *too_many, *([] if error else no_page)], []
         line = error.line() if error else None
         if self.tab.dialogs.pending is not None:
-            return self._waiting(point, line, tuple(notices))
+            return await self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
         self._looked_at, self._looked = tab, tab.clock.looked
         observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
@@ -384,17 +392,21 @@ class EpisodePage:
         }
         return observation.model_copy(update=update)
 
-    def _waiting(self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]) -> PageStep:
+    async def _waiting(
+        self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]
+    ) -> PageStep:
         """A dialog stops the page: nothing of it can be read until it is answered.
 
-        The picture is the last one.
+        The picture is the last one, or white before there is one.
         """
         pending = self.tab.dialogs.pending
         assert pending is not None
+        if self.screenshots and not self._screenshot:
+            self._screenshot = white_picture(self.context.looks)
         observation = Observation(
             instruction=self._instruction,
             elements=(),
-            url=self._reading.observation.url if self._reading else "",
+            url=self._reading.observation.url if self._reading else await shown_address(self.tab.cdp),
             viewport=self.context.viewport,
             error=None if error is None else shorten(error, MESSAGE_CHARS),
             dialog=shorten(f"{pending.kind}: {pending.message}", MESSAGE_CHARS),

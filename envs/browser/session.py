@@ -15,7 +15,7 @@ from envs.browser.dispatcher import OperationKind
 from envs.browser.end_evidence import DownloadFolder, own_world, script_cause
 from envs.browser.episode import EpisodePage
 from envs.browser.page_step import PageStep
-from envs.browser.tab import Tab
+from envs.browser.tab import Tab, shown_address
 from envs.cancel_scope import finish_shielded
 from envs.sites.base import Site, SiteEpisode
 from envs.types import Action, BrowserError, Needs, PageScriptError, Recorded, SiteError, WebTask, needs
@@ -271,8 +271,7 @@ class FinalPage:
     async def url(self) -> str:
         """Address that is shown, as the page's history has it."""
         tab = self._page.tab
-        history = await self._page.run(OperationKind.EVALUATION, lambda: tab.cdp.send("Page.getNavigationHistory"))
-        return str(history["entries"][history["currentIndex"]]["url"])
+        return await self._page.run(OperationKind.EVALUATION, lambda: shown_address(tab.cdp))
 
     async def goto(self, url: str) -> None:
         """Load an address anew and wait until the page is at rest.

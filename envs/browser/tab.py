@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 from typing import Any
 
 from envs.actions import CdpDialogs, Interceptor
@@ -18,7 +19,7 @@ from envs.background import log_failure
 from envs.cdp import Cdp, binary
 from envs.cdp.client import ATTACHED_AGAIN, CdpError, CdpSession
 from envs.cdp.messages import NO_PICTURE, refused_with
-from envs.settle import NAVIGATION_BUDGET_MS, Settled, SettleReason, VirtualClock
+from envs.settle import NAVIGATION_BUDGET_MS, Looks, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError
 
@@ -171,13 +172,28 @@ class FirstRequest:
             paused.cancel()
 
 
+async def shown_address(cdp: Cdp) -> str:
+    """Address that a tab shows, as its history has it: also where the page itself does not answer."""
+    history = await cdp.send("Page.getNavigationHistory")
+    return str(history["entries"][history["currentIndex"]]["url"])
+
+
+def white_picture(looks: Looks) -> bytes:
+    """JPEG of a page on which nothing is drawn."""
+    from PIL import Image  # slow to import, and seldom needed
+
+    picture = io.BytesIO()
+    size = (round(looks.viewport[0] * looks.scale), round(looks.viewport[1] * looks.scale))
+    Image.new("RGB", size, "white").save(picture, "JPEG")
+    return picture.getvalue()
+
+
 async def show_blank(cdp: Cdp) -> None:
     """Give a window that shows nothing yet an empty page.
 
     No picture can be made of it, and it may stay so (a download, a mail address).
     """
-    history = await cdp.send("Page.getNavigationHistory")
-    if not history["entries"][history["currentIndex"]]["url"]:
+    if not await shown_address(cdp):
         await cdp.send("Page.navigate", {"url": "about:blank"})
         await cdp.send("Page.getFrameTree")  # answered by the new document: what is loaded next is not taken for it
 

@@ -46,6 +46,7 @@ from envs.settle.constants import (
     FOLLOW_MS,
     FRAMES,
     LEAD_MS,
+    NAVIGATION_BUDGET_MS,
     REAL_SECONDS,
     REQUESTS_MS,
     ROUNDS,
@@ -56,7 +57,7 @@ from envs.settle.constants import (
 from envs.settle.determinism import worker_script
 from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
-from envs.settle.requests import RequestTracker
+from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleReason
 from envs.settle.virtual_time import VirtualTime
 from envs.types import BrowserError
@@ -102,6 +103,8 @@ class VirtualClock:
         self._since = 0.0
         self._document_is_new = False
         self._never_silent = False
+        self._blocked: set[str] = set()
+        """Patterns of addresses that are not asked for again."""
         self._dialog = False
         self._settling: CancelScope | None = None
         """Cut when a dialog opens, or is open when it begins."""
@@ -228,7 +231,8 @@ class VirtualClock:
     ) -> Settled:
         """Give the page ``budget_ms`` of virtual time and what follows; stop the clock.
 
-        Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be stopped.
+        Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be stopped; twice that where the page then goes on
+        without a part of it that did not come.
 
         Args:
             budget_ms: Virtual milliseconds.
@@ -244,18 +248,13 @@ class VirtualClock:
         self._looked, self.still = None, False
         self._activity.unmark()
         self._since = self._time.now
-        complete, reason = True, SettleReason.DIALOG
-        self._settling = scope = CancelScope(seconds)
-        try:
-            async with scope:
-                self._dialog_is(self._dialog)
-                reason = await self._wait(budget_ms, drawing)
-        except TimeoutError:
-            if not scope.expired:
-                raise  # of something within
-            if not scope.was_cancelled:
-                complete, reason = False, await self._cut_off()
-        if not complete or scope.was_cancelled:
+        reason = await self._wait_within(seconds, budget_ms, drawing)
+        complete = reason is not None
+        if reason is None:
+            reason = await self._cut_off()
+            if reason is SettleReason.DEADLINE and await self._go_on_without(self.requests.give_up()):
+                await self._wait_within(seconds, NAVIGATION_BUDGET_MS, None) or await self._cut_off()
+        if not complete or reason is SettleReason.DIALOG:
             self._looked, self.still = None, False
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
@@ -265,9 +264,24 @@ class VirtualClock:
             complete,
         )
 
+    async def _wait_within(
+        self, seconds: float, budget_ms: float, drawing: Callable[[], None] | None
+    ) -> SettleReason | None:
+        """Wait until the page has settled or shows a dialog; ``None`` if the real time ran out."""
+        self._settling = scope = CancelScope(seconds)
+        try:
+            async with scope:
+                self._dialog_is(self._dialog)
+                reason = await self._wait(budget_ms, drawing)
+        except TimeoutError:
+            if not scope.expired:
+                raise  # of something within
+            return SettleReason.DIALOG if scope.was_cancelled else None
+        return SettleReason.DIALOG if scope.was_cancelled else reason
+
     async def _wait(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         await self.begin()
-        self._since = self._time.now
+        self._since = self._since or self._time.now
         return await (self._settle(budget_ms, drawing) if self._virtual else self._wait_for_quiet())
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
@@ -391,6 +405,23 @@ class VirtualClock:
         if not await self._answers():
             raise BrowserError("the page does not answer, and ending its scripts did not help")
         return SettleReason.BUSY
+
+    async def _go_on_without(self, missing: list[Request]) -> bool:
+        """Have the page go on without these requests, as its next documents will; whether there are any.
+
+        A style sheet that is on its way holds back every frame, and a script the rest of its document: that is read anew, if it only has to be asked
+        for again.
+        """
+        if not missing:
+            return False
+        held_back = any(request.kind == "Script" for request in missing) and self.requests.repeatable
+        reading = held_back and (await self._probe.look()).ready == "loading"
+        self._blocked |= {f"{request.place}*" for request in missing}
+        await self._cdp.send("Network.setBlockedURLs", {"urls": sorted(self._blocked)})
+        await self._cdp.send("Page.stopLoading")
+        if reading:
+            await self._cdp.send("Page.reload")
+        return True
 
     async def _answers(self) -> bool:
         try:

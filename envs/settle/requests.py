@@ -27,6 +27,16 @@ FREE = frozenset({"WebSocket", "Ping", "Preflight"})
 PATIENT = frozenset({"Document", "Stylesheet", "Script"})
 """Kinds without which a page is not the page: never given up for being slow, only by the real-time budget."""
 
+PARTS = {
+    "Document": "frame",
+    "Font": "font",
+    "Image": "picture",
+    "Media": "recording",
+    "Script": "script",
+    "Stylesheet": "style sheet",
+}
+"""Kinds that belong to what a page shows, by what they are called where one does not come. Others may be meant to stay open."""
+
 STALL_SECONDS = 2.0
 """Real seconds without a byte after which a request does not end. Sites of this project answer within 0.5 s on loaded machines; a long
 poll holds its answer for 20 s or more."""
@@ -95,6 +105,7 @@ class RequestTracker:
     """Addresses of files that were told of before the browser said that they are downloads."""
     _endless_places: dict[str, None] = field(default_factory=dict)
     _main_frame: str = ""
+    _main_method: str = ""
     _shown_status: int | None = None
     """Status of the main document that is shown."""
 
@@ -141,15 +152,24 @@ class RequestTracker:
         """Find requests that have made no progress for long, and wait for them no more."""
         now = self.clock()
         found = [request for request in self.waiting() if now >= self._patience(request)]
-        for request in found:
-            request.endless = True
-            _keep(self._endless_places, request.place)
+        self._leave_open(found)
+        return found
+
+    def give_up(self) -> list[Request]:
+        """Wait no more for the parts of the page that were waited for without an end; they are returned."""
+        found = [request for request in self.waiting() if request.kind in PATIENT]
+        self._leave_open(found)
         return found
 
     def patience(self) -> float:
         """Seconds until `expire_stalled` may find something; infinite if it never will."""
         ends = [self._patience(request) for request in self.waiting()]
         return max(0.0, min(ends, default=float("inf")) - self.clock())
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the main document was only asked for, and so may be again."""
+        return self._main_method == "GET"
 
     async def wait_event(self, seconds: float) -> bool:
         """Wait for the next event for ``seconds``, which may be infinite; whether one came."""
@@ -168,6 +188,15 @@ class RequestTracker:
         """
         notices, self._notices = self._notices, []
         return notices
+
+    def _leave_open(self, requests: list[Request]) -> None:
+        for request in requests:
+            request.endless = True
+            _keep(self._endless_places, request.place)
+            if request.kind in PARTS and not self._is_main(request.kind, request.frame):
+                self._notices.append(
+                    f"a {PARTS[request.kind]} did not come, and the page is without it: {request.place}"
+                )
 
     def _patience(self, request: Request) -> float:
         if request.kind in PATIENT:
@@ -189,8 +218,10 @@ class RequestTracker:
             return
         if url.startswith(("data:", "blob:")):
             return
-        if self._is_main(event.get("type"), event.get("frameId")) and not event.get("redirectResponse"):
-            self.main_status = None
+        if self._is_main(event.get("type"), event.get("frameId")):
+            self._main_method = event["request"]["method"]
+            if not event.get("redirectResponse"):
+                self.main_status = None
         now = self.finished_at = self.clock()
         self.open.pop(_requested(event.get("frameId", "")), None)
         if kind == "EventSource":
