@@ -25,7 +25,14 @@ class Page:
         self.handlers[event] = f
 
     def sent(self, name: str, kind: str = "Fetch", url: str = "http://a/x?q=1", frame: str = "F", **more: Any) -> None:
-        event = {"requestId": name, "request": {"url": url, "method": "GET"}, "type": kind, "frameId": frame, "loaderId": "L1", **more}
+        event = {
+            "requestId": name,
+            "request": {"url": url, "method": "GET"},
+            "type": kind,
+            "frameId": frame,
+            "loaderId": "L1",
+            **more,
+        }
         self.handlers["Network.requestWillBeSent"](event)
 
     def event(self, name: str, **params: Any) -> None:
