@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from envs.actions import choices, fields, files, navigate, pointer, text
+from envs.actions import choices, fields, navigate, pointer, text
 from envs.actions.arrive import move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
@@ -102,7 +102,7 @@ async def _perform(context: ActionContext, nodes: Nodes, action: Action) -> Outc
         case Check():
             return await fields.check(context, nodes, action)
         case Upload():
-            return await files.upload(context, nodes, action)
+            return await fields.upload(context, nodes, action)
         case Press():
             return await _press(context, nodes, action)
         case Scroll():

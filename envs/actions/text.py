@@ -124,12 +124,9 @@ async def _native_refusal(nodes: Nodes, field: Field, text: str, *, clear: bool)
     held = await read_after(nodes, field.own, "held")
     if held is None or (held == text if clear else held.endswith(text)):
         return None
+    takes, hint = ("a number", "it like 1234.5") if number else (f"{facts.limit} characters", "a shorter text")
     now = "" if facts.kind == "password" else f': it holds "{shorten(held)}", not "{shorten(text)}"'
-    if number:
-        return ActionError(ErrorCode.BAD_ACTION, f"{field.called} takes a number{now}", "write it like 1234.5")
-    return ActionError(
-        ErrorCode.BAD_ACTION, f"{field.called} takes {facts.limit} characters{now}", "write a shorter text"
-    )
+    return ActionError(ErrorCode.BAD_ACTION, f"{field.called} takes {takes}{now}", f"write {hint}")
 
 
 def _not_editable(field: Field) -> ActionError | None:

@@ -112,7 +112,6 @@ CASES: list[tuple[ErrorCode, Action, str, Prepare]] = [
     (ErrorCode.DISABLED, Select(element="list", text="Grey"), "option 'Grey' of element 6 is disabled", nothing),
     (ErrorCode.NOT_EDITABLE, Type(element="save", text="x"), "element 1 is a button; click it", nothing),
     (ErrorCode.NOT_EDITABLE, Clear(element="fixed"), "element 4 is read-only", nothing),
-    (ErrorCode.NOT_EDITABLE, Type(text="x"), "nothing that takes text has the focus", nothing),
     (ErrorCode.NOT_EDITABLE, Select(element="stubborn", text="c"), "does not take the choice", nothing),
     (
         ErrorCode.NOT_A_LIST,
