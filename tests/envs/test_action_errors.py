@@ -120,12 +120,6 @@ CASES: list[tuple[ErrorCode, Action, str, Prepare]] = [
         nothing,
     ),
     (
-        ErrorCode.NOT_A_LIST,
-        Select(element="box", text="x"),
-        "element 7 is a select; select needs a drop-down list",
-        nothing,
-    ),
-    (
         ErrorCode.NO_SUCH_OPTION,
         Select(element="list", text="Blu"),
         'it has Red, Grey, Blue (did you mean "Blue"?)',
