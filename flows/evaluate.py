@@ -31,7 +31,7 @@ from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
 from tasks_lib.rollouts.evaluation import evaluate_version, mark_evaluations_doubtful
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
@@ -69,6 +69,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             use_cluster(config.cluster, None) as workers,
         ):
             progress.log(f"evaluating {checkpoint} on {config.episodes} {describe_split(config.split)} episodes …")
+            record_workers_browsers(store, config.rollout)
             result = evaluate_version(
                 Rollouts(
                     store,

@@ -31,7 +31,7 @@ from tasks_lib.processes.prefect_run import announce_run, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
-from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
 from tasks_lib.rollouts.shards import warm_up
 
 LOOPS = {"sync": SynchronousLoop, "async": AsynchronousLoop}
@@ -76,6 +76,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         ):
             run.measured_by(own_servers)
             warm_up(run.warm_request(), workers)
+            record_workers_browsers(run.store, config.rollout)
             set_up = time.perf_counter() - started
             loop = LOOPS[config.mode](run, trainer, workers, progress)
             try:

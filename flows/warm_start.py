@@ -21,7 +21,7 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_warm_start
 from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
 from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_words, open_warm_start
 
 
@@ -50,6 +50,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
         with progress.phase("taking the base" if config.base else f"pre-training for {config.recipe.steps} steps"):
             run.pre_train()
         with use_cluster(config.cluster, run.warm_request()) as workers:
+            record_workers_browsers(run.store, config.rollout)
             if config.cloning_updates:
                 with progress.phase(f"collecting {config.demonstrations} demonstrations"):
                     shown = run.demonstrate(workers)

@@ -11,11 +11,12 @@ from typing import Any
 import httpx
 
 from envs.background import start_background
-from envs.browser.chromium import ChromiumProcess, environment
+from envs.browser.chromium import ChromiumProcess
 from envs.browser.connection import Connection, ConnectionTimes
 from envs.browser.context import BrowserContext, PageCrashed
 from envs.browser.cpu_guard import CpuGuard
 from envs.browser.options import ContextOptions
+from envs.browser.pinned import environment
 from envs.browser.states import ConnectionState
 from envs.cdp.client import CdpClient, CdpSession, connect_client
 from envs.types import BrowserError

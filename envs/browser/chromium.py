@@ -15,18 +15,18 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import cache
 from itertools import count
 from pathlib import Path
 
 import psutil
 
+from envs.browser.pinned import PINNED_FOLDER, environment
 from envs.cdp.cbor import CBOR
 from envs.cdp.client import CdpClient, ConnectionLost
 from envs.cdp.pipe import Pipe
 from envs.cdp.wire import MAX_MESSAGE
 from envs.egress import chromium_args
-from envs.settle import FONTS_CONF, PROCESS_ARGS
+from envs.settle import PROCESS_ARGS
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
@@ -104,9 +104,6 @@ LAUNCH_ARGS = (
 ELF = b"\x7fELF"
 """What a program of Linux begins with."""
 
-FONTS = Path("/usr/share/fonts")
-"""Where the pinned fonts are looked for; see ``envs/settle/fonts.conf``."""
-
 START_SECONDS = 30.0
 """Real seconds for Chromium to answer (0.13 s when idle)."""
 
@@ -121,21 +118,6 @@ LOWEST_DESCRIPTOR = 10
 
 POLL_SECONDS = 0.01
 """Between looks at the file in which Chromium writes its port."""
-
-
-@cache
-def environment() -> dict[str, str]:
-    """Environment variables of a Chromium.
-
-    The same fonts by name on every machine that has Liberation's.
-    """
-    if any(FONTS.rglob("LiberationSans-Regular.*")):
-        return {"FONTCONFIG_FILE": str(FONTS_CONF)}
-    logger.warning(
-        "no Liberation fonts under %s: pages are drawn with this machine's own, and screenshots differ from other machines'",
-        FONTS,
-    )
-    return {}
 
 
 def launch_args(proxy: str) -> tuple[str, ...]:
@@ -181,7 +163,7 @@ def _is_program(executable: Path) -> bool:
 def find_chromium() -> Path:
     """The Chromium executable.
 
-    ``ROLLWRIGHT_CHROMIUM``, the raw headless shell, full Chromium, then what Playwright downloaded.
+    ``ROLLWRIGHT_CHROMIUM``, the pinned one, Debian's raw headless shell, full Chromium, then what Playwright downloaded.
 
     Raises:
         BrowserError: none is installed, or the variable names something that is no executable file.
@@ -192,7 +174,7 @@ def find_chromium() -> Path:
             raise BrowserError(f"{CHROMIUM_VARIABLE}={named} is no executable file; name a Chromium or unset it")
         return Path(named)
     on_path = (shutil.which(name) for name in ("chromium-headless-shell", "chromium", "chromium-browser"))
-    for candidate in (*CANDIDATES, *on_path, *_downloaded()):
+    for candidate in (PINNED_FOLDER / "chromium", *CANDIDATES, *on_path, *_downloaded()):
         if candidate and os.access(candidate, os.X_OK):
             return Path(candidate)
     raise BrowserError("no Chromium found; run `make setup`, or set " + CHROMIUM_VARIABLE + " to its executable")
@@ -315,8 +297,10 @@ class ChromiumProcess:
         return f": {lines[-1]}" if lines else ""
 
 
-async def chromium_version(executable: Path) -> str:
-    """Start a Chromium as a pool does, ask it its version (``HeadlessChrome/140.0.7339.80``) and stop it.
+async def chromium_version(executable: Path) -> tuple[str, str]:
+    """Start a Chromium as a pool does, ask it its product and revision, and stop it.
+
+    ``("HeadlessChrome/140.0.7339.80", "@3f1cfd…")``.
 
     Raises:
         BrowserError: as `ChromiumProcess.start`, or it does not answer the question.
@@ -325,12 +309,13 @@ async def chromium_version(executable: Path) -> str:
     client = process.client()
     try:
         async with asyncio.timeout(START_SECONDS):
-            return str((await client.call("Browser.getVersion", None, None))["product"])
+            version = await client.call("Browser.getVersion", None, None)
     except (TimeoutError, ConnectionLost) as error:
         raise BrowserError(f"{executable} started and then did not answer ({type(error).__name__} {error})") from error
     finally:
         client.close()
         await process.stop()
+    return str(version["product"]), str(version["revision"])
 
 
 def _spawn(

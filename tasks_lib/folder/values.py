@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,18 @@ def freeze_config(
     values = config.model_dump(mode="json")
     tasks = {TASKS_SHA256: sha256_of(store.tasks_path)} if store.tasks_path.exists() else {}
     write_frozen(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit(), **tasks})
+
+
+def record_browsers(store: RunStore, browsers: Iterable[str]) -> None:
+    """Add the browsers of the workers to the versions in ``config.json``; several are separated by commas.
+
+    Raises:
+        StorageError: it cannot be read or written.
+    """
+    document = read_frozen(store.config_path)
+    assert document is not None, "a run that has workers has a configuration"
+    document["versions"] = {**document["versions"], "chromium": ", ".join(sorted(set(browsers)))}
+    write_frozen(store.config_path, document)
 
 
 def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:

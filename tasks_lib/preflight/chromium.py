@@ -1,23 +1,42 @@
-"""Checks the browser of one machine: the doctor's own, and that of each worker of a cluster."""
+"""Checks the browser of one machine, the doctor's own or a worker's, and that a cluster's workers have the same."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tasks_lib.preflight.findings import Finding
 
+if TYPE_CHECKING:
+    import distributed
+
+NAME = "Chromium"
+UNPIN = "run `scripts/setup chromium` without ROLLWRIGHT_CHROMIUM, or keep it if all machines have the same"
+
 
 def check_chromium() -> Iterator[Finding]:
-    """It is there, starts as in a run, answers and stops.
+    """It is there, starts as in a run, answers and stops; a note where it is not the pinned one.
 
     Raises:
         BrowserError: it does not.
     """
     from envs.browser import chromium_version, find_chromium
+    from envs.browser.pinned import PINNED_PRODUCT
 
     executable = find_chromium()
     begun = time.monotonic()
-    version = asyncio.run(chromium_version(executable))
-    yield Finding("Chromium", f"{version} ({executable}) started in {time.monotonic() - begun:.1f} s", "", "ok")
+    product, _ = asyncio.run(chromium_version(executable))
+    yield Finding(NAME, f"{product} ({executable}) started in {time.monotonic() - begun:.1f} s", "", "ok")
+    if product != PINNED_PRODUCT:
+        yield Finding(NAME, f"{product} is not the pinned {PINNED_PRODUCT}: pictures and timings differ", UNPIN, "note")
+
+
+def compare_workers(client: distributed.Client, workers: Sequence[str]) -> Iterator[Finding]:
+    """A fault where workers that play episodes have different browsers."""
+    from tasks_lib.processes.browser_versions import browser_versions, describe_differences
+
+    if differences := describe_differences(browser_versions(client, workers)):
+        todo = "run `scripts/setup chromium` on each of these machines, or set ROLLWRIGHT_CHROMIUM to the same on all"
+        yield Finding(NAME, f"workers have different browsers: {differences}", todo)

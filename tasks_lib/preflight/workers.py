@@ -23,7 +23,7 @@ import dask
 
 from tasks_lib.config import PROJECT
 from tasks_lib.folder.values import git_commit, versions
-from tasks_lib.preflight.chromium import check_chromium
+from tasks_lib.preflight.chromium import check_chromium, compare_workers
 from tasks_lib.preflight.findings import Finding, fault_of, guarded
 from tasks_lib.preflight.locks import held_locks, lock_problems
 from tasks_lib.preflight.storage import NFS_LOCKS, probe_folder
@@ -63,6 +63,7 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
         yield from guarded("Dask", lambda: _able(workers_for(client, address, BROWSER_RESOURCE)), "start workers")
+        yield from compare_workers(client, workers_offering(client, BROWSER_RESOURCE))
         if trainers := workers_offering(client, TRAINER_RESOURCE):
             yield Finding("Dask", f"workers that train (resource trainer): {len(trainers)}", "", "ok")
         # A file system may remember for a while that a file is not there: so it is asked for before it is made, as in a run.

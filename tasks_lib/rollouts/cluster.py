@@ -26,7 +26,9 @@ from prefect_dask import DaskTaskRunner, PrefectDaskClient
 from pydantic import PrivateAttr
 
 from envs.types import ConfigError, DiskError, RollwrightError
-from tasks_lib.config import ClusterConfig
+from tasks_lib.config import ClusterConfig, RolloutConfig
+from tasks_lib.folder.values import record_browsers
+from tasks_lib.processes.browser_versions import browser_versions, describe_differences
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE, connect_client, workers_offering
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
@@ -37,6 +39,7 @@ from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.environment import DASK_TCP_SECONDS, WORKER_ENVIRONMENT
 from training.ledger.disk import try_to_write
+from training.ledger.store import RunStore
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +109,21 @@ def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: An
             logger.warning(
                 "%s did not run on worker %s: %s: %s", function.__name__, worker, type(failure).__name__, failure
             )
+
+
+def record_workers_browsers(store: RunStore, rollout: RolloutConfig) -> None:
+    """Write the versions of the workers' Chromiums into ``config.json``, and warn where they differ.
+
+    Those that do not start are left out: their episodes say why. Nothing is written of a browser at ``browser_address``.
+    """
+    if rollout.browser_address:
+        return
+    client = _client()
+    workers = [*workers_offering(client, BROWSER_RESOURCE), *workers_offering(client, EVALUATION_RESOURCE)]
+    versions = browser_versions(client, workers)
+    record_browsers(store, versions.values())
+    if differences := describe_differences(versions):
+        logger.warning("workers have different browsers, so equal episodes may differ: %s", differences)
 
 
 def leave_out_workers(folder: Path) -> list[str]:

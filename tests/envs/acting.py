@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from envs.actions import ActionContext, ActionError, CdpDialogs, Effect, Interceptor, execute
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.pinned import environment
 from envs.cdp import CdpError
 from envs.settle import VirtualClock
 from envs.types import Action
@@ -176,7 +178,9 @@ const hear = (types, from = window) => types.split(" ").forEach((type) => from.a
 async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
     """A new Chromium with one page of this body; keyword arguments replace fields of the `ActionContext`."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=str(find_chromium()), args=[*LAUNCH_ARGS, *ARGS])
+        browser = await playwright.chromium.launch(
+            executable_path=str(find_chromium()), args=[*LAUNCH_ARGS, *ARGS], env={**os.environ, **environment()}
+        )
         try:
             context = await browser.new_context(viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]}, locale="en-US")
             page = await context.new_page()

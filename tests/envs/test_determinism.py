@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from envs.settle import FONT_FAMILIES, FONTS_CONF, PROCESS_ARGS
+from envs.browser.pinned import PINNED_FOLDER, environment
+from envs.settle import FONT_FAMILIES, PROCESS_ARGS
 from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven
 from tests.envs.dynamic_site import DynamicSite
@@ -166,8 +167,12 @@ async def test_fonts_are_pinned(configured: bool, monkeypatch: pytest.MonkeyPatc
     expected = {"serif": "serif", "sans-serif": "sansSerif", "monospace": "fixed", "cursive": "cursive"}
     wanted = {family: FONT_FAMILIES[key] for family, key in expected.items()}
     if configured:
-        monkeypatch.setenv("FONTCONFIG_FILE", str(FONTS_CONF))
+        for name, value in environment().items():
+            monkeypatch.setenv(name, value)
         wanted |= {"Arial": "Liberation Sans", "Georgia": "Liberation Serif", "Consolas": "Liberation Mono"}
+        if (PINNED_FOLDER / "fonts").exists():  # which Liberation's were made from
+            theirs = {"Liberation Sans": "Arimo", "Liberation Serif": "Tinos", "Liberation Mono": "Cousine"}
+            wanted = {family: theirs[font] for family, font in wanted.items()}
 
     async with chromium(*PROCESS_ARGS) as browser:
         page = (await open_driven(browser)).cdp

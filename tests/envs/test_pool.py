@@ -172,6 +172,7 @@ def test_a_wrong_executable_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         find_chromium()
     monkeypatch.delenv(CHROMIUM_VARIABLE)
     monkeypatch.setattr("envs.browser.chromium.CANDIDATES", ())
+    monkeypatch.setattr("envs.browser.chromium.PINNED_FOLDER", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     with pytest.raises(BrowserError, match="make setup"):

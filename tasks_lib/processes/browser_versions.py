@@ -1,0 +1,35 @@
+"""Versions of the Chromiums that a cluster's workers play in, and where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import distributed
+
+from envs.browser import chromium_version, find_chromium
+
+
+async def browser_version() -> str:
+    """Product and revision of this machine's Chromium, which is started for it: ``HeadlessChrome/140.0.7339.80 @3f1cfd…``.
+
+    Raises:
+        BrowserError: there is none, or it does not start.
+    """
+    return " ".join(await chromium_version(find_chromium()))
+
+
+def browser_versions(client: distributed.Client, workers: Sequence[str]) -> dict[str, str]:
+    """The version of each worker, by address; without the workers that cannot say theirs."""
+    answers = client.run(browser_version, workers=list(workers), on_error="return")
+    return {worker: answer for worker, answer in answers.items() if isinstance(answer, str)}
+
+
+def describe_differences(versions: Mapping[str, str]) -> str:
+    """Which workers have which version; empty where all have one."""
+    products = sorted(set(versions.values()))
+    if len(products) < 2:
+        return ""
+    return "; ".join(
+        f"{product} on {', '.join(worker for worker in versions if versions[worker] == product)}"
+        for product in products
+    )
