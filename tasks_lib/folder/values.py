@@ -24,6 +24,9 @@ from training.ledger.store import RunStore, read_json, sha256_of
 PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
 """Whose versions are kept with a run."""
 
+BROWSER = "chromium"
+"""Among the versions, that of the workers' browsers (`record_browsers`)."""
+
 
 MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
 """Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge``
@@ -108,7 +111,10 @@ def freeze_config(
     check_values(config, store, may_change)
     values = config.model_dump(mode="json")
     tasks = {TASKS_SHA256: sha256_of(store.tasks_path)} if store.tasks_path.exists() else {}
-    write_frozen(store.config_path, {"config": values, "versions": versions(), "git_commit": git_commit(), **tasks})
+    known = (read_frozen(store.config_path) or {}).get("versions", {})
+    browsers = {name: known[name] for name in (BROWSER,) if name in known}
+    document = {"config": values, "versions": versions() | browsers, "git_commit": git_commit(), **tasks}
+    write_frozen(store.config_path, document)
 
 
 def record_browsers(store: RunStore, browsers: Iterable[str]) -> None:
@@ -119,7 +125,7 @@ def record_browsers(store: RunStore, browsers: Iterable[str]) -> None:
     """
     document = read_frozen(store.config_path)
     assert document is not None, "a run that has workers has a configuration"
-    document["versions"] = {**document["versions"], "chromium": ", ".join(sorted(set(browsers)))}
+    document["versions"] = {**document["versions"], BROWSER: ", ".join(sorted(set(browsers)))}
     write_frozen(store.config_path, document)
 
 

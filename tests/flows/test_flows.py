@@ -155,6 +155,7 @@ def test_an_evaluation_of_eight_episodes(prefect_api: None, dask_cluster: DaskCl
     assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}
     assert 0 <= result["low"] <= result["mean"] <= result["high"] <= 1
     store = RunStore(tmp_path / "Small_Evaluation")
+    assert "Chrome/" in read_json(store.config_path)["versions"]["chromium"]
     assert [path.name for path in (store.root / "evaluations").iterdir()] == ["v000010.json"]
     assert read_json(store.evaluation_path(10)) == result and store.versions() == [10]
     for episode_id in result["episodes"]:
