@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from envs.browser.chromium import chromium_version, find_chromium
 from envs.browser.options import Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
+from envs.browser.pinned import PINNED_PRODUCT
 from envs.browser.pool import BrowserPool
 from envs.browser.session import WebSession
 from envs.lazy import lazy_names
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "PINNED_PRODUCT",
     "BrowserPool",
     "Device",
     "PageStep",

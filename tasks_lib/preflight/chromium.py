@@ -22,8 +22,7 @@ def check_chromium() -> Iterator[Finding]:
     Raises:
         BrowserError: it does not.
     """
-    from envs.browser import chromium_version, find_chromium
-    from envs.browser.pinned import PINNED_PRODUCT
+    from envs.browser import PINNED_PRODUCT, chromium_version, find_chromium
 
     executable = find_chromium()
     begun = time.monotonic()
