@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         raise_on_interrupt()
-        given = merge(parse_assignments(options.assignments), {"serving": {"engine": "vllm"}})
+        given = merge(parse_assignments(options.assignments, TrainConfig), {"serving": {"engine": "vllm"}})
         if options.preset:
             check_preset(load_preset(options.preset), TrainConfig.flow, TrainConfig.model_fields)
             given = merge({"preset": options.preset}, given)

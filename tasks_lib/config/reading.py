@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from envs.types import ConfigError, near
 from tasks_lib.config.refusals import describe_value, explain_all
 from tasks_lib.config.shapes import Shape
+from tasks_lib.config.values import child, read_value
 from training.config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -48,8 +50,13 @@ def presets_of(keys: Collection[str]) -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml") if load_preset(path.stem).keys() <= {*keys, "preset"})
 
 
-def parse_assignments(assignments: list[str]) -> dict[str, Any]:
-    """``["a.b=1", "c=x"]`` as a nested mapping; values are read as YAML."""
+def parse_assignments(assignments: list[str], model: type[Settings] | None = None) -> dict[str, Any]:
+    """``["a.b=1", "c=x"]`` as a nested mapping; values are read as `read_value` does.
+
+    Args:
+        model: Whose keys take which values; ``None``: they are YAML.
+    """
+    tree_shape = None if model is None else Shape.of_model(model)
     tree: dict[str, Any] = {}
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
@@ -62,7 +69,7 @@ def parse_assignments(assignments: list[str]) -> dict[str, Any]:
             if not isinstance(node, dict):
                 raise ConfigError(f"--set {assignment!r}: another --set gives {parent} a value of its own")
         try:
-            node[leaf] = yaml.safe_load(value)
+            node[leaf] = read_value(value, functools.reduce(child, [*parents, leaf], tree_shape))
         except yaml.YAMLError as error:
             raise ConfigError(f"--set {assignment!r}: the value is no YAML: {' '.join(str(error).split())}") from None
     return tree

@@ -151,7 +151,7 @@ def _beginning(model: Model) -> str:
 
 
 def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | None) -> Any:
-    given = parse_assignments(options.assignments)
+    given = parse_assignments(options.assignments, model)
     if spec is None:
         given = merge(ambient_settings(model), given)
     else:

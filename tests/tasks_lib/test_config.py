@@ -116,3 +116,66 @@ def test_a_resolved_configuration_resolves_to_itself():
 def test_an_assignment_that_cannot_be_read_is_named(assignments: list[str], names: str) -> None:
     with pytest.raises(ConfigError, match=names):
         parse_assignments(assignments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0123", "1.10", "2024-05-17", "yes", "no", "on", "off", "true", "#", "# x", "null", "~", "1e3", "0x10", "1_000", "a: b", "1:30", "[a", "{a}",
+     "*x", "&x", "!x", "@x", "%", "a #b", "- a", "", " a ", "it's", 'say "x"', "C:\\runs"],
+)  # fmt: skip
+def test_a_key_that_takes_a_text_gets_it_as_written(text: str) -> None:
+    given = parse_assignments([f"policy.checkpoint={text}"], TrainConfig)
+    assert given == {"policy": {"checkpoint": text}}
+    nullable = parse_assignments([f"rollout.judge.api_key_env={text}"], TrainConfig)["rollout"]["judge"]["api_key_env"]
+    assert nullable == (None if text in ("", "~", "null") else text)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "value"),
+    [
+        ("policy.checkpoint='0123'", "0123"),
+        ('policy.checkpoint="a\\tb"', "a\tb"),
+        ("tasks.kinds=[0123, yes, 1.10, 2024-05-17, 'on', null]", ["0123", "yes", "1.10", "2024-05-17", "on", "null"]),
+        ("policy={checkpoint: 0123, temperature: 1e0}", {"checkpoint": "0123", "temperature": 1.0}),
+        ("rollout.judge.models={default: 1.10, keyframe: null}", {"default": "1.10", "keyframe": None}),
+        ("iterations=0123", 123),
+        ("iterations=1_000", 1000),
+        ("iterations=1e3", 1000.0),
+        ("iterations=0x10", 16),
+        ("iterations=yes", "yes"),
+        ("iterations=true", "true"),
+        ("iterations=1:30", "1:30"),
+        ("iterations=2024-05-17", "2024-05-17"),
+        ("trainer.learning_rate=1e-5", 1e-5),
+        ("trainer.learning_rate=.5", 0.5),
+        ("rollout.judge.json_mode=yes", "yes"),
+        ("rollout.judge.seed=null", None),
+        ("rollout.judge.seed=", None),
+        ("no.such.key=0123", 123),
+    ],
+)
+def test_other_values_are_yaml_in_which_numbers_mean_what_they_say(assignment: str, value: object) -> None:
+    tree: object = parse_assignments([assignment], TrainConfig)
+    for key in assignment.partition("=")[0].split("."):
+        assert isinstance(tree, dict)
+        tree = tree[key]
+    assert tree == value and type(tree) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("yes", True), ("no", False), ("on", True), ("off", False), ("true", True)]
+)
+def test_a_key_that_is_true_or_false_takes_yes_and_no(said: str, meant: bool) -> None:
+    values = parse_assignments([f"rollout.dom_diffs={said}"], TrainConfig)
+    assert resolve(TrainConfig, {"preset": "quickstart", **values}).rollout.dom_diffs is meant
+
+
+@pytest.mark.parametrize("given", ["seed=yes", "seed=true", "seed=1:30", "seed=2024-05-17", "seed=1.5"])
+def test_a_number_is_not_made_of_what_is_none(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"seed: got .*; allowed: integer"):
+        resolve(TrainConfig, parse_assignments([given], TrainConfig))
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has itself in it"):
+        parse_assignments(["tasks.kinds=&a [*a]"], TrainConfig)
