@@ -20,14 +20,17 @@ from envs.observation.dom import (
     DOCUMENT,
     ELEMENT,
     FLEX_DIRECTION,
+    LEFT,
     OVERFLOW,
     OVERFLOW_Y,
     POSITION,
     TEXT,
+    TOP,
     WRITING_MODE,
     Dom,
     Indices,
     Rects,
+    pixels,
     scaled,
 )
 from envs.observation.elements import Found, find
@@ -275,7 +278,7 @@ def _strips(dom: Dom, styled: Rects | None) -> _Flat:
     Args:
         styled: What clip styles leave of each box.
     """
-    flat, cutting = _Flat(), containers(dom)
+    flat, cutting = _Flat(), containers(dom) | _bodies(dom)
     position = [dom.style_of(box, POSITION) for box in range(len(dom.box_node))]
     flow, positioned, pinned = list[_Place](), list[_Place](), list[_Place]()
     stuck = dict[int, int]()
@@ -303,6 +306,18 @@ def _strips(dom: Dom, styled: Rects | None) -> _Flat:
         positioned.append(positioned[above] if how == "static" and above >= 0 else inner)
         pinned.append(base)
     return flat
+
+
+def _bodies(dom: Dom) -> dict[int, Clip]:
+    """Padding boxes of bodies that scroll by themselves: a body's overflow is the viewport's only where its root says nothing of that."""
+    found: dict[int, Clip] = {}
+    for node in dom.named("BODY"):
+        box, root = dom.box_of[node], dom.box_of[dom.parent[node]]
+        if box >= 0 and root >= 0 and "visible" not in (dom.style_of(box, OVERFLOW), dom.style_of(root, OVERFLOW)):
+            x, y = pixels(dom.style_of(box, LEFT)), pixels(dom.style_of(box, TOP))
+            left, top, right, bottom = dom.rects[box].tolist()
+            found[box] = (left + x, top + y, right - x, bottom - y)
+    return found
 
 
 def _scrolled_document(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import cloudpickle
 import pytest
 from prefect import Task
 
+from tasks_lib.config import PROJECT
 from tasks_lib.processes.prefect_run import FlowWork
 
 
@@ -22,3 +26,19 @@ def test_work_that_holds_a_lock_travels_without_it() -> None:
     copy = cloudpickle.loads(cloudpickle.dumps(work))
     with pytest.raises(AssertionError, match="sent to another process"):
         copy()
+
+
+def test_the_runs_own_server_is_silent_about_a_killed_flow() -> None:
+    """It ends in the middle of its work; what it cannot write then is of no use to the terminal."""
+    program = """
+import logging, flows
+from prefect.logging.configuration import setup_logging
+setup_logging()
+logging.getLogger("prefect.server.services.task_run_recorder").error("Error flushing 1 events")
+logging.getLogger("prefect.client").warning("a client warns")
+"""
+    left_out = ("PREFECT_API_URL", "PREFECT_SERVER_LOGGING_LEVEL")
+    environment = {key: value for key, value in os.environ.items() if key not in left_out}
+    said = subprocess.run([sys.executable, "-c", program], env=environment, cwd=PROJECT, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert "flushing" not in said.stderr and "a client warns" in said.stderr

@@ -90,33 +90,40 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainConfig, Pat
     return config, store.root
 
 
-@pytest.mark.parametrize("what", RESTS_ON)
+def restore(root: Path, before: dict[str, bytes]) -> None:
+    for name in content(root).keys() - before.keys():
+        (root / name).unlink()
+    for name, data in before.items():
+        atomic_write_bytes(root / name, data, sync=False)
+
+
+@pytest.mark.parametrize("then", [REFUSED, REMADE, LATER])
 def test_what_a_result_rests_on_does_not_change_unseen(
-    finished: tuple[TrainConfig, Path], tmp_path: Path, what: str
+    finished: tuple[TrainConfig, Path], tmp_path: Path, then: str
 ) -> None:
     config, root = finished
     shutil.copytree(root, tmp_path / "r")
     store, config = RunStore(tmp_path / "r"), config.model_copy(update={"root": str(tmp_path)})
     whole = config.model_copy(update={"iterations": 2})
     assert faults(store) == [] and finished_result(whole, store) == {"updates": 2}
-    name, damage, then = RESTS_ON[what]
     before = content(store.root)
-    damage(store.root / name)
-    assert any(name in fault for fault in faults(store)), "the doctor names the file"
-    if then == REFUSED:
-        if "policies" not in name:
-            assert finished_result(whole, store) is None
-        with pytest.raises(StorageError, match=rf"(?s){name}.*(put back|move|Put|start another)"), open_run(config):
-            pass
-    elif then == REMADE and name != "result.json":
-        with open_run(config):
-            pass
-        assert faults(store) == []
-        after = content(store.root)
-        kept = {file for file in before if "journal" not in file and not file.startswith("config")}
-        assert {file: after[file] for file in kept} == {file: before[file] for file in kept}
-    elif name == "result.json":
-        assert finished_result(whole, store) is None
+    for what, (name, damage) in [(what, row[:2]) for what, row in RESTS_ON.items() if row[2] == then]:
+        damage(store.root / name)
+        assert any(name in fault for fault in faults(store)), f"{what}: the doctor names the file"
+        if name.startswith(("tasks", "evaluations", "result")):
+            assert finished_result(whole, store) is None, f"{what}: it is no finished run"
+        if then == REFUSED:
+            advice = rf"(?s){name}.*(put back|move|Put|start another)"
+            with pytest.raises(StorageError, match=advice), open_run(config):
+                pass
+        elif then == REMADE and name != "result.json":  # which the loop writes
+            with open_run(config):
+                pass
+            assert faults(store) == [], what
+            after = content(store.root)
+            kept = {file for file in before if "journal" not in file and not file.startswith("config")}
+            assert {file: after[file] for file in kept} == {file: before[file] for file in kept}, what
+        restore(store.root, before)
 
 
 def test_a_run_without_seals_is_opened_and_gets_them(finished: tuple[TrainConfig, Path], tmp_path: Path) -> None:

@@ -33,6 +33,22 @@ PAGES = {
     "one axis": f"""<div style='{BOX}-x:hidden;overflow-y:auto'>{ROWS}<p>yes a</p><p style='margin-left:900px'>no a</p></div>
         <div style='{BOX}:hidden'>{ROWS}<p>no b</p></div><div style='{BOX}:clip'>{ROWS}<p>no c</p></div>""",
     "a locked page": f"<style>body {{overflow: hidden}}</style><p>yes a</p>{FAR}<p>no a</p>",
+    "a body that scrolls": f"""<style>html, body {{height: 100%; margin: 0; overflow: hidden auto}} html {{overflow: hidden}}</style>
+        <p>yes a</p>{FAR}<p>yes b</p><script>document.body.scrollTop = 500</script>""",
+    "both cut sideways": f"<style>html, body {{overflow-x: hidden}}</style><p>yes a</p>{FAR}<p>yes b</p>",
+    "a root of the view's height": f"<style>html, body {{height: 100%}}</style><p>yes a</p>{FAR}<p>yes b</p>",
+    "an app's frame": f"""<style>html, body {{height: 100%; margin: 0; overflow: hidden}}</style><div style='display:flex;height:100%'>
+        <nav style='overflow-y:auto'>{ROWS * 9}<p>yes a</p></nav><main style='overflow-y:scroll;flex:1'>{FAR}<p>yes b</p></main></div>""",
+    "an open dialog": f"<p>yes a</p>{FAR}<dialog id=d>{ROWS * 9}<p>yes b</p></dialog><script>d.showModal()</script>",
+    "fixed panels": f"""<div style='position:fixed;top:0;right:0;bottom:0;width:200px;overflow:auto'>{ROWS * 9}<p>yes a</p></div>
+        <div style='position:fixed;left:0;top:0'>{ROWS * 9}<p>no a</p></div>{FAR}<p style='margin-left:300px'>yes b</p>""",
+    "out of its box": f"""<div style='{BOX}:auto'>{ROWS}<p style='position:absolute;top:4000px'>yes a</p></div>
+        <div style='{BOX}:hidden;position:relative'><p style='position:absolute;top:900px'>no a</p></div>""",
+    "columns and grids": f"""<div style='height:80px;columns:100px;width:300px;overflow-x:auto'>{ROWS}<p>yes a</p></div>
+        <table><tr><td><div style='{BOX}:auto'>{ROWS}<p>yes b</p></div></table>
+        <div style='display:grid;grid-template-columns:repeat(40,200px)'>{"<p>row</p>" * 39}<p>yes c</p></div>""",
+    "turned and scaled": f"""<div style='transform:scale(.5);transform-origin:0 0'><div style='{BOX}:auto'>{ROWS}<p>yes a</p></div>
+        {FAR}<p>yes b</p></div>""",
     "right to left": f"""<div dir=rtl style='{BOX}:auto;white-space:nowrap'><span style='margin-right:900px'>yes a</span>
         </div><div style='{BOX}:auto;writing-mode:vertical-rl'>{ROWS}<p>yes b</p></div>""",
     "upwards": f"""<div style='{BOX}:auto;display:flex;flex-direction:column-reverse'><div>{ROWS}</div>
