@@ -70,9 +70,8 @@ async def read_whole(
     dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
     asked: set[int] = set()
     while (nodes := [node for node in skipped(dom) if node not in asked]) and len(asked) < MAX_SKIPPED:
-        await content_quads(
-            cdp, nodes
-        )  # asking for a box lays it out (Chromium 156), and neither scrolls nor tells the page
+        # Asking for a box lays it out (Chromium 156), and neither scrolls nor tells the page.
+        await content_quads(cdp, nodes)
         asked.update(nodes)
         dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
     return compose_whole(
