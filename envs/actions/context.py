@@ -113,6 +113,10 @@ class Clock(Protocol):
         """Give the page virtual time and what follows from it, within so many real seconds."""
         ...
 
+    async def give(self, milliseconds: float) -> None:
+        """Let the page's time go on by a span inside an action, and what is due run."""
+        ...
+
     async def counters(self) -> dict[str, float]:
         """Chromium's counters of the page's work (``Performance.getMetrics``); empty where the browser has none."""
         ...

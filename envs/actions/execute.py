@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from envs.actions import choices, fields, navigate, pointer, text
-from envs.actions.arrive import move_to_target
+from envs.actions.arrive import HOVER_MS, move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, closest_names, shorten
 from envs.actions.keyboard import key_names, parse_chord, pastes
 from envs.actions.locate import Spot, find_control, locate, pixels
+from envs.actions.pace import KEY_SECONDS
 from envs.actions.validate import check_action, find_target, handle_name
 from envs.cancel_scope import CancelScope
 from envs.cdp.messages import NODE_GONE, refused_with
@@ -72,6 +74,9 @@ async def execute(context: ActionContext, action: Action) -> Outcome:
             return check_action(action, context.handles, context.offers) or Effect(stop=StopReason.SUBMITTED)
         case Dialog():
             return await _within(context, _answer_dialog(context, action), action)
+    if isinstance(action, Type):
+        keys = min(len(action.text), text.MAX_KEYS)
+        context = replace(context, deadline=context.deadline + KEY_SECONDS * keys)
     refusal = check_action(action, context.handles) or _waiting_dialog(context)
     return refusal or await _until_dialog(context, _act(context, action), action)
 
@@ -130,6 +135,7 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
         return spot
     if isinstance(action, Hover):
         await pointer.move(context.cdp, *spot.point)
+        await context.clock.give(HOVER_MS)
     else:
         spot = await move_to_target(context, nodes, action, spot)
         if isinstance(spot, ActionError):

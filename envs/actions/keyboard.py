@@ -198,20 +198,21 @@ def select_all() -> list[dict[str, Any]]:
     return [control, {**a_key, "commands": ["selectAll"]}, *rest]
 
 
-def typed(text: str) -> list[dict[str, Any]]:
-    """The key events of typing ``text``.
+def typed(text: str) -> list[list[dict[str, Any]]]:
+    """The key events of typing ``text``, character by character.
 
     Shift goes down before what needs it and up after it.
     """
-    sent: list[dict[str, Any]] = []
+    sent: list[list[dict[str, Any]]] = []
     down, up = held_down([KEYS["Shift"]])
     shift = False
     for key in map(character, text):
-        if key.shifted != shift:
-            sent += up if shift else down
-            shift = key.shifted
-        sent += stroke(key, MODIFIERS["Shift"] if shift else 0)
-    return [*sent, *(up if shift else [])]
+        before = () if key.shifted == shift else up if shift else down
+        shift = key.shifted
+        sent.append([*before, *stroke(key, MODIFIERS["Shift"] if shift else 0)])
+    if shift:
+        sent[-1] += up
+    return sent
 
 
 def held_down(keys: Sequence[Key]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

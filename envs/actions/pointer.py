@@ -1,23 +1,27 @@
 """Trusted mouse and keyboard events through CDP.
 
-The messages of one gesture are sent without waiting for each other: Chromium handles them in order, and one round trip
-is paid instead of one per event. A page sees exactly what a person's mouse and keyboard give (``isTrusted`` is true).
+A page sees exactly what a person's mouse and keyboard give (``isTrusted`` is true), and its time goes on meanwhile
+(`envs.actions.pace`). What nothing of the page can come between is sent without waiting for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
-from envs.actions.keyboard import KEYS, Chord, Key, events, held_down, modifier_bits
+from envs.actions.keyboard import KEYS, Chord, Key, events, held_down, modifier_bits, typed
+from envs.actions.pace import AGAIN_MS, DROP_MS, DROP_SECONDS, HAND_MS, HOLD_MS, KEY_MS, MOVE_MS, PRESS_MS, share
 from envs.types.actions import MouseButton
 
 if TYPE_CHECKING:
     from envs.actions.context import ActionContext
     from envs.cdp import Cdp
+
+SCRIPTS = "ScriptDuration"
+"""Counter of ``Performance.getMetrics``: seconds of all callbacks of scripts."""
 
 DRAG_STEPS = 8
 """Moves between the ends of a drag: pages look at what lies under the mouse on the way (sortable lists, sliders)."""
@@ -46,9 +50,9 @@ async def move(cdp: Cdp, x: float, y: float) -> None:
     await _mouse(cdp, "mouseMoved", (x, y))
 
 
-async def move_at_once(cdp: Cdp, x: float, y: float) -> None:
-    """Move the mouse as `move`, without waiting for a frame."""
-    await asyncio.gather(_mouse(cdp, "mouseMoved", (x, y)), cdp.send(_KEY, dict(_FLUSH)))
+async def move_at_once(cdp: Cdp, x: float, y: float, **held: Any) -> None:
+    """Move the mouse as `move`, without waiting for a frame; ``held`` are the fields of a pressed button."""
+    await asyncio.gather(_mouse(cdp, "mouseMoved", (x, y), **held), cdp.send(_KEY, dict(_FLUSH)))
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,14 @@ class Grip:
         return cls(action.button, tuple(KEYS[name] for name in dict.fromkeys(action.modifiers)))
 
     @property
-    def bits(self) -> dict[str, int]:
-        """Of the held keys, for a mouse event; none for none, as before."""
-        return {"modifiers": modifier_bits(self.held)} if self.held else {}
+    def pressed(self) -> dict[str, Any]:
+        """What a mouse event says while the button is down."""
+        return {**self.released, "buttons": _BUTTONS[self.button]}
+
+    @property
+    def released(self) -> dict[str, Any]:
+        """What the event of its release says."""
+        return {"button": self.button, "buttons": 0, **({"modifiers": modifier_bits(self.held)} if self.held else {})}
 
 
 LEFT = Grip()
@@ -76,16 +85,21 @@ _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 
 async def click(context: ActionContext, x: float, y: float, times: int = 1, grip: Grip = LEFT) -> None:
     """Click where the mouse is, ``times`` in a row (2 is a double click)."""
+    cdp, give = context.cdp, context.clock.give
+    pause = PRESS_MS if times == 1 else AGAIN_MS
     down, up = held_down(grip.held)
-    messages: list[dict[str, Any]] = []
+    if down:
+        await send_keys(context, down)
+        await give(KEY_MS)
     for count in range(1, times + 1):
-        press = {"x": x, "y": y, "button": grip.button, "clickCount": count, **grip.bits}
-        messages += [
-            {"type": "mousePressed", "buttons": _BUTTONS[grip.button], **press},
-            {"type": "mouseReleased", "buttons": 0, **press},
-        ]
-    sent = [*_of(_KEY, down), *_of(_MOUSE, messages), *_of(_KEY, up)]
-    await asyncio.gather(*(context.cdp.send(method, each) for method, each in sent))
+        if count > 1:
+            await give(pause)
+        await _mouse(cdp, "mousePressed", (x, y), **grip.pressed, clickCount=count)
+        await give(pause)
+        await _mouse(cdp, "mouseReleased", (x, y), **grip.released, clickCount=count)
+    if up:
+        await give(KEY_MS)
+        await send_keys(context, up)
 
 
 async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
@@ -99,54 +113,133 @@ async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
 async def drag(context: ActionContext, way: Sequence[Place], grip: Grip = LEFT) -> None:
     """Press at the first point, move through all others and release at the last one.
 
-    If the page begins a native drag (``draggable``), it is dragged and dropped.
+    If the page begins a native drag (``draggable``), it is dragged and dropped. The last move is a small one, after a while at the end, as a
+    hand's is: pages that skip moves hear of it.
     """
-    cdp, start, end = context.cdp, way[0], way[-1]
-    held = {"button": grip.button, "buttons": _BUTTONS[grip.button], **grip.bits}
+    cdp, clock, start, end = context.cdp, context.clock, way[0], way[-1]
+    steps = DRAG_STEPS if len(way) == 2 else VIA_STEPS
+    places = [*_first_moves(start, way[1]), *(place for pair in pairwise(way) for place in _between(*pair, steps))]
+    pause, entered = share(MOVE_MS, len(places)), False
     down, up = held_down(grip.held)
     async with context.intercept.drags() as caught:
-        await move(cdp, *start)
-        await _all(cdp, _KEY, *down)
-        await _mouse(cdp, "mousePressed", start, clickCount=1, **held)
-        for place in _first_moves(start, way[1]):
-            await _mouse(cdp, "mouseMoved", place, **held)
-        # The interception is told before the move that began it is acknowledged, or under load a little later.
-        steps = DRAG_STEPS if len(way) == 2 else VIA_STEPS
-        left = [place for one, other in pairwise(way) for place in _between(one, other, steps)]
-        while left and not caught.done():
-            await _mouse(cdp, "mouseMoved", left.pop(0), **held)
+        await move_at_once(cdp, *start)
+        await send_keys(context, down)
+        await _mouse(cdp, "mousePressed", start, clickCount=1, **grip.pressed)
+        await clock.give(HOLD_MS)
+        for place in [*places[:-1], _beside(end, start), end]:
+            if place is end:
+                await clock.give(DROP_MS)
+                await clock.settle(pause, seconds=DROP_SECONDS)  # what opens may do so in a transition
+            # The interception is told before the move that began it is acknowledged, or under load a little later.
+            if caught.done():
+                entered = await _carry(context, caught.result()["data"], place, entered=entered)
+            else:
+                await move_at_once(cdp, *place, **grip.pressed)
+            await clock.give(pause)
         if caught.done():
-            await _carry(cdp, caught.result()["data"], left or [end])
-        await _mouse(cdp, "mouseReleased", end, button=grip.button, buttons=0, clickCount=1, **grip.bits)
-        await _all(cdp, _KEY, *up)
+            await _carry(context, caught.result()["data"], end, entered=entered)
+            await _native(cdp, "drop", caught.result()["data"], end)
+        await _mouse(cdp, "mouseReleased", end, clickCount=1, **grip.released)
+        await send_keys(context, up)
 
 
-async def _carry(cdp: Cdp, data: dict[str, Any], way: list[Place]) -> None:
-    """Take an intercepted drag over its way and drop it at the end.
+async def _carry(context: ActionContext, data: dict[str, Any], place: Place, *, entered: bool) -> bool:
+    """Take an intercepted drag to a place.
 
     Whether a drop is welcome is the page's answer to the event before.
     """
-    for kind, (x, y) in [("dragEnter", way[0]), *(("dragOver", place) for place in way), ("drop", way[-1])]:
-        await cdp.send("Input.dispatchDragEvent", {"type": kind, "x": x, "y": y, "data": data})
+    if not entered:
+        await _native(context.cdp, "dragEnter", data, place)
+    await _native(context.cdp, "dragOver", data, place)
+    return True
+
+
+async def _native(cdp: Cdp, kind: str, data: dict[str, Any], place: Place) -> None:
+    await cdp.send("Input.dispatchDragEvent", {"type": kind, "x": place[0], "y": place[1], "data": data})
 
 
 async def _mouse(cdp: Cdp, kind: str, place: Place, **more: Any) -> None:
-    """One mouse event, awaited.
-
-    Chromium merges moves that come faster than frames, and how many a page sees would depend on the
-    load.
-    """
-    await cdp.send("Input.dispatchMouseEvent", {"type": kind, "x": place[0], "y": place[1], **more})
+    await cdp.send(_MOUSE, {"type": kind, "x": place[0], "y": place[1], **more})
 
 
 async def press(context: ActionContext, chord: Chord) -> None:
-    """Press and release a chord."""
-    await send_keys(context, events(chord))
+    """Press and release a chord, with a person's time between its keys."""
+    await _spaced(context, events(chord), KEY_MS)
+
+
+async def press_enter(context: ActionContext) -> None:
+    """Press Enter after what was typed, when the page has done what it does with that."""
+    await context.clock.give(HAND_MS)
+    await press(context, Chord((), KEYS["Enter"]))
+
+
+async def type_keys(context: ActionContext, text: str) -> None:
+    """Type ``text`` into what has the focus; each key is held for a moment, as games want it."""
+    sent = [event for keys in typed(text) for event in keys]
+    await _spaced(context, sent, share(KEY_MS, len(sent)))
 
 
 async def send_keys(context: ActionContext, keys: Sequence[dict[str, Any]]) -> None:
-    """Send key events to what has the focus, in order."""
-    await _all(context.cdp, _KEY, *keys)
+    """Send key events to what has the focus, in order and at once."""
+    await asyncio.gather(*(context.cdp.send(_KEY, key) for key in keys))
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """What is done for one character of a text."""
+
+    keys: Sequence[dict[str, Any]] = ()
+    """Key events; none for a character that is inserted."""
+    text: str = ""
+    """The character; empty for one that is not inserted in any case."""
+
+
+async def type_strokes(context: ActionContext, strokes: Sequence[Stroke]) -> None:
+    """Type into a text field, with a person's time between the strokes.
+
+    Giving that time costs a round trip a key, and only code of the page can tell. So the first stroke is sent alone. If no script ran for it, the
+    page is given the time of the whole text, and if none ran in that either (a timer, an animation frame), nothing listens to keys, input,
+    selection or changes, nor will anything before the text is there: the rest is then inserted at once. Chromium counts all callbacks
+    of all frames, so this does not depend on how a page may listen.
+    """
+    clock, pause, rest = context.clock, share(KEY_MS, len(strokes)), strokes[1:]
+    before = await clock.counters()
+    await _send(context, strokes[0])
+    if not rest:
+        return
+    quiet = _same(before, await clock.counters())
+    await clock.give(pause * len(rest) if quiet else pause)
+    if quiet and _same(before, await clock.counters()):
+        for inserted, run in groupby(rest, key=lambda stroke: bool(stroke.text)):
+            if inserted:
+                await _send(context, Stroke(text="".join(stroke.text for stroke in run)))
+            else:
+                await send_keys(context, [key for stroke in run for key in stroke.keys])
+        return
+    for number, stroke in enumerate(rest):
+        if number:
+            await clock.give(pause)
+        await _send(context, stroke)
+
+
+def _same(before: dict[str, float], after: dict[str, float]) -> bool:
+    """Whether no script ran between two readings of the page's counters."""
+    return bool(before) and before.get(SCRIPTS) == after.get(SCRIPTS)
+
+
+async def _send(context: ActionContext, stroke: Stroke) -> None:
+    if stroke.keys:
+        await send_keys(context, stroke.keys)
+    else:
+        await context.cdp.send("Input.insertText", {"text": stroke.text})
+
+
+async def _spaced(context: ActionContext, keys: Sequence[dict[str, Any]], pause: float) -> None:
+    """Send key events, with so many milliseconds of the page's time between each two."""
+    for number, key in enumerate(keys):
+        if number:
+            await context.clock.give(pause)
+        await context.cdp.send(_KEY, key)
 
 
 def _first_moves(start: Place, end: Place) -> list[Place]:
@@ -160,15 +253,13 @@ def _first_moves(start: Place, end: Place) -> list[Place]:
     return [(start[0] + dx * step * part, start[1] + dy * step * part) for part in (0.7, 1.0)]
 
 
+def _beside(end: Place, start: Place) -> Place:
+    """A pixel before the end, or beside it where the drag ends at its start."""
+    back = -1.0 if end[0] >= start[0] else 1.0
+    return end[0] + back, end[1]
+
+
 def _between(start: Place, end: Place, steps: int) -> list[Place]:
     """``steps`` points on the way, the last one at the end."""
     parts = [(step + 1) / steps for step in range(steps)]
     return [(start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part) for part in parts]
-
-
-def _of(method: str, messages: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    return [(method, each) for each in messages]
-
-
-async def _all(cdp: Cdp, method: str, *params: dict[str, Any]) -> None:
-    await asyncio.gather(*(cdp.send(method, each) for each in params))

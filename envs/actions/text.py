@@ -20,8 +20,10 @@ from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, shorten
-from envs.actions.fields import BACKSPACE, ENTER, Field, click_field, find_field, read_after
+from envs.actions.fields import BACKSPACE, Field, click_field, find_field, read_after
 from envs.actions.keyboard import KEYS, Chord, events, select_all, stroke, typed
+from envs.actions.pace import HAND_MS
+from envs.actions.pointer import Stroke
 from envs.actions.values import PICKED, set_value
 from envs.types import Clear, ErrorCode, Type
 
@@ -48,9 +50,9 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
     text = text.removesuffix("\n") if action.enter else text  # UI-TARS's way to say Enter, which is pressed once
     refusal = None if field is None else _not_editable(field)
     if field is None or (refusal is not None and field.spot is None):
-        await pointer.send_keys(context, typed(text))
+        await pointer.type_keys(context, text)
         if action.enter:
-            await pointer.press(context, ENTER)
+            await pointer.press_enter(context)
         what = f"the {field.facts.tag}" if field and field.facts.tag not in ("body", "html") else "the page"
         return Effect(notice=f"no text field has the focus: the keys went to {what}")
     if refusal is not None:
@@ -70,7 +72,7 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
     if refused is not None:
         return refused
     if action.enter:
-        await pointer.press(context, ENTER)
+        await pointer.press_enter(context)
     return effect
 
 
@@ -82,6 +84,7 @@ async def clear(context: ActionContext, nodes: Nodes, action: Clear) -> Effect |
 async def _write(context: ActionContext, nodes: Nodes, field: Field, text: str, *, clear: bool) -> None:
     """Write over the content of the field that has the focus, or to its end."""
     facts = field.facts
+    await context.clock.give(HAND_MS)
     before = select_all() if clear else events(TO_END)
     if facts.edit_context:
         await pointer.send_keys(context, before)
@@ -90,19 +93,30 @@ async def _write(context: ActionContext, nodes: Nodes, field: Field, text: str, 
     if clear and not text:
         before = [*before, *stroke(BACKSPACE.key)]
     head, tail = text[:-MAX_KEYS], text[-MAX_KEYS:]
-    if head:
+    if head or not tail:
         await pointer.send_keys(context, before)
         before = []
-        for place, line in enumerate(head.split("\n") if facts.rich else [head]):
-            await pointer.send_keys(context, _LINE_BREAK if place else [])
-            await context.cdp.send("Input.insertText", {"text": line})
-    for run in re.split(r"([\n\t])" if facts.edit_context else r"(\t)", tail):
-        if run in ("\n", "\t"):
-            await context.cdp.send("Input.insertText", {"text": run})
-        else:
-            keys = [key for line in run.split("\n") for key in (*_LINE_BREAK, *typed(line))][len(_LINE_BREAK) :]
-            await pointer.send_keys(context, [*before, *keys])
+    for place, line in enumerate(head.split("\n") if facts.rich else [head] if head else []):
+        await pointer.send_keys(context, _LINE_BREAK if place else [])
+        await context.cdp.send("Input.insertText", {"text": line})
+    if tail:
+        first, *rest = _strokes(tail, inserted="\n\t" if facts.edit_context else "\t")
+        if before and not first.keys:
+            await pointer.send_keys(context, before)
             before = []
+        await pointer.type_strokes(context, [Stroke([*before, *first.keys], first.text), *rest])
+
+
+def _strokes(text: str, *, inserted: str) -> list[Stroke]:
+    """What is done for each character; some are inserted."""
+    strokes: list[Stroke] = []
+    for run in re.split(r"([\n\t])", text):
+        if run in ("\n", "\t"):
+            strokes.append(Stroke((), run) if run in inserted else Stroke(_LINE_BREAK))
+        else:
+            keys = [*typed(run[:1]), *typed(run[1:])]  # the first one alone: the others may be inserted
+            strokes += [Stroke(of_one, each) for each, of_one in zip(run, keys, strict=True)]
+    return strokes
 
 
 async def _focused(nodes: Nodes) -> Field | None:

@@ -12,7 +12,7 @@ from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, shorten
-from envs.actions.fields import ENTER, Field, close_picker, focus, read_after
+from envs.actions.fields import Field, close_picker, focus, read_after
 from envs.actions.keyboard import KEYS, Chord
 from envs.cdp.messages import UNFOCUSABLE, refused_with
 from envs.types import BrowserError, ErrorCode, Type
@@ -58,7 +58,7 @@ async def set_value(context: ActionContext, nodes: Nodes, field: Field, action: 
     if not wanted:
         await read_after(nodes, own, "empty")  # the parts of a date that are still filled
     if action.enter:
-        await pointer.press(context, ENTER)
+        await pointer.press_enter(context)
     return field.effect
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from envs.settle.requests import RequestTracker
 
 HEAP = "JSHeapUsedSize"
-COUNTERS = frozenset({"ScriptDuration", "Nodes", "LayoutCount", "RecalcStyleCount", HEAP})
+SCRIPTS = "ScriptDuration"
+COUNTERS = frozenset({SCRIPTS, "Nodes", "LayoutCount", "RecalcStyleCount", HEAP})
 """Of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and styles were computed, and bytes."""
 
 HEAP_BYTES = 16
@@ -38,6 +39,8 @@ class ActivityProbe:
         self._counting = False
         self._events_seen = 0
         self._marked: dict[str, float] | None = None
+        self.last: dict[str, float] = {}
+        """The counters when they were read last."""
 
     def attached_again(self) -> None:
         """The session was bound to its page anew and counts no more."""
@@ -81,5 +84,6 @@ class ActivityProbe:
                 self._counting = True
             metrics = (await self._cdp.send("Performance.getMetrics"))["metrics"]
         except BrowserError:
-            return {}
-        return {metric["name"]: metric["value"] for metric in metrics if metric["name"] in COUNTERS}
+            metrics = []
+        self.last = {metric["name"]: metric["value"] for metric in metrics if metric["name"] in COUNTERS}
+        return self.last

@@ -59,6 +59,7 @@ from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleReason
+from envs.settle.spans import Spans
 from envs.settle.virtual_time import VirtualTime
 from envs.types import BrowserError
 
@@ -119,6 +120,7 @@ class VirtualClock:
         self.requests.watch(cdp)
         self._time = VirtualTime(cdp, self._probe, self.requests)
         self._activity = ActivityProbe(cdp, self.requests)
+        self._spans = Spans(self._time, self.requests, self._activity)
         self.still = False
         """Whether nothing that can be seen has changed since the last `settle` called ``drawing``, as far as can be known."""
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog_is(True))
@@ -169,6 +171,12 @@ class VirtualClock:
     async def counters(self) -> dict[str, float]:
         """How much Chromium has done for the page (`envs.settle.activity.COUNTERS`); empty where it does not count."""
         return await self._activity.read()
+
+    async def give(self, milliseconds: float) -> None:
+        """Let the page's time go on for a span inside an action (`Spans`), if its clock is not held only where a script ran."""
+        self._looked, self.still = None, False
+        self._activity.unmark()
+        await (self._spans.give(milliseconds) if self._virtual else self._spans.sleep(milliseconds))
 
     async def begin(self) -> None:
         """Stop the clock at its date.
@@ -246,6 +254,7 @@ class VirtualClock:
         """
         started = time.perf_counter()
         self._looked, self.still = None, False
+        self._spans.begin()
         self._activity.unmark()
         self._since = self._time.now
         reason = await self._wait_within(seconds, budget_ms, drawing)

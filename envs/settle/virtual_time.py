@@ -6,6 +6,7 @@ What is true of it is in `envs.settle.clock`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from envs.settle.constants import SAME_MS, SLICE_MS, STARVATION_TASKS
@@ -56,16 +57,19 @@ class VirtualTime:
         await (await self._allow("advance", milliseconds))
         self.now += milliseconds
 
-    async def give(self, milliseconds: float) -> None:
-        """Let the clock run for a span, and stand while a request is waited for."""
+    async def give(self, milliseconds: float, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Let the clock run for a span, and stand while a request is waited for.
+
+        Once ``until`` is true nothing is waited for: what is left of the span is used up later.
+        """
         left = milliseconds
-        while left > 0:
+        while left > 0 and not until():
             if self._only_endless():
                 given = min(SLICE_MS, left)
                 await self.advance(given)
                 left -= given
             else:
-                left = await self._run(left)
+                left = await self._run(left, until)
 
     def fail(self, error: BrowserError) -> None:
         """The page is gone: whoever waits for its clock gets the error."""
@@ -78,13 +82,15 @@ class VirtualTime:
         """Requests hold the clock, and none of them is waited for."""
         return self._requests.endless() and not self._requests.waiting()
 
-    async def _run(self, milliseconds: float) -> float:
+    async def _run(self, milliseconds: float, until: Callable[[], bool]) -> float:
         """Let the clock run while no request is waited for.
 
         Returns what is left of the span when only such are open that never end.
         """
         expired = await self._allow("pauseIfNetworkFetchesPending", milliseconds)
         while not expired.done():
+            if until():
+                return 0.0
             if self._only_endless():
                 return await self._held(milliseconds)
             await self._requests.wait_event(self._requests.patience())  # or of the end of the span

@@ -1,0 +1,47 @@
+"""A person's time between the keys, moves, presses and releases of one action, in milliseconds of the page's clock.
+
+The page's clock stands still between steps, but nobody types or drags in no time: a page moves the focus on in a timer, opens a drop zone in a
+frame, begins a drag after a delay. So the page is given these spans while an action goes on (`Clock.give`). They are those of a quick person
+(the keystroke-level model of Card, Moran and Newell, 1980, has 0.08 s a key, 0.1 s for a press or a release, 0.4 s between mouse and keyboard),
+between what pages wait for before they react and what they take for something else.
+"""
+
+from __future__ import annotations
+
+KEY_MS = 80.0
+"""Between two keys: longer than a few frames, shorter than a pause after which pages search (150 to 300)."""
+
+PRESS_MS = 120.0
+"""Between press and release: buttons arm within 100, a long press begins at 250 to 500."""
+
+AGAIN_MS = 60.0
+"""The same in a double click, and between its clicks: one comes 120 after the other, within the 200 to 300 that pages wait for a second one."""
+
+HAND_MS = 400.0
+"""From the mouse to the keyboard, and before Enter: what a page does with the focus or the last character (a search after a pause) is seen."""
+
+HOLD_MS = 350.0
+"""Between the press that begins a drag and its first move: libraries that tell a drag from a click by time want 200 to 300."""
+
+MOVE_MS = 60.0
+"""Between two moves of a drag: pages that look at moves only so often do it every 16 to 50."""
+
+DROP_MS = 300.0
+"""At the end of a drag, before the last small move and the release."""
+
+DROP_SECONDS = 3.0
+"""Real seconds for what the page does there."""
+
+KEY_SECONDS = 0.015
+"""Real seconds that each key may add to the deadline of an action: with the page's time after it it takes 0.003, on a loaded machine 0.01."""
+
+LONG_MS = 4000.0
+"""What all keys of a long text or moves of a long way take about, so that it does not last for minutes…"""
+
+FRAME_MS = 20.0
+"""…but at least a frame and the timers that are due come between any two."""
+
+
+def share(usual: float, count: int) -> float:
+    """Milliseconds between each two of ``count`` keys or moves."""
+    return max(FRAME_MS, min(usual, LONG_MS / max(count, 1)))
