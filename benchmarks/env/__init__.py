@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import Figure
-from benchmarks.env import against, episodes, gestures, neighbour, observation, safety, sessions, settle, steps, text_only
+from benchmarks.env import against, episodes, neighbour, observation, safety, sessions, settle, steps, text_only
 
 PARTS = {
     "steps": steps,
@@ -20,7 +20,6 @@ PARTS = {
     "neighbour": neighbour,
     "observation": observation,
     "settle": settle,
-    "gestures": gestures,
     "safety": safety,
 }
 
