@@ -32,8 +32,8 @@ DROP_MS = 300.0
 DROP_SECONDS = 3.0
 """Real seconds for what the page does there."""
 
-KEY_SECONDS = 0.015
-"""Real seconds that each key may add to the deadline of an action: with the page's time after it it takes 0.003, on a loaded machine 0.01."""
+KEY_SECONDS = 0.03
+"""Real seconds that each key adds to the deadline of an action. With the page's time after it it takes 0.003 to 0.015, by the machine's load."""
 
 LONG_MS = 4000.0
 """What all keys of a long text or moves of a long way take about, so that it does not last for minutes…"""
