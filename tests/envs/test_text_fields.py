@@ -8,10 +8,18 @@ import pytest
 
 from envs.actions import ActionError, Effect
 from envs.actions.parsing import parse_action
-from envs.actions.text import MAX_KEYS
 from envs.types import Action, Clear, Click, ErrorCode, Press, Type
 
 from .acting import Stage, on
+
+MAX_KEYS = 40
+
+
+@pytest.fixture(autouse=True)
+def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a text of which not all is typed key by key is typed soon."""
+    monkeypatch.setattr("envs.actions.text.MAX_KEYS", MAX_KEYS)
+
 
 WRITING = """<textarea data-t=chat></textarea><textarea data-t=code rows=3></textarea><textarea data-t=old></textarea>
 <div data-t=reply contenteditable>draft</div><div data-t=rude contenteditable><p>draft</p></div>
