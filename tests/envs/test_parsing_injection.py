@@ -242,7 +242,27 @@ def test_a_remark_after_an_action_does_no_harm(turn):
     assert parse_action(turn) == Click(element=3)
 
 
-@pytest.mark.parametrize("filler", [" ", "\n", "`", "</action>", "Memory: x\n"])
+@pytest.mark.parametrize(
+    "filler",
+    [
+        " ",
+        "\n",
+        "`",
+        "</action>",
+        "Memory: x\n",
+        "Observation: x\n",
+        "click [3]\n",
+        "（\n",
+        "‘“",
+        "'a' 'b",
+        '<invoke name="a">',
+        "<function=a>",
+        "[TOOL_CALLS]a[ARGS]{",
+        "<|tool_call_begin|>a<|tool_call_argument_begin|>",
+        "<|channel|>analysis<|message|>",
+        "<arg_key>a</arg_key>",
+    ],
+)
 def test_a_turn_that_repeats_itself_is_read_in_linear_time(filler):
     """Of a policy that has gone wrong; the square of 20,000 took a quarter of a minute."""
     assert parse_action("x" + filler * 20_000 + "x").type == "invalid"

@@ -56,6 +56,8 @@ _ACTION_LINE = re.compile(rf"^[ \t]*{LABEL}.*$", re.MULTILINE | re.IGNORECASE)
 _THOUGHT_LINE = re.compile(r"^[ \t*]*(?:thoughts?|reasoning|memory|observation)[ *]*:", re.MULTILINE | re.IGNORECASE)
 _NOTE = re.compile(r"[ \t*]*(?:memory|memory_updated|notes?|observation)[ *]*:", re.IGNORECASE)
 _OBSERVED_LINE = re.compile(rf"^{OBSERVED.pattern}", re.MULTILINE | re.IGNORECASE)
+MAX_HALFWIDTH = 2_000
+"""Characters of a piece that is tried with ASCII brackets, too: pieces of a long turn are tried from many places."""
 MAX_INVENTED = 8
 """Beginnings of invented turns that are looked at: each costs a reading."""
 _NOTE_LINE = re.compile(rf"^{_NOTE.pattern}", re.MULTILINE | re.IGNORECASE)
@@ -197,7 +199,7 @@ def _is_valid(piece: Any, actions: Actions) -> bool:
 def _read_line(piece: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
     """An action in brackets or a call, which may be written with full-width brackets and quotes."""
     first: tuple[ActionFormat, NamedAction] | None = None
-    for text in dict.fromkeys((piece, halfwidth(piece))):
+    for text in dict.fromkeys((piece, halfwidth(piece) if len(piece) <= MAX_HALFWIDTH else piece)):
         readings = ((form, reading) for form, read in _LINE_READERS if (reading := read(text, actions)) is not None)
         found = next(readings, None)
         if found is not None and not isinstance(found[1].action, Invalid):

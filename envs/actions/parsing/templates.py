@@ -20,6 +20,11 @@ _PLAIN = {
     "<|end_of_box|>": "</action>",
     "<|python_tag|>": "\n<tool_call>",
 }
+_OPENERS = re.compile(
+    r"<\|tool_call_begin\|>|\[TOOL_CALLS\]|to=functions\.|<\|channel\|>|<function=|<invoke |<parameter|<tool_call>|<arg_key>"
+)
+MAX_OPENERS = 64
+"""Marks of a turn that is rewritten: for each, the end of the turn is searched."""
 _BOX_END = "<|end_of_box|>"
 _MARKS = re.compile("|".join(map(re.escape, _PLAIN)))
 
@@ -33,8 +38,8 @@ _NAMED_JSON = (
         re.DOTALL,
     ),
     re.compile(
-        r"(?:<\|start\|>assistant)?(?:<\|channel\|>\w+)?\s*to=functions\.(?P<name>[\w-]+)\s*(?:<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?(?:json)?"
-        r"\s*<\|message\|>(?P<json>.*?)<\|call\|>",
+        r"(?:<\|start\|>assistant)?(?:<\|channel\|>\w+)?[ ]{0,3}to=functions\.(?P<name>[\w-]+)\s*(?:<\|channel\|>\w+)?\s*(?:<\|constrain\|>)?"
+        r"(?:json)?\s*<\|message\|>(?P<json>.*?)<\|call\|>",
         re.DOTALL,
     ),
 )
@@ -63,6 +68,8 @@ _TEXTS = frozenset(
 
 def rewrite(turn: str) -> str:
     """The turn with thoughts and tool calls in our marks; the same text if it has none of others."""
+    if len(_OPENERS.findall(turn)) > MAX_OPENERS:
+        return turn
     for form in _NAMED_JSON:
         turn = form.sub(
             lambda found: (
