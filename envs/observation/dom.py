@@ -191,6 +191,14 @@ class Dom:
             self._string_index.update(zip(self.strings, range(len(self.strings)), strict=True))
         return self._string_index.get(text, -2)
 
+    def intern(self, text: str) -> int:
+        """Index of a string, which is added where the snapshot does not have it."""
+        if (known := self.index_of(text)) >= 0:
+            return known
+        self.strings.append(text)
+        self._string_index[text] = len(self.strings) - 1
+        return len(self.strings) - 1
+
     def style(self, node: int, column: int) -> str:
         """A computed style, ``""`` when the node is not laid out."""
         box = self.box_of[node]

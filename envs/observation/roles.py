@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from envs.observation.dom import CURSOR, ELEMENT, Dom
+from envs.observation.dom import CURSOR, ELEMENT, OVERFLOW, Dom
 from envs.observation.options import WHOLE_SHARE, ObservationOptions
 from envs.observation.selector import matching
 
@@ -37,7 +37,7 @@ MORE_ROLES = {
 
 INPUT_KINDS = {
     **{"range": "slider", "color": "colour", "file": "file", "date": "date", "time": "time"},
-    **{"datetime-local": "datetime", "month": "month", "week": "week"},
+    **{"number": "spinbutton", "datetime-local": "datetime", "month": "month", "week": "week"},
 }
 """What the ``full`` rules call inputs that are no text boxes to their user, by type."""
 
@@ -47,6 +47,11 @@ MOUSE_HANDLERS = ("ondblclick", "oncontextmenu")
 CONTROLS = frozenset({"INPUT", "TEXTAREA", "SELECT", "BUTTON", "A"})
 
 CAN_BE_DISABLED = frozenset({"BUTTON", "FIELDSET", "INPUT", "OPTGROUP", "OPTION", "SELECT", "TEXTAREA"})
+
+FOCUSED_ROLES = frozenset(
+    {"", "gridcell", "application", "img", "graphics-symbol", "row", "listitem", "separator", "scrollbar"}
+)
+"""Roles of elements that are used with the keyboard once they have the focus. Others that take it group such elements, or scroll."""
 
 GRABBED = frozenset({"pointer", "grab", "move", "ew-resize", "ns-resize", "col-resize", "row-resize"})
 """Cursors that promise that something happens."""
@@ -142,6 +147,7 @@ class _Reader:
             if full
             else set()
         )
+        self._focusable = self._with_focus() if full else set[int]()
         cursors = GRABBED if full else {"pointer"}
         hands = dom.styled(CURSOR, cursors.__contains__)
         self._hands = {dom.box_node[box] for box in np.flatnonzero(hands).tolist()}
@@ -149,9 +155,9 @@ class _Reader:
     def candidates(self) -> list[int]:
         """Elements worth a look, in document order: only rendered ones count in the end, but labels of hidden ones do too."""
         dom = self._dom
-        tags = dom.named(*CONTROLS, "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
+        tags = dom.named(*CONTROLS, "a", "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
         some = {*tags, *self._kinds.roles, *self._hosts, *self._draggable, *dom.clickable, *self._hands}
-        some |= self._handled
+        some |= self._handled | self._focusable
         kinds = dom.type
         return sorted(node for node in some - dom.pseudo if kinds[node] == ELEMENT)
 
@@ -187,6 +193,8 @@ class _Reader:
                 return self._input(node)
             case "VIDEO" | "AUDIO" if self._full:
                 return "media" if dom.attribute(node, "controls") is not None else None
+            case "a" if self._full:
+                return "link" if node in self._links or node in self._dom.having("xlink:href") else None
             case "AREA" if self._full:
                 return "link" if node in self._links else None
         return "input" if node in self._hosts and not self._editable(dom.up(node)) else None
@@ -202,7 +210,7 @@ class _Reader:
         if known:
             return known
         listens, hand = node in dom.clickable, self._has_hand(node)
-        acts = listens or hand or node in self._draggable or node in self._handled
+        acts = listens or hand or node in self._draggable or node in self._handled or node in self._focusable
         if not acts or (holds and not (listens and hand)):
             return None
         if name in ("BODY", "HTML", "LABEL", "IFRAME") or (self._full and self._in_label[node]):
@@ -213,7 +221,26 @@ class _Reader:
             return None
         if self._svg[node]:
             return "shape"
+        if node in self._focusable and (name == "CANVAS" or role == "gridcell"):
+            return role or "canvas"
         return "link" if "alink" in (dom.attribute(node, "class") or "").split() else "item"
+
+    def _with_focus(self) -> set[int]:
+        """What the page lets have the keyboard focus, to be used by keys; not what it lets have it to be scrolled, or holds such elements."""
+        dom, tabs = self._dom, self._dom.having("tabindex")
+        if not tabs:
+            return set()
+        others = sorted({*self._controls, *self._kinds.roles, *tabs})
+        scroll = {
+            dom.box_node[box] for box in np.flatnonzero(dom.styled(OVERFLOW, ("auto", "scroll").__contains__)).tolist()
+        }
+        return {
+            node
+            for node in tabs.keys() - scroll
+            if dom.string(tabs[node]).strip().isdecimal()
+            and self._kinds.roles.get(node, "") in FOCUSED_ROLES
+            and not dom.within(node, others)
+        }
 
     def _input(self, node: int) -> str | None:
         kind = input_type(self._dom, node)

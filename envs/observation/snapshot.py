@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from envs.cdp import Cdp, Integers, Rectangles, Rows
-from envs.observation.dom import SCROLLING, STYLES, TEXT, Dom, Indices, Rects, Styles
+from envs.observation.dom import ELEMENT, SCROLLING, STYLES, TEXT, Dom, Indices, Rects, Styles
 from envs.observation.frame_geometry import Quad, guess, place
 
 
@@ -39,6 +39,7 @@ def decode(
         view: As of `envs.settle.FieldStates`.
     """
     dom = Dom(raw["strings"])
+    raw = {**raw, "documents": [_with_html_names(dom, document) for document in raw["documents"]]}
     _add_styles(dom, raw["documents"])
     dom.scale, *seen = view or (1.0, *_offset(raw["documents"][0]))
     dom.scroll = (seen[0], seen[1])
@@ -66,6 +67,27 @@ def decode(
     dom.url, dom.title = dom.urls[0], dom.string(main["title"])
     dom.page_size = (float(main.get("contentWidth", 0)), float(main.get("contentHeight", 0)))
     return dom
+
+
+def _with_html_names(dom: Dom, document: dict[str, Any]) -> dict[str, Any]:
+    """A document of XHTML with the names of its elements as HTML has them, which are upper case; any other as it is."""
+    nodes = document["nodes"]
+    names: list[int] = nodes["nodeName"]
+    root = next((dom.strings[name] for name, kind in zip(names, nodes["nodeType"], strict=True) if kind == ELEMENT), "")
+    if root != "html":
+        return document
+    dom.strings = list(dom.strings)
+    foreign, known, new = list[bool](), dict[int, int](), list[int]()
+    for name, kind, above in zip(names, nodes["nodeType"], nodes["parentIndex"], strict=True):
+        own = dom.strings[name]
+        inside = above >= 0 and foreign[above] and dom.strings[names[above]] != "foreignObject"
+        foreign.append(inside or own in ("svg", "math"))
+        if kind == ELEMENT and not foreign[-1] and not own.startswith("::"):
+            if name not in known:
+                known[name] = dom.intern(own.upper())
+            name = known[name]
+        new.append(name)
+    return {**document, "nodes": {**nodes, "nodeName": new}}
 
 
 def _offset(document: dict[str, Any]) -> tuple[float, float]:

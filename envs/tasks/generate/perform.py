@@ -9,7 +9,7 @@ from envs.types import Action, Answer, Check, Click, Invalid, Observation, Selec
 TAGS = {
     Follow: ("link",),
     Push: ("button",),
-    Fill: ("input", "textarea", "spinbutton", *INPUT_KINDS.values()),
+    Fill: ("input", "textarea", *INPUT_KINDS.values()),
     Choose: ("select",),
     Tick: ("checkbox",),
 }

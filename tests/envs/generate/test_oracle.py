@@ -209,7 +209,7 @@ def test_a_page_is_read_to_its_end_before_it_is_answered() -> None:
     [
         (
             page(element(1, "link", "Name")),
-            "lists no input or textarea or spinbutton or ",
+            "lists no input or textarea or ",
         ),
         (page(element(1, "input", "Name"), text="A page without it"), "leaves out element 1, 'Name'"),
         (page(element(1, "input", "Name"), error="stale_element: gone"), "had no effect: stale_element: gone"),

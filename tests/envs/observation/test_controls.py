@@ -102,6 +102,37 @@ LISTED = {
         f"</map><img usemap=#m src='{PIXEL}' width=100 height=20>",
         ['"Left"', '"Round"'],
     ),
+    "focusable cell": (
+        "<table><tr><td tabindex=0 role=gridcell aria-label='Cell B2'></td></tr></table>",
+        ['gridcell "Cell B2"'],
+    ),
+    "focusable canvas": ("<canvas tabindex=0 width=90 height=30 aria-label=Sheet></canvas>", ['canvas "Sheet"']),
+    "focusable box": ("<div tabindex=0 style='width:60px'>Terminal</div>", ['item "Terminal"']),
+    "shape with the focus": (
+        "<svg width=90 height=30><rect tabindex=0 width=60 height=20 aria-label=Bar></rect></svg>",
+        ['shape "Bar"'],
+    ),
+    "group of shapes": (
+        "<svg width=90 height=30><g role=button aria-label=Zoom><circle cx=15 cy=15 r=12></circle></g></svg>",
+        ['button "Zoom"'],
+    ),
+    "shape with a listener": (
+        "<svg width=90 height=30><path d='M0 0H60V20H0Z' onclick=1><title>Region</title></path></svg>",
+        ['shape "Region"'],
+    ),
+    "link in a drawing": (
+        "<svg width=90 height=30><a href=#a><rect width=60 height=20></rect><title>Chart</title></a></svg>",
+        ['"Chart"'],
+    ),
+    "old link in a drawing": (
+        "<svg width=90 height=30><a xlink:href=#a><text y=20>Old chart</text></a></svg>",
+        ['"Old chart"'],
+    ),
+    "list with the focus": (
+        "<ul tabindex=0 role=listbox style='margin:0'><li role=option>Apple</li></ul>",
+        ['option "Apple"'],
+    ),
+    "scrolled with keys": ("<pre tabindex=0 style='overflow:auto;width:60px;margin:0'>long words of code</pre>", []),
     "double click": ("<table><tr><td ondblclick=1>Cell</td></tr></table>", ['item "Cell" takes double-click']),
     "right click": ("<div oncontextmenu=1 style='width:60px'>Menu here</div>", ['item "Menu here" takes right-click']),
     "designMode": ("<iframe id=design height=30 width=90 title=Letter></iframe>", ['textbox "Letter" value "Dear"']),
@@ -173,7 +204,7 @@ LISTED = {
     ),
     "month": ("<input type=month aria-label=M value=2026-01>", ['month "M" value "2026-01"']),
     "week": ("<input type=week aria-label=W value=2026-W05>", ['week "W" value "2026-W05"']),
-    "number": ("<input type=number aria-label=Count value=3 max=9>", ['textbox "Count" value "3" max 9']),
+    "number": ("<input type=number aria-label=Count value=3 max=9>", ['spinbutton "Count" value "3" max 9']),
     # What a person reads on a control that is called something else.
     "combobox": (
         "<div role=combobox aria-label=Fruit tabindex=0 onclick=1>Apple</div>",
