@@ -115,6 +115,10 @@ class BrowserContext:
         return max((tab.clock.now for tab in self.tabs), default=0.0) / 1000
 
     @property
+    def _dates_ahead(self) -> float:
+        return max((tab.clock.dates_ahead for tab in self.tabs), default=0.0)
+
+    @property
     def looks(self) -> Looks:
         """How its pages look."""
         options, device = self._options, self._options.device
@@ -126,6 +130,7 @@ class BrowserContext:
             seed=options.seed,
             drawn=options.drawn,
             virtual_time=options.virtual,
+            dates_ahead=self._dates_ahead,
         )
 
     @property
@@ -298,6 +303,7 @@ class BrowserContext:
             virtual=options.virtual,
             date=self._date,
         )
+        clock.dates_ahead = self._dates_ahead
         tab = Tab(session, next(self._numbers), clock)
         await self._set_up(session)
         if options.signals:

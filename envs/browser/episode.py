@@ -169,6 +169,7 @@ class EpisodePage:
             seen=self._still_seen(),
             drawn_whole=lambda: drawn_whole(self.tab.cdp, self.context.looks),
         )
+        await self.run(OperationKind.EVALUATION, self.tab.clock.catch_up)
         outcome = await self._execute(action_context, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
             return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)

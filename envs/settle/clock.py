@@ -41,6 +41,7 @@ from envs.settle.constants import (
     ANSWERED_SECONDS,
     BACKGROUND_LOOKS,
     BACKGROUND_SECONDS,
+    BEHIND_MS,
     BUDGET_MS,
     EPOCH_SECONDS,
     FOLLOW_MS,
@@ -54,7 +55,7 @@ from envs.settle.constants import (
     SOCKET_QUIET_SECONDS,
     SOCKET_SECONDS,
 )
-from envs.settle.determinism import worker_script
+from envs.settle.determinism import dates_script, worker_script
 from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
 from envs.settle.requests import Request, RequestTracker
@@ -96,6 +97,9 @@ class VirtualClock:
             date: What the clock says when it begins, in seconds since 1970; ``None`` is the real time.
         """
         self.date = date
+        self.dates_ahead = 0.0
+        """Milliseconds by which the documents' dates are ahead of the clock."""
+        self._dates_scripts: list[str] = []
         self._cdp = cdp
         self._virtual = virtual
         self._begun = False
@@ -217,6 +221,25 @@ class VirtualClock:
             return
         if new:
             await self._time.advance(LEAD_MS)
+
+    async def catch_up(self) -> None:
+        """Set the dates of a page that has the real time to it, where a model has thought for long. No timer falls due."""
+        behind = 1000 * time.time() - self.now
+        if self.date is None and self.now and behind - self.dates_ahead > BEHIND_MS:
+            await self._set_dates_ahead(behind)
+
+    async def _set_dates_ahead(self, milliseconds: float) -> None:
+        """Have the dates of all documents, also of those to come, ahead of the clock.
+
+        Those that are there are told from a world of its own, where the page changes nothing; in new ones that would run before `document_script`.
+        """
+        self.dates_ahead, before = milliseconds, self._dates_scripts
+        present, coming = {"worldName": "rollwright-dates", "runImmediately": True}, dict[str, Any]()
+        add, source = "Page.addScriptToEvaluateOnNewDocument", dates_script(milliseconds)
+        added = await asyncio.gather(*(self._cdp.send(add, {"source": source, **how}) for how in (present, coming)))
+        self._dates_scripts = [each["identifier"] for each in added]
+        for identifier in before:
+            await self._cdp.send("Page.removeScriptToEvaluateOnNewDocument", {"identifier": identifier})
 
     def fail(self, error: BrowserError) -> None:
         """The page is gone: whoever waits for its clock gets the error."""

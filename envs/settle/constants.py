@@ -10,6 +10,9 @@ LEAD_MS = 14_400_000.0
 """How far the page's clock is set ahead of ours: longer than a context is used in real time (`CONTEXT_SECONDS` and an episode). It costs 10 ms, once
 a process, on a blank page; a day would cost 45."""
 
+BEHIND_MS = 1000.0
+"""How far the dates of a live page may be behind the real time when an action begins. Cookies, tokens and signatures count seconds."""
+
 CONTEXT_SECONDS = LEAD_MS / 2000.0
 """Real seconds after which a context is not used for another episode."""
 

@@ -9,14 +9,14 @@
   };
 
   if (clock) {
-    const {now, since} = clock;
+    const {date, since} = clock;
 
     // Cookies end by the browser's own clock, which is not the page's: a date becomes an age. Of an age the cookie store makes a date, by the page's
     // clock, so the rest of it is set there and then the age as a document does it.
     const cookie = Object.getOwnPropertyDescriptor(Document.prototype, "cookie");
-    const age = (date) => Math.floor((date - now()) / 1000);
-    const aged = (text) => (/;\s*max-age\s*=/i.test(text) ? text : text.replace(/;\s*expires\s*=([^;]*)/i, (all, date) => {
-      const seconds = age(Date.parse(date));
+    const age = (end) => Math.floor((end - date()) / 1000);
+    const aged = (text) => (/;\s*max-age\s*=/i.test(text) ? text : text.replace(/;\s*expires\s*=([^;]*)/i, (all, end) => {
+      const seconds = age(Date.parse(end));
       return Number.isNaN(seconds) ? all : `; max-age=${seconds}`;
     }));
     Object.defineProperty(Document.prototype, "cookie", {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +45,9 @@ FONTS_CONF = Path(__file__).parent / "fonts.conf"
 
 _SET_METRICS = "Emulation.setDeviceMetricsOverride"
 
+_BEHIND = secrets.token_hex(8)
+"""Name of an event that no page knows."""
+
 CORNER = 16
 """Side in CSS pixels of what is drawn of a page that nobody makes pictures of."""
 
@@ -68,6 +72,8 @@ class Looks:
     can: see `drawn_whole`."""
     virtual_time: bool = True
     """Frames and time stamps follow the page's clock."""
+    dates_ahead: float = 0.0
+    """Milliseconds by which dates are ahead of that clock (`VirtualClock.dates_ahead`)."""
 
 
 @cache
@@ -75,15 +81,20 @@ def _script(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def document_script(*, seed: int | None = None, virtual_time: bool = True) -> str:
+def document_script(*, seed: int | None = None, virtual_time: bool = True, dates_ahead: float = 0.0) -> str:
     """The script for every document, for ``Page.addScriptToEvaluateOnNewDocument``."""
-    clock = f"({_script('page_clock.js')})()" if virtual_time else "null"
+    clock = f"({_script('page_clock.js')})({json.dumps(_BEHIND)}, {round(dates_ahead)})" if virtual_time else "null"
     return f"({_script('determinism.js')})({json.dumps({'seed': seed})}, {clock});"
 
 
 def worker_script() -> str:
     """The script for every worker whose clock is virtual, before its own."""
-    return f"({_script('page_clock.js')})(); 0"
+    return f"({_script('page_clock.js')})('', 0); 0"
+
+
+def dates_script(milliseconds: float) -> str:
+    """Sets a document's dates ahead of its clock, from a world of its own; never back."""
+    return f"dispatchEvent(new CustomEvent({json.dumps(_BEHIND)}, {{detail: {round(milliseconds)}}})); 0"
 
 
 async def prepare(cdp: Cdp, looks: Looks) -> str:
@@ -93,7 +104,9 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
         Exception: whatever the session raises when the tab is gone.
     """
     media = [{"name": "prefers-color-scheme", "value": "light"}, {"name": "prefers-reduced-motion", "value": "reduce"}]
-    source = document_script(seed=looks.seed, virtual_time=looks.virtual_time) + _style_script(looks.style)
+    source = document_script(
+        seed=looks.seed, virtual_time=looks.virtual_time, dates_ahead=looks.dates_ahead
+    ) + _style_script(looks.style)
     await cdp.send("Page.enable")
     _, _, _, _, _, added = await asyncio.gather(
         cdp.send(_SET_METRICS, _metrics(looks)),

@@ -1,10 +1,17 @@
-// Runs before the scripts of every document and worker whose clock is virtual, and gives {now, since}. What it replaces stays a native function to
+// Runs before the scripts of every document and worker whose clock is virtual, and gives {date, since}. Called as (behind, skipped): the name of
+// an event by which dates are set forward, which is a secret, and how far they are at first. Null where it has run before. What it replaces stays a native function to
 // whoever prints it (a Proxy of it).
-() => {
+(behind, skipped) => {
   // The clock stands while a script runs, so one that waits for it in a loop would never end. Who reads it often at one moment sees it move, and it
   // never goes back: the document's clock stays ahead by what its scripts have waited. Without a limit a loop that never ends would leave it years ahead.
   const FREE = 1000, PER_MS = 100, MAX_MS = 10000;  // readings at one moment before it moves, readings a millisecond, and how far
   const NativeDate = Date, native = Date.now;
+  // The first navigation of a window may keep what it has but for its listeners.
+  const known = behind && Reflect.apply(native, behind, []);
+  if (known?.listen) {
+    known.listen();
+    return null;
+  }
   let moment = native(), readings = 0, ahead = 0;
   const now = () => {
     const at = native();
@@ -14,10 +21,14 @@
     } else if ((readings += 1) > FREE && readings % PER_MS === 0 && readings <= FREE + PER_MS * MAX_MS) ahead += 1;
     return at + ahead;
   };
-  Date.now = new Proxy(native, {apply: now});
+  // Dates alone follow the real time while a page stands, as on a computer that slept: timers and performance.now() do not.
+  const date = () => now() + skipped;
+  const listen = () => addEventListener(behind, (event) => { skipped = Math.max(skipped, event.detail); });
+  if (behind) listen();
+  Date.now = new Proxy(native, {apply: (target, self) => (behind && self === behind ? {listen} : date())});
   globalThis.Date = new Proxy(NativeDate, {
-    apply: () => new NativeDate(now()).toString(),
-    construct: (target, args, made) => Reflect.construct(target, args.length ? args : [now()], made),
+    apply: () => new NativeDate(date()).toString(),
+    construct: (target, args, made) => Reflect.construct(target, args.length ? args : [date()], made),
   });
   NativeDate.prototype.constructor = Date;
 
@@ -25,7 +36,7 @@
   const kinds = {zonedDateTimeISO: "", instant: "toInstant", plainDateISO: "toPlainDate", plainTimeISO: "toPlainTime", plainDateTimeISO: "toPlainDateTime"};
   for (const [name, kind] of Object.entries(zoned ? kinds : {})) {
     const apply = (target, self, args) => {
-      const moved = zoned(...args).add({milliseconds: now() - native()});
+      const moved = zoned(...args).add({milliseconds: date() - native()});
       return kind ? moved[kind]() : moved;
     };
     Temporal.Now[name] = new Proxy(Temporal.Now[name], {apply});
@@ -44,5 +55,5 @@
     Object.defineProperty(owner.prototype, name, {...found, get: replaced(found.get, get)});
   }
   Performance.prototype.now = replaced(Performance.prototype.now, since);
-  return {now, since};
+  return {date, since};
 }

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ CLOSE = 60.0
 COOKIES = """<button onclick="document.cookie = 'kept=1; path=/; expires=' + new Date(Date.now() + 180 * 864e5).toUTCString()">keep</button>
 <button onclick="cookieStore.set({name: 'stored', value: '1', expires: Date.now() + 864e5}).then(() => { document.title = 'set' })">store</button>
 <button onclick="document.cookie = 'gone=1; max-age=99'; document.cookie = 'gone=; expires=Thu, 01 Jan 1970 00:00:00 GMT'">drop</button>
-<button onclick="document.cookie = 'session=1'; document.cookie = 'odd=1; Expires=soon; Path=/'">session</button>"""
+<button onclick="document.cookie = 'session=1'; document.cookie = 'odd=1; Expires=soon; Path=/'">session</button>
+<button onclick="open('/', '', 'width=300,height=300')">open</button>"""
 
 ASKED = """(() => {
   const asked = new XMLHttpRequest();
@@ -98,6 +100,33 @@ async def test_live_sites_have_the_real_date_unless_one_is_given(run: str, task:
                 assert page == pytest.approx(time.time() if expected is None else read_date(expected), abs=CLOSE)
                 assert server == pytest.approx(time.time(), abs=CLOSE)
                 assert await keep_all(session) == "kept=1; stored=1; session=1; odd=1"
+
+
+async def test_dates_of_live_pages_follow_the_real_time_while_a_model_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    thought = 0.0
+    passing = SimpleNamespace(time=lambda: time.time() + thought, perf_counter=time.perf_counter)
+    monkeypatch.setattr("envs.settle.clock.time", passing)
+    kept = """(() => {
+      window.fired = 0; setTimeout(() => { window.fired = 1; }, 60_000); window.began = performance.now();
+      document.body.append(Object.assign(document.createElement("iframe"), {srcdoc: "x"}));
+    })()"""
+    asked = "[Date.now(), +new Date, Temporal.Now.instant().epochMilliseconds, frames[0]?.Date.now() ?? Date.now(), +new Date(Date())]"
+    with live_site() as site:
+        async with BrowserPool(screenshots=False) as pool, pool.lease(site) as session:
+            await session.reset(on("live.test"), 1)
+            await session._page.tab.evaluate(kept)  # type: ignore[union-attr]
+            for thought, action in (
+                (0, Click(element=4)),
+                (900, Click(element=4)),
+                (1800, Click(element=5)),
+                (2700, Goto(url=f"{site.origin}/")),
+            ):
+                await session.step(action)
+                tab = session._page.tab  # type: ignore[union-attr]
+                dates = [ms / 1000 for ms in await tab.evaluate(asked)]
+                assert dates == pytest.approx([time.time() + thought] * 5, abs=CLOSE), action
+                if thought == 900:
+                    assert await tab.evaluate("[fired, performance.now() - began < 10_000]") == [0, True]
 
 
 async def test_servers_of_ours_have_the_date_of_the_page() -> None:
