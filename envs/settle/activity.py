@@ -50,6 +50,11 @@ class ActivityProbe:
         """From now on no event of a request or a navigation may come."""
         self._events_seen = self._requests.events_seen
 
+    @property
+    def marked(self) -> bool:
+        """Whether `holds` has something to ask."""
+        return self._marked is not None
+
     async def mark(self) -> None:
         """From now on nothing may run. The page's clock must stand."""
         self._marked = await self.read() or None

@@ -331,8 +331,9 @@ class VirtualClock:
             await self._listen()
             if loading:
                 self._document_is_new = False
-            still = await self._activity.holds()
-            look = await self._look()
+            # Both are asked for at once: counters that were read after the look say that something ran, and never that nothing did.
+            held = self._activity.holds() if self._activity.marked else None
+            still, look = await asyncio.gather(held, self._look()) if held else (False, await self._look())
             heard = self.requests.heard_at > heard_before and not self._never_silent
             heard_before = self.requests.heard_at
             if not (loading or heard or look.changed or self._animations.ending):
