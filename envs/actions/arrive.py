@@ -60,9 +60,12 @@ async def move_to_target(context: ActionContext, nodes: Nodes, target: MaybeTarg
 
 async def _reacts(context: ActionContext, nodes: Nodes, spot: Spot) -> bool:
     """Move the mouse; whether the page does anything about it."""
-    before = await nodes.counters()
+    before, changed = await nodes.counters(), False
     await pointer.move_at_once(context.cdp, *spot.point)
-    hit = await nodes.at(spot.point, spot.hit)  # works out styles and layout, which would come with the next frame only
-    after = await nodes.counters()
-    changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node
+    if spot.hit is None or not spot.hit.in_own_frame:
+        # The event behind the move works out the styles of the page's own frame. Those of another frame come with the next picture, or when it is
+        # asked what lies there (Chromium 156).
+        hit = await nodes.at(spot.point, spot.hit)
+        changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node
+    after = await context.clock.counters()
     return changed or not before or any(before.get(each) != after.get(each) for each in WORK)

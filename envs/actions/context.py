@@ -130,6 +130,8 @@ class LastLook:
     """How far it is scrolled, in CSS pixels."""
     holds: Callable[[int, int], bool]
     """Whether an element has a node in it (both by backend node id). What it denies the page is asked: a label may do."""
+    frame: str
+    """Id of the page's own frame."""
 
 
 @dataclass(frozen=True)

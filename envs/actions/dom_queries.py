@@ -35,6 +35,11 @@ class Hit:
     seen: LastLook | None = None
     """What is known of the page in which it was hit."""
 
+    @property
+    def in_own_frame(self) -> bool:
+        """It is known to be in the page's own frame."""
+        return self.seen is not None and self.frame == self.seen.frame
+
 
 @dataclass(frozen=True)
 class Option:
@@ -115,20 +120,23 @@ class Nodes:
         # The point of this method is one of the document, in whole pixels.
         params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1])}
         self._counted = None
-        asked = self._cdp.send("DOM.getNodeForLocation", {**params, "includeUserAgentShadowDOM": False})
-        both: list[Any] = await asyncio.gather(asked, self._clock.counters(), return_exceptions=True)
-        found, counted = both
-        if isinstance(counted, BaseException):
-            raise counted
-        self._counted = counted
-        if isinstance(found, BaseException):
-            if refused_with(found, NOWHERE):
+        asked = self._node_at({**params, "includeUserAgentShadowDOM": False})
+        if seen is None:
+            found = await asked
+        else:  # styles and layout are worked out: the counters, which Chromium reads before what was asked earlier, are the same
+            found, self._counted = await asyncio.gather(asked, self._clock.counters())
+        return Hit(found["backendNodeId"], found["frameId"], scroll, seen) if found else None
+
+    async def _node_at(self, params: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            return await self._cdp.send("DOM.getNodeForLocation", params)
+        except BrowserError as error:
+            if refused_with(error, NOWHERE):
                 return None
-            raise found
-        return Hit(found["backendNodeId"], found["frameId"], scroll, seen)
+            raise
 
     async def counters(self) -> dict[str, float]:
-        """How much the page has done, styles and layout of now included.
+        """How much the page has done until now.
 
         Empty where the browser does not count.
         """

@@ -255,7 +255,7 @@ class EpisodePage:
         reading, looked = self._reading, self.tab.clock.looked
         if reading is None or looked is None or looked is not self._looked:
             return None
-        return LastLook(reading.scroll, reading.holds)
+        return LastLook(reading.scroll, reading.holds, reading.kinds.dom.frame_ids[0])
 
     def _may_speculate(self, action: Action) -> bool:
         """Whether the picture of a step is worth beginning before the page has settled.

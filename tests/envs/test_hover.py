@@ -74,6 +74,14 @@ REACTIONS: dict[str, tuple[str, Action]] = {
         '</script>"></iframe>',
         Click(at=MIDDLE),
     ),
+    "a style in a frame": (
+        "<iframe style='position:absolute;left:90px;top:90px' srcdoc=\"<style>#cover {transition:transform .4s}"
+        "#box:hover #cover {transform:translateX(200px)}</style>"
+        "<div id=box style='position:absolute;left:10px;top:10px;width:80px;height:30px'>"
+        "<button onclick='parent.document.title = `done`' style='width:80px;height:30px'>Go</button>"
+        "<div id=cover style='position:absolute;inset:0;background:red'>cover</div></div>\"></iframe>",
+        Click(at=MIDDLE),
+    ),
     "in a shadow root": (
         f"<div id=host style='{AT}'></div>"
         + script(
