@@ -42,7 +42,7 @@ function (what, other) {
     tag: this.localName, kind: this.type || this.getAttribute("role") || "",
     disabled: this.matches(":disabled") || !!this.closest("[aria-disabled=true]"),
     editable: this.isContentEditable || !!this.editContext || this.localName === "textarea" || (this.localName === "input" && TEXT.includes(this.type)),
-    rich: this.isContentEditable && !this.editContext, edit_context: !!this.editContext,
+    rich: !!this.isContentEditable && !this.editContext, edit_context: !!this.editContext,
     limit: field ? this.maxLength : -1, length: field ? this.value.length : 0,
     readonly: !!this.readOnly, checked: checked(), text: squash(this.innerText || this.value || "").slice(0, 60),
     options: this.localName === "select" ? [...this.options].map(option) : null, chosen: this.selectedIndex ?? -1,
