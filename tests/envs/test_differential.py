@@ -20,7 +20,7 @@ from envs.browser.pinned import environment
 from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, Split, WebTask
 from envs.types import actions as act
-from tests.envs.differential.rows import ROWS, Row, Step
+from tests.envs.differential import ROWS, Row, Step
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio]
 
