@@ -16,7 +16,7 @@
     if (times.at(-1) !== now) times.push(now);
     if (times.length > KEPT_TIMES) times.shift();
   };
-  for (const type of ["pointerdown", "mousedown", "keydown"]) addEventListener(type, e => { if (e.isTrusted) noting(inputs)(); }, {capture: true, passive: true});
+  for (const type of ["pointerdown", "mousedown", "click", "keydown"]) addEventListener(type, e => { if (e.isTrusted) noting(inputs)(); }, {capture: true, passive: true});
   addEventListener("load", noting(changes), true);
   document.fonts.addEventListener("loadingdone", noting(changes));
   new MutationObserver(noting(changes)).observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
