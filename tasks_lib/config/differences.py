@@ -9,6 +9,8 @@ from tasks_lib.config.reading import resolve_path
 from training.policy.templates import derive_template
 
 _ABSENT = object()
+NONE = "(none)"
+"""Value of a key that one of two trees does not have."""
 
 BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 """Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
@@ -64,7 +66,7 @@ def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str,
 
 def _plain(value: Any) -> str:
     return (
-        "(none)"
+        NONE
         if value is _ABSENT
         else "null"
         if value is None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import Cost, RewardBundle, RewardPart, StorageError
-from tasks_lib.config.differences import differences
+from tasks_lib.config.differences import NONE, differences
 from tasks_lib.folder.regraded import Regraded, RegradingLog, RegradingStart, read_log, read_regraded
 from tasks_lib.report.data import RunData, describe_phase
 from tasks_lib.report.evidence import cut_text
@@ -217,7 +217,8 @@ class RegradingData:
         rows: list[tuple[str, str, str]] = []
         for name, place_in_run in SETTINGS.items():
             now, then = self.starts[-1].settings.get(name), _inside(config, place_in_run)
-            rows += differences(now, then, name) if now and then else []
+            found = differences(now, then, name) if now and then else ()
+            rows += [row for row in found if NONE not in row]
         return rows
 
 
