@@ -209,7 +209,7 @@ class Hand:
 
     async def _type(self, target: Locator, text: str) -> None:
         kind = await target.get_attribute("type")
-        if kind in ("date", "time", "month", "week", "datetime-local"):
+        if kind in ("date", "time", "month", "week", "datetime-local", "color"):
             await target.fill(text)  # there is no text to type: a person types the parts, in the order of the language
             return
         await target.click()
