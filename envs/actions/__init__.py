@@ -7,8 +7,8 @@ find where they must go. Nothing here waits for a page to settle, makes an obser
 
 from typing import TYPE_CHECKING
 
-from envs.actions.context import ActionContext, Clock, Effect, ElementHandle, LastLook, Tabs
-from envs.actions.dialogs import CdpDialogs, Dialogs, PendingDialog
+from envs.actions.context import ActionContext, Effect, LastLook, Tabs
+from envs.actions.dialogs import Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ActionContext",
     "ActionError",
-    "CdpDialogs",
-    "Clock",
     "Dialogs",
     "Effect",
-    "ElementHandle",
     "Interceptor",
     "LastLook",
     "PendingDialog",

@@ -18,57 +18,11 @@ if TYPE_CHECKING:
     from envs.actions.dialogs import Dialogs
     from envs.actions.intercept import Interceptor
     from envs.cdp import Cdp
-    from envs.settle import Settled
+    from envs.observation import Handle
+    from envs.settle import VirtualClock
 
 ACTION_SECONDS = 10.0
 """Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
-
-
-class ElementHandle(Protocol):
-    """What an action needs to know about an element of the last observation."""
-
-    @property
-    def index(self) -> int:
-        """Number in the observation, from 1."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Semantic id; empty where the observation has none."""
-        ...
-
-    @property
-    def tag(self) -> str:
-        """Kind shown to the policy: button, link, input…"""
-        ...
-
-    @property
-    def text(self) -> str:
-        """Visible label, shortened."""
-        ...
-
-    @property
-    def point(self) -> tuple[float, float] | None:
-        """A point of the viewport in CSS pixels that hits the element.
-
-        Returns ``None`` when it is not on the screen.
-        """
-        ...
-
-    @property
-    def options(self) -> tuple[str, ...] | None:
-        """Labels of a drop-down list; ``None`` for everything else."""
-        ...
-
-    @property
-    def disabled(self) -> bool:
-        """It takes no input."""
-        ...
-
-    @property
-    def backend_node_id(self) -> int:
-        """Chromium's id of the node."""
-        ...
 
 
 class Tabs(Protocol):
@@ -99,29 +53,6 @@ class Tabs(Protocol):
         ...
 
 
-class Clock(Protocol):
-    """The page's clock, as far as actions need it."""
-
-    async def begin(self) -> None:
-        """Take hold of the clock, if that has not been done: before anything is loaded.
-
-        A navigation commits on a stopped clock.
-        """
-        ...
-
-    async def settle(self, budget_ms: float, *, seconds: float) -> Settled:
-        """Give the page virtual time and what follows from it, within so many real seconds."""
-        ...
-
-    async def give(self, milliseconds: float) -> None:
-        """Let the page's time go on by a span inside an action, and what is due run."""
-        ...
-
-    async def counters(self) -> dict[str, float]:
-        """Chromium's counters of the page's work (``Performance.getMetrics``); empty where the browser has none."""
-        ...
-
-
 @dataclass(frozen=True)
 class LastLook:
     """What the last look tells of a page, so it need not be asked."""
@@ -141,12 +72,12 @@ class ActionContext:
     cdp: Cdp
     viewport: tuple[float, float]
     """width, height of what is seen of the page, in CSS pixels of the page; points are those from where it begins."""
-    handles: Mapping[int, ElementHandle]
+    handles: Mapping[int, Handle]
     """The elements of the last observation by their numbers, which are also their marks."""
     tabs: Tabs
     dialogs: Dialogs
     intercept: Interceptor
-    clock: Clock
+    clock: VirtualClock
     allowed: Callable[[str], bool]
     """Whether the task may load this http(s) address; the egress proxy has the last word."""
     files: Path | None = None

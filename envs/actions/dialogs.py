@@ -6,9 +6,9 @@ While one is open the page stands still and takes no other input; not even a scr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -25,24 +25,7 @@ class PendingDialog:
     """What a prompt suggests."""
 
 
-class Dialogs(Protocol):
-    """The dialogs of one tab."""
-
-    @property
-    def pending(self) -> PendingDialog | None:
-        """The open one; a page has at most one."""
-        ...
-
-    def calling(self, opened: Callable[[], None]) -> AbstractContextManager[None]:
-        """Have ``opened`` called whenever one opens, as long as it is entered."""
-        ...
-
-    async def answer(self, accept: bool, text: str | None) -> None:
-        """Answer the open one."""
-        ...
-
-
-class CdpDialogs:
+class Dialogs:
     """The dialogs of a tab, from its protocol session. ``Page`` events must be enabled there."""
 
     def __init__(self, cdp: Cdp) -> None:
@@ -54,7 +37,7 @@ class CdpDialogs:
 
     @property
     def pending(self) -> PendingDialog | None:
-        """The open one."""
+        """The open one; a page has at most one."""
         return self._pending
 
     @contextmanager

@@ -10,12 +10,15 @@ import asyncio
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from envs.actions.context import Clock, LastLook
+from envs.actions.context import LastLook
 from envs.cdp import Cdp, isolated_world, main_frame
-from envs.cdp.messages import NODE_GONE, NOWHERE, refused_with
+from envs.cdp.messages import NODE_GONE, NOWHERE, send_unless
 from envs.types import BrowserError
+
+if TYPE_CHECKING:
+    from envs.settle import VirtualClock
 
 WORLD = "rollwright-actions"
 """Name of the isolated worlds."""
@@ -92,7 +95,7 @@ class ElementFacts:
 class Nodes:
     """The nodes that one action looks at."""
 
-    def __init__(self, cdp: Cdp, clock: Clock, seen: LastLook | None = None) -> None:
+    def __init__(self, cdp: Cdp, clock: VirtualClock, seen: LastLook | None = None) -> None:
         """``seen`` is what is known of the page.
 
         Good for one look at a point, as what is done next may scroll, and pages hear of that.
@@ -118,22 +121,14 @@ class Nodes:
             view = (await self._cdp.send("Page.getLayoutMetrics"))["cssVisualViewport"]
             scroll = view["pageX"], view["pageY"]
         # The point of this method is one of the document, in whole pixels.
-        params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1])}
+        params = {"x": int(point[0] + scroll[0]), "y": int(point[1] + scroll[1]), "includeUserAgentShadowDOM": False}
         self._counted = None
-        asked = self._node_at({**params, "includeUserAgentShadowDOM": False})
+        asked = send_unless(NOWHERE, self._cdp, "DOM.getNodeForLocation", params)
         if seen is None:
             found = await asked
         else:  # styles and layout are worked out: the counters, which Chromium reads before what was asked earlier, are the same
             found, self._counted = await asyncio.gather(asked, self._clock.counters())
         return Hit(found["backendNodeId"], found["frameId"], scroll, seen) if found else None
-
-    async def _node_at(self, params: dict[str, Any]) -> dict[str, Any] | None:
-        try:
-            return await self._cdp.send("DOM.getNodeForLocation", params)
-        except BrowserError as error:
-            if refused_with(error, NOWHERE):
-                return None
-            raise
 
     async def counters(self) -> dict[str, float]:
         """How much the page has done until now.
@@ -188,14 +183,9 @@ class Nodes:
         Returns ``None`` if it is not of that frame or gone.
         """
         params = {"backendNodeId": node, "executionContextId": await self.world(frame), "objectGroup": _GROUP}
-        try:
-            answer = await self._cdp.send("DOM.resolveNode", params)
-        except BrowserError as error:
-            if refused_with(error, (*NODE_GONE, "Node with given id does not belong to the document")):
-                return None
-            raise
-        found: str | None = answer["object"].get("objectId")
-        return found
+        refusals = (*NODE_GONE, "Node with given id does not belong to the document")
+        answer = await send_unless(refusals, self._cdp, "DOM.resolveNode", params)
+        return answer["object"].get("objectId") if answer else None
 
     async def world(self, frame: str) -> int:
         """Execution context of the isolated world of a frame."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
 
-from envs.actions.context import ElementHandle
 from envs.types import ErrorCode
+
+if TYPE_CHECKING:
+    from envs.observation import Handle
 
 CLOSE_ENOUGH = 0.5
 """Least similarity (difflib's ratio) of something that is offered: "save" and "safe button" have 0.53, "save" and "cancel" 0.4."""
@@ -44,7 +47,7 @@ class ActionError:
         return f"{self.code}: {self.message}{hint}{meant}"
 
 
-def describe_handle(handle: ElementHandle) -> str:
+def describe_handle(handle: Handle) -> str:
     """An element as prompts show it: ``[3] button "Save"``."""
     return f'[{handle.index}] {handle.tag} "{shorten(handle.text)}"'
 
@@ -55,7 +58,7 @@ def closest_names(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for score, _, name in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
-def closest_handles(wanted: str, handles: Iterable[ElementHandle]) -> tuple[str, ...]:
+def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
     """The elements whose semantic id or label is most like ``wanted``, best first, as `describe_handle`."""
     scored = sorted(
         (

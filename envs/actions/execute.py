@@ -17,9 +17,9 @@ from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, closest_names, shorten
 from envs.actions.keyboard import key_names, parse_chord, pastes
-from envs.actions.locate import Spot, find_control, locate, pixels
+from envs.actions.locate import locate, pixels
 from envs.actions.pace import KEY_SECONDS
-from envs.actions.validate import check_action, find_target, handle_name
+from envs.actions.validate import check_action, find_target
 from envs.cancel_scope import CancelScope
 from envs.cdp.messages import NODE_GONE, refused_with
 from envs.types import (
@@ -153,25 +153,17 @@ async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome
         )
     if pastes(chord) and not context.clipboard:
         return ActionError(ErrorCode.BAD_ACTION, "the clipboard is not open to this task", "type the text")
-    spot: Spot | None = None
+    effect = Effect()
     if action.is_named:
-        found = await locate(context, nodes, action)
-        if isinstance(found, ActionError):
-            return found
-        spot = found
-        refusal = await _focus(context, nodes, spot)
+        field = await fields.find_field(context, nodes, action)
+        if isinstance(field, ActionError):
+            return field
+        refusal = await fields.focus(context, field.own, field.called, "press without a target")
         if refusal:
             return refusal
+        effect = field.effect
     await pointer.press(context, chord)
-    return Effect(spot.point if spot else None)
-
-
-async def _focus(context: ActionContext, nodes: Nodes, spot: Spot) -> ActionError | None:
-    found = await find_control(nodes, spot)
-    if isinstance(found, ActionError):
-        return found
-    called = handle_name(spot.handle) if spot.handle else f"the {found[1].tag} at that point"
-    return await fields.focus(context, found[0], called, "press without a target")
+    return effect
 
 
 async def _scroll(context: ActionContext, nodes: Nodes, action: Scroll) -> Outcome:

@@ -19,7 +19,7 @@ from envs.actions.errors import ActionError, closest_names, shorten
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Spot, find_control, locate
 from envs.actions.validate import handle_name
-from envs.cdp.messages import NODE_GONE, UNFOCUSABLE, refused_with
+from envs.cdp.messages import NODE_GONE, UNFOCUSABLE, refused_with, send_unless
 from envs.types import BrowserError, Check, ErrorCode, Upload
 from envs.types.actions import MaybeTarget
 
@@ -86,11 +86,7 @@ async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOC
 
     The error of one that does not take it: it is hidden, inert or disabled.
     """
-    try:
-        await context.cdp.send("DOM.focus", {"objectId": own})
-    except BrowserError as error:
-        if not refused_with(error, UNFOCUSABLE):
-            raise
+    if await send_unless(UNFOCUSABLE, context.cdp, "DOM.focus", {"objectId": own}) is None:
         return ActionError(ErrorCode.NOT_FOCUSABLE, f"{called} does not take the keyboard focus", hint)
     return None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from envs.actions.context import ActionContext, ElementHandle
+from envs.actions.context import ActionContext
 from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
 from envs.actions.validate import find_target, handle_name
@@ -12,6 +13,9 @@ from envs.cdp.messages import NO_BOX, NODE_GONE, refused_with
 from envs.observation.elements import LABEL_PLACES, MAX_RECTS, PLACES
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
+
+if TYPE_CHECKING:
+    from envs.observation import Handle
 
 Box = tuple[float, float, float, float]
 
@@ -25,7 +29,7 @@ class Spot:
 
     point: tuple[float, float]
     """CSS pixels of the viewport."""
-    handle: ElementHandle | None
+    handle: Handle | None
     """``None`` for a target by coordinates."""
     hit: Hit | None
     """What is at the point; ``None`` if it was not asked."""
@@ -78,7 +82,7 @@ async def find_control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | A
     return field, await nodes.facts(field)
 
 
-async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, scroll: bool) -> Spot | ActionError:
+async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
     """Scroll to an element; try the parts of its boxes, then its label's."""
     node = handle.backend_node_id
     try:
@@ -106,7 +110,7 @@ async def _search(context: ActionContext, nodes: Nodes, handle: ElementHandle, s
 
 
 async def _try(
-    context: ActionContext, nodes: Nodes, handle: ElementHandle, boxes: list[Box], places: Places = PLACES
+    context: ActionContext, nodes: Nodes, handle: Handle, boxes: list[Box], places: Places = PLACES
 ) -> tuple[Spot | None, Hit | None]:
     """The first spot that belongs to the element, and what lies over it otherwise."""
     cover: Hit | None = None
@@ -122,7 +126,7 @@ async def _try(
     return None, cover
 
 
-async def _try_labels(context: ActionContext, nodes: Nodes, handle: ElementHandle) -> Spot | None:
+async def _try_labels(context: ActionContext, nodes: Nodes, handle: Handle) -> Spot | None:
     """A spot on a visible label of a field without a place of its own.
 
     Pages draw their own checkboxes.
@@ -139,7 +143,7 @@ async def _try_labels(context: ActionContext, nodes: Nodes, handle: ElementHandl
     return None
 
 
-async def _occluded(nodes: Nodes, handle: ElementHandle, cover: Hit) -> ActionError:
+async def _occluded(nodes: Nodes, handle: Handle, cover: Hit) -> ActionError:
     over = await nodes.object(cover.node, cover.frame)
     element = over and await nodes.follow(over, "element")
     facts = await nodes.facts(element) if element else None
@@ -149,6 +153,6 @@ async def _occluded(nodes: Nodes, handle: ElementHandle, cover: Hit) -> ActionEr
     )
 
 
-def _stale_element_error(handle: ElementHandle | None) -> ActionError:
+def _stale_element_error(handle: Handle | None) -> ActionError:
     what = handle_name(handle) if handle else "what was at that point"
     return ActionError(ErrorCode.STALE_ELEMENT, f"{what} is not in the page any more", "look at the page as it is now")

@@ -6,8 +6,8 @@ from urllib.parse import urljoin, urlsplit
 
 from envs.actions.context import ActionContext, Effect
 from envs.actions.errors import ActionError, shorten
-from envs.cdp.messages import BAD_URL, refused_with
-from envs.types import Back, BrowserError, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
+from envs.cdp.messages import BAD_URL, send_unless
+from envs.types import Back, CloseTab, ErrorCode, Forward, Goto, NewTab, Refresh, SwitchTab
 
 BLANK = "about:blank"
 
@@ -68,12 +68,9 @@ async def goto(context: ActionContext, action: Goto) -> Effect | ActionError:
     if isinstance(url, ActionError):
         return url
     await context.clock.begin()
-    try:
-        begun = await context.cdp.send("Page.navigate", {"url": url, "transitionType": "typed"})
-    except BrowserError as error:
-        if refused_with(error, BAD_URL):
-            return ActionError(ErrorCode.BAD_ACTION, f"{shorten(url)!r} is no address")
-        raise
+    begun = await send_unless(BAD_URL, context.cdp, "Page.navigate", {"url": url, "transitionType": "typed"})
+    if begun is None:
+        return ActionError(ErrorCode.BAD_ACTION, f"{shorten(url)!r} is no address")
     failed = begun.get("errorText", "")
     if not failed or failed == "net::ERR_ABORTED":  # a download or an empty answer: the page stays
         return Effect()

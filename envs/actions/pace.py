@@ -1,7 +1,7 @@
 """A person's time between the keys, moves, presses and releases of one action, in milliseconds of the page's clock.
 
 The page's clock stands still between steps, but nobody types or drags in no time: a page moves the focus on in a timer, opens a drop zone in a
-frame, begins a drag after a delay. So the page is given these spans while an action goes on (`Clock.give`). They are those of a quick person
+frame, begins a drag after a delay. So the page is given these spans while an action goes on (`VirtualClock.give`). They are those of a quick person
 (the keystroke-level model of Card, Moran and Newell, 1980, has 0.08 s a key, 0.1 s for a press or a release, 0.4 s between mouse and keyboard),
 between what pages wait for before they react and what they take for something else.
 """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from envs.actions.context import ElementHandle
 from envs.actions.errors import ActionError, closest_handles, shorten
 from envs.types import (
     Action,
@@ -25,6 +25,9 @@ from envs.types import (
 )
 from envs.types.actions import MAX_HTML, ElementAction, MaybeTarget
 
+if TYPE_CHECKING:
+    from envs.observation import Handle
+
 NEVER_EDITABLE = frozenset(
     {"button", "link", "checkbox", "radio", "select", "option", "tab", "menuitem", "switch", "treeitem", "shape"}
 )
@@ -34,7 +37,7 @@ NEEDS_USE = (Click, DoubleClick, TripleClick, Type, Select, Check, Clear, Upload
 """Actions that a disabled element does not take."""
 
 
-def find_target(target: MaybeTarget, handles: Mapping[int, ElementHandle]) -> ElementHandle | ActionError | None:
+def find_target(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | ActionError | None:
     """The element that a target names; ``None`` if it names a point or nothing."""
     if isinstance(target.element, str):
         alike = (handle for handle in handles.values() if handle.name and handle.name == target.element)
@@ -46,9 +49,7 @@ def find_target(target: MaybeTarget, handles: Mapping[int, ElementHandle]) -> El
     return None
 
 
-def check_action(
-    action: Action, handles: Mapping[int, ElementHandle], offers: Sequence[str] = ()
-) -> ActionError | None:
+def check_action(action: Action, handles: Mapping[int, Handle], offers: Sequence[str] = ()) -> ActionError | None:
     """Why an action cannot be carried out, as far as the observation tells.
 
     Returns ``None`` if it may be tried.
@@ -79,12 +80,12 @@ def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
     return (action,) if isinstance(action, ElementAction) else ()
 
 
-def handle_name(handle: ElementHandle) -> str:
+def handle_name(handle: Handle) -> str:
     """How messages call an element."""
     return f"element {handle.index}"
 
 
-def _unfit(action: Action, handle: ElementHandle) -> ActionError | None:
+def _unfit(action: Action, handle: Handle) -> ActionError | None:
     tag = f"{handle_name(handle)} is a {handle.tag}"
     if handle.disabled and isinstance(action, NEEDS_USE):
         return ActionError(
@@ -115,12 +116,12 @@ def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
     return None
 
 
-def _unknown_number(what: str, number: int, handles: Mapping[int, ElementHandle]) -> ActionError:
+def _unknown_number(what: str, number: int, handles: Mapping[int, Handle]) -> ActionError:
     known = f"choose {min(handles)} to {max(handles)}" if handles else "the page shows none"
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no {what} {number}", known)
 
 
-def _unknown_id(name: str, handles: Sequence[ElementHandle]) -> ActionError:
+def _unknown_id(name: str, handles: Sequence[Handle]) -> ActionError:
     hint = "use an element's number or id" if handles else "the page shows none"
     like = closest_handles(name, handles)
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {shorten(name)!r}", hint, like)

@@ -14,8 +14,8 @@ from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, shorten
 from envs.actions.fields import Field, close_picker, focus, read_after
 from envs.actions.keyboard import KEYS, Chord
-from envs.cdp.messages import UNFOCUSABLE, refused_with
-from envs.types import BrowserError, ErrorCode, Type
+from envs.cdp.messages import UNFOCUSABLE, send_unless
+from envs.types import ErrorCode, Type
 
 PICKED = {
     "date": "2024-05-17",
@@ -74,11 +74,7 @@ async def _focus_part(context: ActionContext, field: Field) -> None:
     while nodes:
         node = nodes.pop()
         if name in node.get("attributes", ()):
-            try:
-                await context.cdp.send("DOM.focus", {"backendNodeId": node["backendNodeId"]})
-            except BrowserError as error:
-                if not refused_with(error, UNFOCUSABLE):
-                    raise
+            await send_unless(UNFOCUSABLE, context.cdp, "DOM.focus", {"backendNodeId": node["backendNodeId"]})
             return
         nodes += [*node.get("shadowRoots", ()), *node.get("children", ())]
 

@@ -14,11 +14,11 @@ import base64
 import io
 from typing import Any
 
-from envs.actions import CdpDialogs, Interceptor
+from envs.actions import Dialogs, Interceptor
 from envs.background import log_failure
 from envs.cdp import Cdp, binary
-from envs.cdp.client import ATTACHED_AGAIN, CdpError, CdpSession
-from envs.cdp.messages import NO_PICTURE, refused_with
+from envs.cdp.client import ATTACHED_AGAIN, CdpSession
+from envs.cdp.messages import NO_PICTURE, send_unless
 from envs.settle import NAVIGATION_BUDGET_MS, Looks, Settled, SettleReason, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError
@@ -45,7 +45,7 @@ class Tab:
         """As the policy is told, from 1."""
         self.clock = clock
         cdp.on(ATTACHED_AGAIN, lambda _event: self.clock.attached_again())
-        self.dialogs = CdpDialogs(cdp)
+        self.dialogs = Dialogs(cdp)
         self.intercept = Interceptor(cdp)
         self.signals: SignalReader | None = None
         """Read after each step, when signals are asked for."""
@@ -97,14 +97,9 @@ class Tab:
 
     async def picture(self, params: dict[str, Any]) -> bytes:
         """A picture with other parameters of ``Page.captureScreenshot``."""
-        try:
-            answer = await self.cdp.send("Page.captureScreenshot", params)
-        except CdpError as error:
-            if not refused_with(error, NO_PICTURE):
-                raise
-            # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh
-            # contexts).
-            answer = await self.cdp.send("Page.captureScreenshot", params)
+        answer = await send_unless(NO_PICTURE, self.cdp, "Page.captureScreenshot", params)
+        # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh contexts).
+        answer = answer or await self.cdp.send("Page.captureScreenshot", params)
         return binary(answer["data"])
 
 

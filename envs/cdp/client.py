@@ -19,7 +19,7 @@ from websockets.exceptions import WebSocketException
 
 from envs.cdp import CdpError, ConnectionLost
 from envs.cdp.json_format import JSON
-from envs.cdp.messages import ALREADY_IN_EFFECT, refused_with
+from envs.cdp.messages import ALREADY_IN_EFFECT, send_unless
 from envs.cdp.socket import WebSocket
 from envs.cdp.wire import MAX_MESSAGE, Wire, WireFormat
 
@@ -242,12 +242,5 @@ class CdpSession:
 
     async def play_back(self) -> None:
         """Set up again, on a new wire, what `enable` had set up."""
-        await asyncio.gather(*(self._again(method, params) for method, params in self._enabled))
-
-    async def _again(self, method: str, params: dict[str, Any]) -> None:
-        try:
-            await self.send(method, params)
-        except CdpError as error:
-            # The browser has not noticed yet that the old connection is dead, and its session still holds the override.
-            if not refused_with(error, ALREADY_IN_EFFECT):
-                raise
+        # The browser may not have noticed yet that the old connection is dead, whose session then still holds an override.
+        await asyncio.gather(*(send_unless(ALREADY_IN_EFFECT, self, *enabled) for enabled in self._enabled))

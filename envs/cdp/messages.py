@@ -7,7 +7,9 @@ Only what the browser itself answered is looked at (`CdpError.message`): the tex
 
 from __future__ import annotations
 
-from envs.cdp import CdpError, ConnectionLost
+from typing import Any
+
+from envs.cdp import Cdp, CdpError, ConnectionLost
 
 NODE_GONE = (
     "No node found for given backend id",
@@ -55,6 +57,22 @@ BAD_URL = ("invalid URL",)
 def refused_with(error: BaseException, messages: tuple[str, ...]) -> bool:
     """Whether the browser refused a call with one of these messages."""
     return isinstance(error, CdpError) and any(message in error.message for message in messages)
+
+
+async def send_unless(
+    messages: tuple[str, ...], cdp: Cdp, method: str, params: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Call a CDP method; ``None`` where the browser refuses it with one of these messages.
+
+    Raises:
+        BrowserError: any other refusal, or the browser cannot be reached.
+    """
+    try:
+        return await cdp.send(method, params)
+    except CdpError as error:
+        if not refused_with(error, messages):
+            raise
+        return None
 
 
 def target_gone(error: BaseException) -> bool:

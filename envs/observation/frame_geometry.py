@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.cdp import Cdp
-from envs.cdp.messages import NO_FRAME_BOX, refused_with
+from envs.cdp.messages import NO_FRAME_BOX, send_unless
 from envs.observation.dom import LEFT, TOP, Dom, Rects, pixels
-from envs.types import BrowserError
 
 Quad = Sequence[float]
 """x and y of four corners, from the top left one clockwise, in CSS pixels of the main viewport."""
@@ -29,13 +28,8 @@ async def content_quads(cdp: Cdp, frames: Iterable[int]) -> dict[int, Quad]:
     """What frame elements (backendNodeId) have their documents in. Those that have gone meanwhile are left out."""
 
     async def ask(frame: int) -> tuple[int, Quad] | None:
-        try:
-            answer = await cdp.send("DOM.getBoxModel", {"backendNodeId": frame})
-        except BrowserError as error:
-            if not refused_with(error, NO_FRAME_BOX):
-                raise
-            return None
-        return frame, answer["model"]["content"]
+        answer = await send_unless(NO_FRAME_BOX, cdp, "DOM.getBoxModel", {"backendNodeId": frame})
+        return (frame, answer["model"]["content"]) if answer else None
 
     return dict(found for found in await asyncio.gather(*map(ask, frames)) if found is not None)
 

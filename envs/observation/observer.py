@@ -48,7 +48,7 @@ those)."""
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What an action needs to know about an element (`envs.actions.ElementHandle`); stays outside of the page and of the observation."""
+    """What an action needs to know about an element; stays outside of the page and of the observation."""
 
     index: int
     name: str

@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.cdp.messages import ALREADY_IN_EFFECT, refused_with
-from envs.types import BrowserError
+from envs.cdp.messages import ALREADY_IN_EFFECT, send_unless
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -110,7 +109,7 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
     await cdp.send("Page.enable")
     _, _, _, _, _, added = await asyncio.gather(
         cdp.send(_SET_METRICS, _metrics(looks)),
-        _set_locale(cdp, looks.locale),
+        send_unless(ALREADY_IN_EFFECT, cdp, "Emulation.setLocaleOverride", {"locale": looks.locale}),
         cdp.send("Emulation.setTimezoneOverride", {"timezoneId": looks.timezone}),
         cdp.send("Emulation.setEmulatedMedia", {"features": media}),
         cdp.send("Page.setFontFamilies", {"fontFamilies": FONT_FAMILIES}),
@@ -145,14 +144,6 @@ def _metrics(looks: Looks) -> dict[str, Any]:
     if not looks.drawn:
         metrics["viewport"] = {"x": 0, "y": 0, "width": CORNER, "height": CORNER, "scale": 1}
     return metrics
-
-
-async def _set_locale(cdp: Cdp, locale: str) -> None:
-    try:
-        await cdp.send("Emulation.setLocaleOverride", {"locale": locale})
-    except BrowserError as error:
-        if not refused_with(error, ALREADY_IN_EFFECT):
-            raise
 
 
 def _style_script(style: str) -> str:

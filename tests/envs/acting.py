@@ -17,7 +17,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, CDPSession, Page, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from envs.actions import ActionContext, ActionError, CdpDialogs, Effect, Interceptor, execute
+from envs.actions import ActionContext, ActionError, Dialogs, Effect, Interceptor, execute
 from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.pinned import environment
 from envs.cdp import CdpError
@@ -52,7 +52,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Seen:
-    """An element of the page (`envs.actions.ElementHandle`)."""
+    """An element of the page (`envs.observation.Handle`)."""
 
     index: int
     name: str
@@ -192,7 +192,7 @@ async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
                 viewport=VIEWPORT,
                 handles={},
                 tabs=TabsOfContext(context, page),
-                dialogs=CdpDialogs(cdp),
+                dialogs=Dialogs(cdp),
                 intercept=Interceptor(cdp),
                 clock=VirtualClock(cdp),
                 allowed=lambda url: "127.0.0.1" in url,
