@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
+
+
+DRAG, CHOOSER = "Input.dragIntercepted", "Page.fileChooserOpened"
+
+Caught = asyncio.Future[dict[str, Any]]
 
 
 class Interceptor:
@@ -19,34 +25,29 @@ class Interceptor:
 
     def __init__(self, cdp: Cdp) -> None:
         self._cdp = cdp
-        self._drag: asyncio.Future[dict[str, Any]] | None = None
-        self._chooser: asyncio.Future[dict[str, Any]] | None = None
-        cdp.on("Input.dragIntercepted", lambda event: _resolve(self._drag, event))
-        cdp.on("Page.fileChooserOpened", lambda event: _resolve(self._chooser, event))
+        self._waiting: dict[str, Caught] = {}
+        for event in (DRAG, CHOOSER):
+            cdp.on(event, partial(self._resolve, event))
 
-    @asynccontextmanager
-    async def drags(self) -> AsyncIterator[asyncio.Future[dict[str, Any]]]:
+    def drags(self) -> AbstractAsyncContextManager[Caught]:
         """While inside, a native drag that a page starts gives the future its ``Input.dragIntercepted``."""
-        self._drag = caught = asyncio.get_running_loop().create_future()
-        await self._cdp.send("Input.setInterceptDrags", {"enabled": True})
-        try:
-            yield caught
-        finally:
-            self._drag = None
-            await self._cdp.send("Input.setInterceptDrags", {"enabled": False})
+        return self._catch(DRAG, "Input.setInterceptDrags")
+
+    def file_choosers(self) -> AbstractAsyncContextManager[Caught]:
+        """While inside, a file chooser that a page opens gives the future its ``Page.fileChooserOpened``."""
+        return self._catch(CHOOSER, "Page.setInterceptFileChooserDialog")
 
     @asynccontextmanager
-    async def file_choosers(self) -> AsyncIterator[asyncio.Future[dict[str, Any]]]:
-        """While inside, a file chooser that a page opens gives the future its ``Page.fileChooserOpened``."""
-        self._chooser = caught = asyncio.get_running_loop().create_future()
-        await self._cdp.send("Page.setInterceptFileChooserDialog", {"enabled": True})
+    async def _catch(self, event: str, switch: str) -> AsyncIterator[Caught]:
+        self._waiting[event] = caught = asyncio.get_running_loop().create_future()
+        await self._cdp.send(switch, {"enabled": True})
         try:
             yield caught
         finally:
-            self._chooser = None
-            await self._cdp.send("Page.setInterceptFileChooserDialog", {"enabled": False})
+            del self._waiting[event]
+            await self._cdp.send(switch, {"enabled": False})
 
-
-def _resolve(future: asyncio.Future[dict[str, Any]] | None, event: dict[str, Any]) -> None:
-    if future is not None and not future.done():
-        future.set_result(event)
+    def _resolve(self, event: str, params: dict[str, Any]) -> None:
+        caught = self._waiting.get(event)
+        if caught is not None and not caught.done():
+            caught.set_result(params)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
-"""Bits of CDP's ``modifiers``."""
+"""Bits of CDP's ``modifiers``. There are two of each of these keys; ours is the left one."""
 
 _NAMED = {
     "Alt": 18,
@@ -38,9 +38,6 @@ _NAMED = {
     **{f"F{number}": 111 + number for number in range(1, 13)},
 }
 """Keys without a character, with their virtual key codes."""
-
-_SIDED = {"Alt", "Control", "Meta", "Shift"}
-"""Keys that there are two of; ours is the left one."""
 
 _PUNCTUATION = {
     "Backquote": ("`~", 192),
@@ -104,7 +101,7 @@ class Key:
 
 
 def _table() -> dict[str, Key]:
-    keys = {name: Key(name, f"{name}Left" if name in _SIDED else name, code) for name, code in _NAMED.items()}
+    keys = {name: Key(name, f"{name}Left" if name in MODIFIERS else name, code) for name, code in _NAMED.items()}
     keys["Enter"] = Key("Enter", "Enter", 13, "\r")
     keys[" "] = Key(" ", "Space", 32, " ")
     for digit, sign in enumerate(_SHIFTED_DIGITS):

@@ -6,19 +6,13 @@ browser that may go away; ``dispatcher`` shares the machine fairly over episodes
 a task file, a reward or a policy; a site is what ``Site`` says of it.
 """
 
-from typing import TYPE_CHECKING
-
 from envs.browser.chromium import chromium_version, find_chromium
 from envs.browser.options import Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pinned import PINNED_PRODUCT
 from envs.browser.pool import BrowserPool
 from envs.browser.session import WebSession
-from envs.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from envs.settle import SettleReason
-
+from envs.settle import SettleReason
 
 __all__ = [
     "PINNED_PRODUCT",
@@ -32,10 +26,3 @@ __all__ = [
     "chromium_version",
     "find_chromium",
 ]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "envs.settle": ("SettleReason",),
-    },
-)

@@ -285,7 +285,7 @@ class EpisodePage:
         tab, tabs = self.tab, list(self.context.tabs)
         settled = await self.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
         settled = await self._alerts(settled)
-        closed, notice = await close_native_picker(tab, self.run)
+        closed, notice = await close_native_picker(tab, self.queues)
         if closed is not None:
             settled = closed
             self._notices.append(notice)

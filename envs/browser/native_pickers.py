@@ -5,26 +5,16 @@ Pictures show such a window over the page, and no click reaches it: a click on a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol, TypeVar
 
 from envs.actions.fields import ESCAPE, MAX_ESCAPES
 from envs.actions.keyboard import events
-from envs.browser.dispatcher import OperationKind
+from envs.browser.dispatcher import EpisodeQueues, OperationKind
 from envs.browser.tab import Tab
 from envs.settle import Settled
 
-T = TypeVar("T")
 
-
-class Run(Protocol):
-    """`EpisodePage.run`."""
-
-    async def __call__(self, kind: OperationKind, operation: Callable[[], Awaitable[T]]) -> T: ...
-
-
-async def close_native_picker(tab: Tab, run: Run) -> tuple[Settled | None, str]:
+async def close_native_picker(tab: Tab, queues: EpisodeQueues) -> tuple[Settled | None, str]:
     """Close what is open, by Escape, which the page does not hear.
 
     Returns how the page came to rest afterwards, and what to tell of it; ``None`` and nothing if none was open.
@@ -36,8 +26,8 @@ async def close_native_picker(tab: Tab, run: Run) -> tuple[Settled | None, str]:
             break
         kind = looked.picker
         for key in events(ESCAPE):
-            await run(OperationKind.INPUT, partial(tab.cdp.send, "Input.dispatchKeyEvent", key))
-        settled = await run(OperationKind.INPUT, lambda: tab.clock.settle(0.0))
+            await queues.run(OperationKind.INPUT, partial(tab.cdp.send, "Input.dispatchKeyEvent", key))
+        settled = await queues.run(OperationKind.INPUT, lambda: tab.clock.settle(0.0))
     if not kind:
         return None, ""
     what, use = ("list", "choose with select") if kind.startswith("select") else (f"{kind} picker", "type the value")

@@ -7,7 +7,6 @@ answer of a name server leads there. Private and link-local addresses cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -161,8 +160,3 @@ def _why_not_listed(name: str) -> Reason:
         return Reason.LOOPBACK
     address = as_address(name)
     return (refuse_address(address) if address else None) or Reason.NOT_LISTED
-
-
-def join_origins(lists: Sequence[AllowList]) -> AllowList:
-    """What any of the lists allows: a context that several sites share."""
-    return AllowList(tuple(dict.fromkeys(origin for each in lists for origin in each.origins)))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from envs.egress.addresses import Reason
@@ -46,28 +45,15 @@ class BadMessage(Exception):
         self.reason = reason
 
 
-class Body(Protocol):
-    """How far a body goes."""
-
-    done: bool
-
-    def take(self, data: bytes) -> int:
-        """How many of these bytes, from the first, belong to the body.
-
-        Raises `BadMessage` for broken framing.
-        """
-        ...
-
-
 class Counted:
-    """A body of a known number of bytes."""
+    """A body of a known number of bytes. Each kind of body is ``done`` once all of it was taken."""
 
     def __init__(self, length: int) -> None:
         self._left = length
         self.done = length == 0
 
     def take(self, data: bytes) -> int:
-        """See `Body`."""
+        """How many of these bytes, from the first, belong to the body."""
         taken = min(self._left, len(data))
         self._left -= taken
         self.done = self._left == 0
@@ -80,7 +66,7 @@ class UntilClose:
     done = False
 
     def take(self, data: bytes) -> int:
-        """See `Body`."""
+        """All of them belong to it."""
         return len(data)
 
 
@@ -95,7 +81,7 @@ class Chunked:
         self._trailer = False
 
     def take(self, data: bytes) -> int:
-        """See `Body`."""
+        """As of `Counted`. Raises `BadMessage` for broken framing."""
         at = 0
         while at < len(data) and not self.done:
             if self._skip:
@@ -124,6 +110,9 @@ class Chunked:
         size = int(digits, 16)
         self._trailer = size == 0
         self._skip = size + 2 if size else 0
+
+
+Body = Counted | UntilClose | Chunked
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,20 +80,20 @@ class Listener:
         self._proxy.forget(self)
 
     def opened(self, relay: Relay) -> None:
-        """See `Gate`."""
+        """A connection began."""
         self._relays.add(relay)
         self._empty.clear()
         if self._server is None:
             relay.abort()  # accepted while it was being closed
 
     def closed(self, relay: Relay) -> None:
-        """See `Gate`."""
+        """A connection ended."""
         self._relays.discard(relay)
         if not self._relays:
             self._empty.set()
 
     def check(self, request: ProxyRequest) -> None:
-        """See `Gate`."""
+        """Raises `Refused` for what the request itself shows."""
         reason = self.allow.refuse(request.host, request.port, None if request.tunnel else "http")
         if reason is None and request.header("service-worker") == "script":
             reason = Reason.SERVICE_WORKER
@@ -102,17 +102,21 @@ class Listener:
         self.requests += 1
 
     def encode(self, request: ProxyRequest) -> bytes:
-        """See `Gate`."""
+        """The request's head as the site's server gets it."""
         host = canonical_host(request.host) or request.host
         return request.encode(self._proxy.secrets.add_to(host, request.port, request.headers))
 
     def date(self, response: ServerResponse) -> ServerResponse:
-        """See `Gate`."""
+        """The response as the browser gets it, by the pages' time."""
         now = self.now()
         return response.dated(now) if now else response
 
     async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
-        """See `Gate`. What is connected to is the address that was checked, never the name."""
+        """Connect to where the request goes: to the address that was checked, never to the name.
+
+        Raises:
+            Refused: what its name resolves to may not be reached. OSError: nothing answers.
+        """
         loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{request.host} has no address")
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -125,7 +129,7 @@ class Listener:
         raise failed
 
     def count(self, reason: Reason, request: ProxyRequest | None) -> None:
-        """See `Gate`."""
+        """Count a refusal; ``None`` for a request that could not be read."""
         host = request.host[:MAX_HOST] if request else ""
         known = (reason, host) in self._refused or len(self._refused) < MAX_HOSTS
         self._refused[reason, host if known else OTHERS] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from envs.background import log_failure
 from envs.egress.addresses import Reason
@@ -20,7 +20,6 @@ from envs.egress.message import (
     Body,
     Counted,
     ProxyRequest,
-    ServerResponse,
     UntilClose,
     parse_request,
     parse_response,
@@ -29,46 +28,14 @@ from envs.egress.message import (
 )
 from envs.egress.resolve import Refused
 
+if TYPE_CHECKING:
+    from envs.egress.proxy import Listener
+
 LINGER_SECONDS = 2.0
 """How long a connection is kept after its last answer, so that a body that is still on its way does not reset it before the answer is
 read. Browsers close it at once."""
 RETRIED = frozenset({"GET", "HEAD"})
 """Methods that may use a kept connection: it may have been closed meanwhile, and only these can be sent again."""
-
-
-class Gate(Protocol):
-    """What a relay asks of its listener."""
-
-    def check(self, request: ProxyRequest) -> None:
-        """Raises `Refused` for what the request itself shows."""
-        ...
-
-    def encode(self, request: ProxyRequest) -> bytes:
-        """The request's head as the site's server gets it."""
-        ...
-
-    def date(self, response: ServerResponse) -> ServerResponse:
-        """The response as the browser gets it, by the pages' time."""
-        ...
-
-    async def connect(self, request: ProxyRequest, upstream: Upstream) -> None:
-        """Connect to where the request goes.
-
-        Raises `Refused` for what its name resolves to, `OSError` when nothing answers.
-        """
-        ...
-
-    def count(self, reason: Reason, request: ProxyRequest | None) -> None:
-        """Count a refusal; ``None`` for a request that could not be read."""
-        ...
-
-    def opened(self, relay: Relay) -> None:
-        """A connection began."""
-        ...
-
-    def closed(self, relay: Relay) -> None:
-        """A connection ended."""
-        ...
 
 
 class State(Enum):
@@ -122,8 +89,8 @@ class Upstream(asyncio.Protocol):
 class Relay(asyncio.Protocol):
     """The browser's side of one connection."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._state = State.HEAD
         self._browser: asyncio.Transport | None = None
         self._server: Upstream | None = None
@@ -145,7 +112,7 @@ class Relay(asyncio.Protocol):
         """asyncio: connected."""
         assert isinstance(transport, asyncio.Transport)
         self._browser = transport
-        self._gate.opened(self)
+        self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: ended; what was under way for this connection ends too."""
@@ -153,7 +120,7 @@ class Relay(asyncio.Protocol):
         if self._connecting is not None:
             self._connecting.cancel()
         self._drop_server()
-        self._gate.closed(self)
+        self._listener.closed(self)
 
     def pause_writing(self) -> None:
         """asyncio: the browser takes no more."""
@@ -198,7 +165,7 @@ class Relay(asyncio.Protocol):
                 raise BadMessage("the head is too long")
             request = parse_request(head)
             self._up = request.body()
-            self._gate.check(request)
+            self._listener.check(request)
         except (BadMessage, Refused) as error:
             self._refuse(error.reason, request)
             return
@@ -220,7 +187,7 @@ class Relay(asyncio.Protocol):
     async def _connect(self, request: ProxyRequest) -> None:
         try:
             upstream = self._server = Upstream(self, (request.host, request.port))
-            await self._gate.connect(request, upstream)
+            await self._listener.connect(request, upstream)
             if self._server is not upstream:
                 raise ConnectionResetError("lost as soon as it was made")
             self._begin(request)
@@ -243,7 +210,7 @@ class Relay(asyncio.Protocol):
             self._to_server(asked)
         else:
             self._state = State.RELAYING
-            self._to_server(self._gate.encode(request))
+            self._to_server(self._listener.encode(request))
             self._pass_up(asked)
 
     def _pass_up(self, data: bytes) -> None:
@@ -296,7 +263,7 @@ class Relay(asyncio.Protocol):
 
     def _start_response(self, head: bytes) -> None:
         assert self._request is not None
-        response = self._gate.date(parse_response(head))
+        response = self._listener.date(parse_response(head))
         if response.status == 101:
             raise BadMessage("an upgrade that was not asked for")
         if response.status >= 200:
@@ -341,7 +308,7 @@ class Relay(asyncio.Protocol):
     # --- the end
 
     def _refuse(self, reason: Reason, request: ProxyRequest | None) -> None:
-        self._gate.count(reason, request)
+        self._listener.count(reason, request)
         self._end_with(refusal(reason, request.host if request else "this"))
 
     def _bad_answer(self) -> None:

@@ -36,7 +36,9 @@ def draw(screenshot: bytes, elements: Iterable[Element]) -> bytes:
     shown = [element for element in elements if element.in_viewport and element.tag != "text"]
     with Image.open(io.BytesIO(screenshot)) as image:
         picture = image.convert("RGB")
-    return _encode(_mark(picture, shown))
+    out = io.BytesIO()
+    _mark(picture, shown).save(out, "JPEG", quality=QUALITY)
+    return out.getvalue()
 
 
 def draw_scaled(screenshot: bytes, elements: Iterable[Element], viewport: tuple[int, int]) -> bytes:
@@ -93,12 +95,6 @@ def _mark(picture: Image.Image, elements: list[Element]) -> Image.Image:
         pen.rectangle(place, fill=colour)
         pen.text((place[0] + 2 - left, place[1] + 2 - top), str(element.index), fill="white", font=font)
     return picture
-
-
-def _encode(picture: Image.Image) -> bytes:
-    out = io.BytesIO()
-    picture.save(out, "JPEG", quality=QUALITY)
-    return out.getvalue()
 
 
 @cache

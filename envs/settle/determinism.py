@@ -96,8 +96,8 @@ def dates_script(milliseconds: float) -> str:
     return f"dispatchEvent(new CustomEvent({json.dumps(_BEHIND)}, {{detail: {round(milliseconds)}}})); 0"
 
 
-async def prepare(cdp: Cdp, looks: Looks) -> str:
-    """Set a tab up, before it loads anything; the identifier of its script, for ``Page.removeScriptToEvaluateOnNewDocument``.
+async def prepare(cdp: Cdp, looks: Looks) -> None:
+    """Set a tab up, before it loads anything.
 
     Raises:
         Exception: whatever the session raises when the tab is gone.
@@ -107,7 +107,7 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
         seed=looks.seed, virtual_time=looks.virtual_time, dates_ahead=looks.dates_ahead
     ) + _style_script(looks.style)
     await cdp.send("Page.enable")
-    _, _, _, _, _, added = await asyncio.gather(
+    await asyncio.gather(
         cdp.send(_SET_METRICS, _metrics(looks)),
         send_unless(ALREADY_IN_EFFECT, cdp, "Emulation.setLocaleOverride", {"locale": looks.locale}),
         cdp.send("Emulation.setTimezoneOverride", {"timezoneId": looks.timezone}),
@@ -115,7 +115,6 @@ async def prepare(cdp: Cdp, looks: Looks) -> str:
         cdp.send("Page.setFontFamilies", {"fontFamilies": FONT_FAMILIES}),
         cdp.send("Page.addScriptToEvaluateOnNewDocument", {"source": source}),
     )
-    return str(added["identifier"])
 
 
 @asynccontextmanager

@@ -82,10 +82,6 @@ class RequestTracker:
     clock: Callable[[], float] = time.monotonic
     open: dict[str, Request] = field(default_factory=dict)
     """By request id."""
-    failed: int = 0
-    """Requests that failed, not counting those that the page itself gave up."""
-    refused: int = 0
-    """Answers with a status of 400 or more."""
     main_status: int | None = None
     """Status of the newest main document; ``None`` before its answer."""
     workers: int = 0
@@ -117,7 +113,7 @@ class RequestTracker:
             "Network.dataReceived": self._progressed,
             "Network.loadingFinished": self._ended,
             "Network.loadingFailed": self._failed,
-            "Network.webSocketCreated": self._socket_opening,
+            "Network.webSocketCreated": self._socket_sent,
             "Network.webSocketHandshakeResponseReceived": self._socket_heard,
             "Network.webSocketFrameSent": self._socket_sent,
             "Network.webSocketFrameReceived": self._socket_heard,
@@ -233,7 +229,6 @@ class RequestTracker:
 
     def _answered(self, event: dict[str, Any]) -> None:
         status = int(event["response"]["status"])
-        self.refused += status >= 400
         if self._is_main(event.get("type"), event.get("frameId")):
             self.main_status = status
         request = self.open.get(event["requestId"])
@@ -255,12 +250,10 @@ class RequestTracker:
             self.finished_at = self.clock()
 
     def _failed(self, event: dict[str, Any]) -> None:
-        canceled = event.get("canceled", False)
-        self.failed += not canceled
         request = self.open.get(event["requestId"])
         self._ended(event)
         if request is not None and self._is_main(request.kind, request.frame):
-            self._no_page(request, event.get("errorText", "") if not canceled else "")
+            self._no_page(request, "" if event.get("canceled") else event.get("errorText", ""))
 
     def _no_page(self, request: Request, error: str) -> None:
         """A navigation ended without its document.
@@ -284,10 +277,6 @@ class RequestTracker:
             del self._files[event["url"]]
         else:
             self._notices.append(f"a file was sent ({event['suggestedFilename']}), which is not shown: {STAYS}")
-
-    def _socket_opening(self, _event: dict[str, Any]) -> None:
-        self.unanswered += 1
-        self.heard_at = self.clock()
 
     def _socket_sent(self, _event: dict[str, Any]) -> None:
         self.unanswered += 1

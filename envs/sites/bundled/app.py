@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -88,11 +88,6 @@ class Application:
 def go(address: str) -> Response:
     """To another page, after a form was taken."""
     return RedirectResponse(address, status_code=303)
-
-
-def as_json(rows: Iterable[sqlite3.Row]) -> Response:
-    """Rows as a list of objects."""
-    return JSONResponse([dict(row) for row in rows])
 
 
 def make_app(application: Application, states: EpisodeStates, key: str) -> Starlette:

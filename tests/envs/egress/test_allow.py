@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from envs.egress import AllowList, Reason
 from envs.egress.addresses import canonical_host, refuse_address
-from envs.egress.allow import join_origins
 from envs.types import ConfigError
 
 SITE = AllowList.of("http://127.0.0.1:8080", "https://shop.example", "https://*.cdn.example.com")
@@ -209,8 +208,3 @@ def test_where_an_action_may_navigate(url: str, reason: Reason | None) -> None:
 def test_what_cannot_be_a_site(site: str) -> None:
     with pytest.raises(ConfigError, match="site "):
         AllowList.of(site)
-
-
-def test_lists_join_without_doubles() -> None:
-    both = join_origins([AllowList.of("http://127.0.0.1:1"), AllowList.of("ws://127.0.0.1:1", "http://localhost:2")])
-    assert [(origin.host, origin.port) for origin in both.origins] == [("127.0.0.1", 1), ("localhost", 2)]
