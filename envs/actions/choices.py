@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes, Option
-from envs.actions.errors import ActionError, closest_names, shorten
+from envs.actions.errors import ActionError, closest_names, disabled_error, shorten
 from envs.actions.fields import ENTER, Field, click_field, close_picker, find_field, focus, read_after
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, in_view
@@ -29,7 +29,7 @@ async def select(context: ActionContext, nodes: Nodes, action: Select) -> Effect
         return field
     called, facts = field.called, field.facts
     if facts.disabled:
-        return field.disabled_error()
+        return disabled_error(called)
     if facts.tag != "select":
         return ActionError(ErrorCode.NOT_A_LIST, f"{called} is a {facts.tag}", "select needs a drop-down list")
     if facts.multiple:

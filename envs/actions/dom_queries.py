@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.actions.context import LastLook
-from envs.cdp import Cdp, isolated_world, main_frame
+from envs.cdp import Cdp, isolated_world, main_frame, script_beside
 from envs.cdp.messages import NODE_GONE, NOWHERE, send_unless
 from envs.types import BrowserError
 
@@ -252,7 +250,7 @@ class Nodes:
         argument = other if isinstance(other, dict) else {"value": other}
         params = {
             "objectId": own,
-            "functionDeclaration": _probe(),
+            "functionDeclaration": script_beside(__file__, "probe.js"),
             "arguments": [{"value": what}, argument],
             "returnByValue": by_value,
             "objectGroup": _GROUP,
@@ -261,8 +259,3 @@ class Nodes:
         if "exceptionDetails" in answer:
             raise BrowserError(f"probe.js failed at {what}: {answer['exceptionDetails']}")
         return dict(answer["result"])
-
-
-@cache
-def _probe() -> str:
-    return (Path(__file__).parent / "probe.js").read_text(encoding="utf-8")

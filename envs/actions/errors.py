@@ -47,6 +47,11 @@ class ActionError:
         return f"{self.code}: {self.message}{hint}{meant}"
 
 
+def disabled_error(called: str) -> ActionError:
+    """The error of a disabled element, which messages call so."""
+    return ActionError(ErrorCode.DISABLED, f"{called} is disabled", "something else must be done before it can be used")
+
+
 def describe_handle(handle: Handle) -> str:
     """An element as prompts show it: ``[3] button "Save"``."""
     return f'[{handle.index}] {handle.tag} "{shorten(handle.text)}"'

@@ -15,7 +15,7 @@ from envs.actions import pointer
 from envs.actions.arrive import move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes
-from envs.actions.errors import ActionError, closest_names, shorten
+from envs.actions.errors import ActionError, closest_names, disabled_error, shorten
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Spot, find_control, locate
 from envs.actions.validate import handle_name
@@ -55,11 +55,6 @@ class Field:
     def effect(self) -> Effect:
         """Of an action on it that did not move the mouse elsewhere."""
         return Effect(self.spot.point if self.spot else None)
-
-    def disabled_error(self) -> ActionError:
-        """The error of one that is disabled."""
-        hint = "something else must be done before it can be used"
-        return ActionError(ErrorCode.DISABLED, f"{self.called} is disabled", hint)
 
 
 async def find_field(context: ActionContext, nodes: Nodes, target: MaybeTarget) -> Field | ActionError:
@@ -121,7 +116,7 @@ async def check(context: ActionContext, nodes: Nodes, action: Check) -> Effect |
     if facts.checked is None:
         return ActionError(ErrorCode.NOT_CHECKABLE, f"{called} is a {facts.tag} that is neither on nor off", "click it")
     if facts.disabled:
-        return field.disabled_error()
+        return disabled_error(called)
     if facts.checked == action.on:
         return Effect()
     if facts.kind == "radio" and not action.on:
@@ -144,7 +139,7 @@ async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect
         return field
     own, facts, called = field.own, field.facts, field.called
     if facts.disabled:
-        return field.disabled_error()
+        return disabled_error(called)
     if facts.file:
         if len(paths) > 1 and not facts.multiple:
             return ActionError(ErrorCode.BAD_ACTION, f"{called} takes one file, not {len(paths)}")

@@ -19,7 +19,7 @@ from typing import Any
 from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
-from envs.actions.errors import ActionError, shorten
+from envs.actions.errors import ActionError, disabled_error, shorten
 from envs.actions.fields import BACKSPACE, Field, click_field, find_field, read_after
 from envs.actions.keyboard import KEYS, Chord, events, select_all, stroke, typed
 from envs.actions.pace import HAND_MS
@@ -146,7 +146,7 @@ async def _native_refusal(nodes: Nodes, field: Field, text: str, *, clear: bool)
 def _not_editable(field: Field) -> ActionError | None:
     facts = field.facts
     if facts.disabled:
-        return field.disabled_error()
+        return disabled_error(field.called)
     if not facts.editable and not (facts.tag == "input" and facts.kind in PICKED):
         return ActionError(ErrorCode.NOT_EDITABLE, f"{field.called} is a {facts.tag}", "click it")
     return ActionError(ErrorCode.NOT_EDITABLE, f"{field.called} is read-only") if facts.readonly else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from envs.actions.errors import ActionError, closest_handles, shorten
+from envs.actions.errors import ActionError, closest_handles, disabled_error, shorten
 from envs.types import (
     Action,
     Check,
@@ -88,11 +88,7 @@ def handle_name(handle: Handle) -> str:
 def _unfit(action: Action, handle: Handle) -> ActionError | None:
     tag = f"{handle_name(handle)} is a {handle.tag}"
     if handle.disabled and isinstance(action, NEEDS_USE):
-        return ActionError(
-            ErrorCode.DISABLED,
-            f"{handle_name(handle)} is disabled",
-            "something else must be done before it can be used",
-        )
+        return disabled_error(handle_name(handle))
     if isinstance(action, Type | Clear) and handle.tag in NEVER_EDITABLE:
         return ActionError(ErrorCode.NOT_EDITABLE, tag, "click it")
     if isinstance(action, Select):

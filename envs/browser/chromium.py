@@ -12,7 +12,6 @@ import logging
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -115,9 +114,6 @@ PIPE_BYTES = 2**20
 
 LOWEST_DESCRIPTOR = 10
 """Of our pipes; a child gets 0 to 4."""
-
-POLL_SECONDS = 0.01
-"""Between looks at the file in which Chromium writes its port."""
 
 
 def launch_args(proxy: str) -> tuple[str, ...]:
@@ -229,20 +225,6 @@ class ChromiumProcess:
         There is one pipe: who asks again takes it from who asked before.
         """
         return CdpClient(self._pipe, CBOR, self._numbers)
-
-    async def address(self) -> str:
-        """``ws://127.0.0.1:<port>/devtools/browser/<id>`` of a browser that was started with ``--remote-debugging-port=0``.
-
-        Raises:
-            BrowserError: it does not listen.
-        """
-        port_file = self._profile / "DevToolsActivePort"
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self.running:
-            if port_file.exists() and len(lines := port_file.read_text().split()) == 2:
-                return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
-            await asyncio.sleep(POLL_SECONDS)
-        raise BrowserError(f"Chromium {self.pid} does not listen on a port{self._said()}")
 
     @property
     def pid(self) -> int:

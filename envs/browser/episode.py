@@ -423,10 +423,7 @@ def unchanged(last: PageStep, error: ActionError | None) -> PageStep:
     Nothing that the last step led to is reported again.
     """
     before = last.observation
-    news = {
-        "error": error.line() if error else None,
-        "notices": (),
-    }
+    news = {"error": error.line() if error else None, "notices": ()}
     return replace(
         last,
         observation=before.model_copy(update=news),

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,6 +102,12 @@ class Rectangles(Sequence[list[float]]):
 def binary(value: str | bytes | bytearray) -> bytes:
     """What a method answers as bytes over a pipe and as base64 over a socket."""
     return base64.b64decode(value) if isinstance(value, str) else bytes(value)
+
+
+@cache
+def script_beside(module: str, name: str) -> str:
+    """The JavaScript file of this name beside a module (its ``__file__``)."""
+    return (Path(module).parent / name).read_text(encoding="utf-8")
 
 
 async def main_frame(cdp: Cdp) -> str:

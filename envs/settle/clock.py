@@ -101,7 +101,8 @@ class VirtualClock:
         """Milliseconds by which the documents' dates are ahead of the clock."""
         self._dates_scripts: list[str] = []
         self._cdp = cdp
-        self._virtual = virtual
+        self.virtual = virtual
+        """Whether the clock is held. A browser that cannot is found out when it is to begin."""
         self._begun = False
         self._background = background
         self._open_session = open_session
@@ -134,17 +135,9 @@ class VirtualClock:
         cdp.on("Target.detachedFromTarget", lambda event: self.remove_worker(event["sessionId"]))
 
     @property
-    def virtual(self) -> bool:
-        """Whether the clock is held.
-
-        A browser that cannot is found out when it is to begin.
-        """
-        return self._virtual
-
-    @property
     def now(self) -> float:
         """What the clock says, in milliseconds since 1970; 0 where it is not held, or has not begun."""
-        return self._time.now if self._virtual else 0.0
+        return self._time.now if self.virtual else 0.0
 
     @property
     def world(self) -> int | None:
@@ -160,7 +153,7 @@ class VirtualClock:
 
         Nothing goes on while the clock stands. ``None`` if that is not known.
         """
-        return self._looked if self._virtual and not self._dialog else None
+        return self._looked if self.virtual and not self._dialog else None
 
     async def add_worker(self, name: str, cdp: Cdp) -> None:
         """The page has a worker; its requests are waited for from now on."""
@@ -180,7 +173,7 @@ class VirtualClock:
         """Let the page's time go on for a span inside an action (`Spans`), if its clock is not held only where a script ran."""
         self._looked, self.still = None, False
         self._activity.unmark()
-        await (self._spans.give(milliseconds) if self._virtual else self._spans.sleep(milliseconds))
+        await (self._spans.give(milliseconds) if self.virtual else self._spans.sleep(milliseconds))
 
     async def begin(self) -> None:
         """Stop the clock at its date.
@@ -202,11 +195,11 @@ class VirtualClock:
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
         if self._open_session is not None:
-            attach = {"autoAttach": True, "waitForDebuggerOnStart": self._virtual, "flatten": True}
+            attach = {"autoAttach": True, "waitForDebuggerOnStart": self.virtual, "flatten": True}
             await self._cdp.send("Target.setAutoAttach", attach)
-        if self._virtual:
+        if self.virtual:
             await self._stop()
-        if self._virtual:
+        if self.virtual:
             await self._animations.freeze()
 
     async def _stop(self) -> None:
@@ -217,7 +210,7 @@ class VirtualClock:
         except BrowserError as error:
             if not refused_with(error, UNKNOWN_METHOD):
                 raise
-            self._virtual = False
+            self.virtual = False
             return
         if new:
             await self._time.advance(LEAD_MS)
@@ -290,7 +283,7 @@ class VirtualClock:
             self._looked, self.still = None, False
         real_ms = 1000 * (time.perf_counter() - started)
         return Settled(
-            self._time.now - self._since if self._virtual and self._since else 0.0,
+            self._time.now - self._since if self.virtual and self._since else 0.0,
             real_ms,
             reason,
             complete,
@@ -314,7 +307,7 @@ class VirtualClock:
     async def _wait(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         await self.begin()
         self._since = self._since or self._time.now
-        return await (self._settle(budget_ms, drawing) if self._virtual else self._wait_for_quiet())
+        return await (self._settle(budget_ms, drawing) if self.virtual else self._wait_for_quiet())
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         """Frame, budget, and again while there is more.
@@ -459,7 +452,7 @@ class VirtualClock:
     async def _answers(self) -> bool:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                if self._virtual:
+                if self.virtual:
                     await self._time.stop()
                 await self._time.read()
                 return True
@@ -491,9 +484,9 @@ class VirtualClock:
         try:
             if worker:
                 await self.add_worker(name, cdp)
-            if worker and self._virtual:
+            if worker and self.virtual:
                 await cdp.send("Runtime.evaluate", {"expression": worker_script()})
-            if self._virtual:
+            if self.virtual:
                 await cdp.send("Runtime.runIfWaitingForDebugger")
         except BaseException:
             self.remove_worker(name)  # also where its end was said before its session was used

@@ -13,10 +13,10 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.cdp import script_beside
 from envs.cdp.messages import ALREADY_IN_EFFECT, send_unless
 
 if TYPE_CHECKING:
@@ -75,20 +75,19 @@ class Looks:
     """Milliseconds by which dates are ahead of that clock (`VirtualClock.dates_ahead`)."""
 
 
-@cache
-def _script(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
-
-
 def document_script(*, seed: int | None = None, virtual_time: bool = True, dates_ahead: float = 0.0) -> str:
     """The script for every document, for ``Page.addScriptToEvaluateOnNewDocument``."""
-    clock = f"({_script('page_clock.js')})({json.dumps(_BEHIND)}, {round(dates_ahead)})" if virtual_time else "null"
-    return f"({_script('determinism.js')})({json.dumps({'seed': seed})}, {clock});"
+    clock = (
+        f"({script_beside(__file__, 'page_clock.js')})({json.dumps(_BEHIND)}, {round(dates_ahead)})"
+        if virtual_time
+        else "null"
+    )
+    return f"({script_beside(__file__, 'determinism.js')})({json.dumps({'seed': seed})}, {clock});"
 
 
 def worker_script() -> str:
     """The script for every worker whose clock is virtual, before its own."""
-    return f"({_script('page_clock.js')})('', 0); 0"
+    return f"({script_beside(__file__, 'page_clock.js')})('', 0); 0"
 
 
 def dates_script(milliseconds: float) -> str:
@@ -148,4 +147,4 @@ def _metrics(looks: Looks) -> dict[str, Any]:
 def _style_script(style: str) -> str:
     """Adds the style sheet to a document, and keeps it where the page sets its own in place of it."""
     sheet = json.dumps(f"{BASE_STYLE}\n{style}")
-    return f"({_script('style.js')})({sheet});"
+    return f"({script_beside(__file__, 'style.js')})({sheet});"

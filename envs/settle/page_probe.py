@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from envs.cdp import Cdp, isolated_world, main_frame
+from envs.cdp import Cdp, isolated_world, main_frame, script_beside
 from envs.cdp.messages import DOCUMENT_REPLACED, refused_with
 from envs.types import BrowserError
 
@@ -90,15 +88,9 @@ REPLACED = Look(0.0, True, False, "loading")
 """The document went away while it was looked at."""
 
 
-@cache
 def fields_script() -> str:
     """Defines ``rollwrightFields`` in a world of its own, with ``fields()`` for `FieldStates.of`."""
-    return (Path(__file__).parent / "fields.js").read_text(encoding="utf-8")
-
-
-@cache
-def _script() -> str:
-    return fields_script() + (Path(__file__).parent / "page_probe.js").read_text(encoding="utf-8")
+    return script_beside(__file__, "fields.js")
 
 
 class PageProbe:
@@ -173,5 +165,6 @@ class PageProbe:
 
     async def _make_world(self) -> int:
         world = await isolated_world(self._cdp, WORLD, await main_frame(self._cdp))
-        await self._cdp.send("Runtime.evaluate", {"expression": _script(), "contextId": world, "returnByValue": True})
+        script = fields_script() + script_beside(__file__, "page_probe.js")
+        await self._cdp.send("Runtime.evaluate", {"expression": script, "contextId": world, "returnByValue": True})
         return world

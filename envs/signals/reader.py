@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from envs.cdp import Cdp, main_frame
+from envs.cdp import Cdp, main_frame, script_beside
 from envs.signals.build import SignalReadings, build
 from envs.signals.troubles import Troubles
 from envs.types.signals import PageSignals
@@ -16,11 +14,6 @@ WORLD = "rollwright-signals"
 """Name of the isolated world of the collector; what runs there is invisible to the page."""
 MAX_FRAMES = 8
 """Frames asked in one reading, the main frame first."""
-
-
-@cache
-def _collector() -> str:
-    return (Path(__file__).parent / "collector.js").read_text(encoding="utf-8")
 
 
 class SignalReader:
@@ -56,7 +49,7 @@ class SignalReader:
         """
         setup = setup or cdp
         reader = cls(cdp, await main_frame(cdp), layers=layers)
-        added = {"source": _collector(), "worldName": WORLD, "runImmediately": True}
+        added = {"source": script_beside(__file__, "collector.js"), "worldName": WORLD, "runImmediately": True}
         await asyncio.gather(
             setup.send("Page.enable"),
             setup.send("Runtime.enable"),

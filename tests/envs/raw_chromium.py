@@ -12,11 +12,20 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from envs.browser.chromium import find_chromium
+from envs.browser.chromium import ChromiumProcess, find_chromium
 from envs.cdp import CdpError
 
 BASE_ARGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
 START_SECONDS = 20.0
+
+
+async def debugging_address(process: ChromiumProcess) -> str:
+    """``ws://127.0.0.1:<port>/devtools/browser/<id>`` of a browser that was started with ``--remote-debugging-port=0``."""
+    port_file = process._profile / "DevToolsActivePort"
+    async with asyncio.timeout(START_SECONDS):
+        while not port_file.exists() or len(lines := port_file.read_text().split()) != 2:
+            await asyncio.sleep(0.01)
+    return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
 
 
 class RawSession:

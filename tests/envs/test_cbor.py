@@ -22,6 +22,7 @@ from envs.cdp.tables import SNAPSHOT
 from envs.observation.dom import STYLES, Dom
 from envs.observation.snapshot import decode
 from envs.settle import SettleReason
+from tests.envs.raw_chromium import debugging_address
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -262,7 +263,7 @@ async def both_wires() -> AsyncIterator[list[tuple[CdpClient, str]]]:
     async with chromium("--remote-debugging-port=0") as (process, client, session):
         frame = (await client.call("Page.getFrameTree", None, session))["frameTree"]["frame"]["id"]
         await client.call("Page.setDocumentContent", {"frameId": frame, "html": PAGE}, session)
-        socket = await connect_client(await process.address(), 5)
+        socket = await connect_client(await debugging_address(process), 5)
         targets = (await socket.call("Target.getTargets", None, None))["targetInfos"]
         target = next(each["targetId"] for each in targets if each["type"] == "page")
         yield [(client, session), (socket, await attached(socket, target))]

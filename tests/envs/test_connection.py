@@ -22,6 +22,7 @@ from envs.browser.tab import Tab
 from envs.cdp.client import ConnectionLost
 from envs.types import BrowserError
 from envs.types.signals import Trouble
+from tests.envs.raw_chromium import debugging_address
 from tests.envs.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.chaos
@@ -50,7 +51,7 @@ class Rig:
 @asynccontextmanager
 async def rig(*, signals: bool = False) -> AsyncIterator[Rig]:
     process = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
-    port, path = re.findall(r":(\d+)(/.*)", await process.address())[0]
+    port, path = re.findall(r":(\d+)(/.*)", await debugging_address(process))[0]
     try:
         async with TcpProxy(int(port)) as proxy:
             browser = await Browser.connect(f"ws://127.0.0.1:{proxy.port}{path}", TIMES)
@@ -208,7 +209,7 @@ def test_a_page_that_went_away_meanwhile_is_dead() -> None:
         rig.proxy.refuse = True
         rig.proxy.drop()
         await rig.until(ConnectionState.RECONNECTING)
-        direct = await Browser.connect(await rig.process.address())  # somebody else closes the page
+        direct = await Browser.connect(await debugging_address(rig.process))  # somebody else closes the page
         await direct.connection.browser.send("Target.closeTarget", {"targetId": rig.tab.cdp.target_id})
         await direct.connection.close()
         rig.proxy.refuse = False

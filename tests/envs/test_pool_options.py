@@ -17,6 +17,7 @@ from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess
 from envs.browser.options import Device
 from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto, WebTask
+from tests.envs.raw_chromium import debugging_address
 
 TITLE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
 
@@ -137,7 +138,7 @@ async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleReason:
 async def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     theirs = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
     try:
-        socket = await theirs.address()
+        socket = await debugging_address(theirs)
         http = "http://" + socket.removeprefix("ws://").split("/")[0]
         for address in (socket, http):
             async with pages({"index.html": TITLE}, external=address) as (pool, site):
