@@ -55,10 +55,6 @@ class ContextCache:
         """The browser that a context is on."""
         return self._browsers[context]
 
-    def allow_list(self, context: BrowserContext) -> AllowList:
-        """Where a context gets out to."""
-        return self._listeners[context].allow
-
     def listener_of(self, context: BrowserContext) -> Listener:
         """A context's way out."""
         return self._listeners[context]

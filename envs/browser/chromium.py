@@ -192,6 +192,8 @@ class ChromiumProcess:
         self._profile = profile
         self._pipe = pipe
         self._numbers = count(1)
+        self.version = ("", "")
+        """Product and revision, once it has answered."""
 
     @classmethod
     async def start(
@@ -264,7 +266,8 @@ class ChromiumProcess:
         client = self.client()
         try:
             async with asyncio.timeout(START_SECONDS):
-                await client.call("Browser.getVersion", None, None)
+                version = await client.call("Browser.getVersion", None, None)
+            self.version = str(version["product"]), str(version["revision"])
         except TimeoutError:
             raise BrowserError(
                 f"{executable} did not start: it did not answer within {START_SECONDS:g} s{self._said()}"
@@ -285,19 +288,11 @@ async def chromium_version(executable: Path) -> tuple[str, str]:
     ``("HeadlessChrome/140.0.7339.80", "@3f1cfd…")``.
 
     Raises:
-        BrowserError: as `ChromiumProcess.start`, or it does not answer the question.
+        BrowserError: as `ChromiumProcess.start`.
     """
     process = await ChromiumProcess.start(executable, LAUNCH_ARGS, environment())
-    client = process.client()
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            version = await client.call("Browser.getVersion", None, None)
-    except (TimeoutError, ConnectionLost) as error:
-        raise BrowserError(f"{executable} started and then did not answer ({type(error).__name__} {error})") from error
-    finally:
-        client.close()
-        await process.stop()
-    return str(version["product"]), str(version["revision"])
+    await process.stop()
+    return process.version
 
 
 def _spawn(

@@ -198,7 +198,7 @@ class BrowserPool:
             site=site,
             task=task,
             budget_ms=self.options.settle_budget_ms,
-            allow=self._cache.allow_list(context),
+            allow=self._cache.listener_of(context).allow,
             marks=self.options.marks,
             screenshots=self.options.screenshots,
             clipboard=self.options.process_per_episode,

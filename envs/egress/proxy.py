@@ -66,7 +66,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Relay(self), LOOPBACK[0], 0, backlog=BACKLOG)
         self.address = f"http://{LOOPBACK[0]}:{self._server.sockets[0].getsockname()[1]}"
-        self._proxy.remember(self)
+        self._proxy.listeners.add(self)
 
     async def close_in_thread(self) -> None:
         """`close`, inside of the thread."""
@@ -77,7 +77,7 @@ class Listener:
         for relay in list(self._relays):
             relay.abort()
         await self._empty.wait()
-        self._proxy.forget(self)
+        self._proxy.listeners.discard(self)
 
     def opened(self, relay: Relay) -> None:
         """A connection began."""
@@ -147,7 +147,8 @@ class EgressProxy:
         self.secrets = secrets or SiteSecrets()
         self.refusals: Counter[Reason] = Counter()
         """Refusals by reason, of closed listeners too."""
-        self._listeners: set[Listener] = set()
+        self.listeners: set[Listener] = set()
+        """The open ones; changed in the proxy's thread."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -185,7 +186,7 @@ class EgressProxy:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        for listener in list(self._listeners):
+        for listener in list(self.listeners):
             await listener.close()
         self._loop = self._thread = None
         loop.call_soon_threadsafe(loop.stop)
@@ -197,14 +198,6 @@ class EgressProxy:
             work.close()
             raise BrowserError("the egress proxy is not running; call start() first")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def remember(self, listener: Listener) -> None:
-        """A listener is open."""
-        self._listeners.add(listener)
-
-    def forget(self, listener: Listener) -> None:
-        """A listener is closed."""
-        self._listeners.discard(listener)
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
@@ -71,7 +72,7 @@ Rects = NDArray[np.float64]
 """(n, 4): left, top, right, bottom in CSS pixels of the main viewport."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Dom:
     """The decoded snapshot. Lists over nodes are indexed by node, lists over boxes (layout objects) by box."""
 
@@ -157,12 +158,6 @@ class Dom:
     _string_index: dict[str, int] = field(default_factory=dict)
     _by_name: dict[str, list[int]] = field(default_factory=dict)
     _by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)
-    _style_at: list[int] = field(default_factory=list)
-    """`style_at`, once it was asked for box by box."""
-    _hidden: list[bool] = field(default_factory=list)
-    _transparent: set[int] | None = None
-    _hosts: list[int] | None = None
-    _entered: bytearray | None = None
 
     def text(self, node: int) -> str:
         """A text node's data."""
@@ -206,55 +201,52 @@ class Dom:
 
     def style_of(self, box: int, column: int) -> str:
         """A box's computed style, ``""`` for text."""
-        if not self._style_at:
-            self._style_at.extend(self.style_at.tolist())
-        style = self.styles[self._style_at[box]]
+        style = self.styles[self._style_of_box[box]]
         return style[column] if style else ""
 
-    @property
+    @cached_property
+    def _style_of_box(self) -> list[int]:
+        styles: list[int] = self.style_at.tolist()
+        return styles
+
+    @cached_property
     def hidden(self) -> list[bool]:
         """Whether a box is invisible by its style (its children may be visible), or is in a frame that is. Text is as its element is."""
-        if not self._hidden:
-            hidden = self.styled(VISIBILITY, lambda visibility: visibility != "visible")
-            for root, after in pairwise([*self.documents[1:], len(self.parent)]):
-                frame = self.box_of[self.parent[root]] if self.parent[root] >= 0 else -1
-                if frame >= 0 and hidden[frame]:  # visibility is not inherited by a frame's document, but applies to it
-                    hidden[bisect_left(self.box_node, root) : bisect_left(self.box_node, after)] = True
-            self._hidden.extend(hidden.tolist())
-        return self._hidden
+        hidden = self.styled(VISIBILITY, lambda visibility: visibility != "visible")
+        for root, after in pairwise([*self.documents[1:], len(self.parent)]):
+            frame = self.box_of[self.parent[root]] if self.parent[root] >= 0 else -1
+            if frame >= 0 and hidden[frame]:  # visibility is not inherited by a frame's document, but applies to it
+                hidden[bisect_left(self.box_node, root) : bisect_left(self.box_node, after)] = True
+        flags: list[bool] = hidden.tolist()
+        return flags
 
-    @property
+    @cached_property
     def transparent(self) -> set[int]:
         """Boxes that are transparent, by themselves or by an ancestor."""
-        if self._transparent is None:
-            faint = self.styled(OPACITY, lambda opacity: float(opacity) <= MAX_TRANSPARENT)
-            found = self._transparent = set(np.flatnonzero(faint).tolist())
-            for box, above in enumerate(self.box_parent if found else ()):
-                if above in found:
-                    found.add(box)
-        return self._transparent
+        faint = self.styled(OPACITY, lambda opacity: float(opacity) <= MAX_TRANSPARENT)
+        found = set(np.flatnonzero(faint).tolist())
+        for box, above in enumerate(self.box_parent if found else ()):
+            if above in found:
+                found.add(box)
+        return found
 
-    @property
+    @cached_property
     def hosts(self) -> list[int]:
         """The outermost elements whose text can be edited in place, ascending: contenteditable, or a document in designMode."""
-        if self._hosts is None:
-            editable = self.styled(USER_MODIFY, lambda modify: modify.startswith("read-write"))
-            self._hosts = sorted(
-                node
-                for box in np.flatnonzero(editable).tolist()
-                for node, above in ((self.box_node[box], self.box_parent[box]),)
-                if self.box_of[node] == box and (above < 0 or not editable[above])
-            )
-        return self._hosts
+        editable = self.styled(USER_MODIFY, lambda modify: modify.startswith("read-write"))
+        return sorted(
+            node
+            for box in np.flatnonzero(editable).tolist()
+            for node, above in ((self.box_node[box], self.box_parent[box]),)
+            if self.box_of[node] == box and (above < 0 or not editable[above])
+        )
 
-    @property
+    @cached_property
     def entered(self) -> bytearray:
         """1 for each node whose text is what a field holds, be it typed or chosen: such text is no word of the page."""
-        if self._entered is None:
-            roles = self.having("role")
-            editors = (node for node in roles if self.string(roles[node]).strip().lower() in EDITORS)
-            self._entered = self.marked((*self.hosts, *editors, *self.named("TEXTAREA", "SELECT")))
-        return self._entered
+        roles = self.having("role")
+        editors = (node for node in roles if self.string(roles[node]).strip().lower() in EDITORS)
+        return self.marked((*self.hosts, *editors, *self.named("TEXTAREA", "SELECT")))
 
     def styled(self, column: int, wanted: Callable[[str], object]) -> Flags:
         """Which boxes have a computed style that ``wanted`` accepts; never text or documents."""

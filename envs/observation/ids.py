@@ -52,10 +52,6 @@ class IdBook:
         """
         return [self._id_of.get(key) or self._give(key, name(), lives) for key, name in wanted]
 
-    def of(self, key: Key) -> str | None:
-        """The id of a node, ``None`` if it was never listed."""
-        return self._id_of.get(key)
-
     def _give(self, key: Key, name: str, lives: Callable[[Key], bool]) -> str:
         number, tried = 1, name
         while (holder := self._holder.get(tried)) is not None and lives(holder):

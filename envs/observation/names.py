@@ -68,8 +68,9 @@ class Namer:
         if classes and CLOSE in classes and CLOSE in classes.split():
             return "x"  # what its icon shows
         if dom.name[node] == "INPUT":
-            value = squash(dom.typed.get(node))
-            return value or (self._button_name(node) if self._full else "")
+            if (value := squash(dom.typed.get(node))) or not self._full:
+                return value
+            return self._from_attributes(node) or DEFAULT_NAMES.get(input_type(dom, node), "")
         if self._full and node in self._named and (named := self._from_aria(node)):
             return named
         svg = dom.name[node] != dom.name[node].upper()
@@ -171,7 +172,7 @@ class Namer:
         )
         if named:
             return named
-        if self._full and (text := self._labelled_by(node)):
+        if self._full and (text := self.texts_of(node, "aria-labelledby")):
             return text
         if dom.name[node] in ("HTML", "BODY") and (frame := dom.parent[self._root(node)]) >= 0:
             return squash(
@@ -184,7 +185,7 @@ class Namer:
         return squash(dom.attribute(node, "name")) if self._full else ""
 
     def _from_aria(self, node: int) -> str:
-        return squash(self._dom.attribute(node, "aria-label")) or self._labelled_by(node)
+        return squash(self._dom.attribute(node, "aria-label")) or self.texts_of(node, "aria-labelledby")
 
     def _from_attributes(self, node: int) -> str:
         dom = self._dom
@@ -208,12 +209,6 @@ class Namer:
             return ""
         inside = (at for at in range(node + 1, self._dom.end[node] + 1) if at in self._dom.pseudo)
         return squash(" ".join(generated(self._dom, at) for at in inside))
-
-    def _button_name(self, node: int) -> str:
-        return self._from_attributes(node) or DEFAULT_NAMES.get(input_type(self._dom, node), "")
-
-    def _labelled_by(self, node: int) -> str:
-        return self.texts_of(node, "aria-labelledby")
 
     def _beside(self, node: int, step: int) -> str:
         """The text directly before or after a control, unless it is another control's."""

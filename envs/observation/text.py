@@ -101,7 +101,8 @@ def lay_out(
     worth, unseen = _worth(scene, silent, set(placed), gauges)
     # What is said by an element that is out of view is counted as an element.
     page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
-    starts = _line_starts(dom)
+    # Which boxes begin a line; cells of a table share theirs.
+    starts = dom.styled(DISPLAY, lambda display: not display.startswith(("inline", "table-cell"))).tolist()
     block = -1
     for box in _in_order(dom, worth):
         node = dom.box_node[box]
@@ -147,13 +148,8 @@ def describe(element: Element) -> str:
     return " ".join(parts if element.in_viewport else [*parts, "offscreen"])
 
 
-def render(page: Page, hidden: Hidden, budget: int) -> str:
-    """The lines and what was cut, in at most ``budget`` characters."""
-    return fit(page, hidden, budget)[0]
-
-
 def fit(page: Page, hidden: Hidden, budget: int, layers: Layers | None = None) -> tuple[str, tuple[str, ...]]:
-    """As `render`, and the same lines as words of the page alone: elements by their labels, nothing of what fields hold.
+    """The lines and what was cut, in at most ``budget`` characters; and as words of the page alone (labels, nothing that fields hold).
 
     Where there is no room for all of them, those of ``layers`` that lie on top come first, the topmost before others.
     """
@@ -231,13 +227,6 @@ def _words(dom: Dom, gauges: dict[int, str], box: int, node: int) -> str:
     if node in dom.pseudo:
         return generated(dom, node) if dom.box_of[node] + 1 == box else ""
     return squash(shown(dom, node)) if dom.box_of[node] == box else ""
-
-
-def _line_starts(dom: Dom) -> list[bool]:
-    """Which boxes begin a line (cells of a table share theirs)."""
-    starts = dom.styled(DISPLAY, lambda display: not display.startswith(("inline", "table-cell")))
-    flags: list[bool] = starts.tolist()
-    return flags
 
 
 def _level(dom: Dom, block: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -157,16 +158,10 @@ class Drawn:
         self._dom = dom
         self._clear = invisible_text(dom)
         self._all = not dom.transparent and not self._clear.any()
-        self._flags: Flags | None = None
 
-    @property
+    @cached_property
     def flags(self) -> Flags:
         """By box: whether it draws words, a picture, a background or a border."""
-        if self._flags is None:
-            self._flags = self._find()
-        return self._flags
-
-    def _find(self) -> Flags:
         dom = self._dom
         flags = ~dom.styled(BACKGROUND, _is_clear) | dom.styled(PICTURE, lambda picture: picture != "none")
         flags |= dom.styled(LEFT, pixels) | dom.styled(TOP, pixels)

@@ -307,7 +307,10 @@ class VirtualClock:
     async def _wait(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         await self.begin()
         self._since = self._since or self._time.now
-        return await (self._settle(budget_ms, drawing) if self.virtual else self._wait_for_quiet())
+        if self.virtual:
+            return await self._settle(budget_ms, drawing)
+        await wait_until_quiet(self._probe, self.requests, self._animations)
+        return SettleReason.NO_CLOCK
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None) -> SettleReason:
         """Frame, budget, and again while there is more.
@@ -319,7 +322,9 @@ class VirtualClock:
         for turn in range(1 + ROUNDS):
             loading = self._document_is_new or self.requests.navigating()
             if not loading:  # else there is nothing to draw yet
-                self._read(await self._drawn(drawing if turn == 0 else None), turn == 0)
+                look = await self._drawn(drawing if turn == 0 else None)
+                if turn == 0 and look.now:  # each request moves the clock, and another page of the process may have
+                    self._since, self._time.now = min(self._since, look.now), look.now
             await self._time.give(max(until - self._time.now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
             await self._listen()
             if loading:
@@ -342,14 +347,6 @@ class VirtualClock:
         look = await self._probe.look()
         self._looked = look if look is not REPLACED else None
         return look
-
-    def _read(self, look: Look, first: bool) -> None:
-        """Take over what the clock says.
-
-        Each request moves it, and another page of the process may have.
-        """
-        if first and look.now:
-            self._since, self._time.now = min(self._since, look.now), look.now
 
     async def _answered(self) -> bool:
         """All requests are answered, those that are waited for; whether there were any.
@@ -411,10 +408,6 @@ class VirtualClock:
             look = await self._look()
             busy = look.changed or self._adding or requests.waiting() or requests.finished_at > seen
             quiet, seen = 0 if busy else quiet + 1, requests.finished_at
-
-    async def _wait_for_quiet(self) -> SettleReason:
-        await wait_until_quiet(self._probe, self.requests, self._animations)
-        return SettleReason.NO_CLOCK
 
     async def _cut_off(self) -> SettleReason:
         """Stop the clock of a page that does not come to rest.

@@ -19,7 +19,7 @@ MAX_FRAMES = 8
 class SignalReader:
     """``reader = await SignalReader.start(cdp)`` before the first navigation, then ``await reader.read(virtual=True)`` after each step."""
 
-    def __init__(self, cdp: Cdp, main_frame: str, *, layers: bool) -> None:
+    def __init__(self, cdp: Cdp, main_frame: str) -> None:
         """Use `start`."""
         self._cdp = cdp
         self._main_frame = main_frame
@@ -29,26 +29,23 @@ class SignalReader:
         self._documents = 0
         self._before: dict[str, float] = {}
         self._layers: int | None = None
-        self._watch_layers = layers
         self._watched = 0
         """The document whose layers are reported."""
         cdp.on("Runtime.executionContextCreated", self._on_world)
         cdp.on("Runtime.executionContextDestroyed", self._on_world_gone)
         cdp.on("Runtime.executionContextsCleared", lambda _event: self._worlds.clear())
-        if layers:
-            cdp.on("LayerTree.layerTreeDidChange", self._on_layers)
+        cdp.on("LayerTree.layerTreeDidChange", self._on_layers)
 
     @classmethod
-    async def start(cls, cdp: Cdp, *, layers: bool = True, setup: Cdp | None = None) -> SignalReader:
+    async def start(cls, cdp: Cdp, *, setup: Cdp | None = None) -> SignalReader:
         """Begin to listen to a tab, whatever it shows.
 
         Args:
-            cdp: the tab's session. Its Page, Runtime, Network and Performance domains are enabled, and DOM and LayerTree for ``layers``.
-            layers: count compositor layers.
+            cdp: the tab's session. Its Page, Runtime, Network, Performance, DOM and LayerTree domains are enabled.
             setup: what the set-up is sent on, if not ``cdp`` itself: a session that plays it back when it is bound to another socket.
         """
         setup = setup or cdp
-        reader = cls(cdp, await main_frame(cdp), layers=layers)
+        reader = cls(cdp, await main_frame(cdp))
         added = {"source": script_beside(__file__, "collector.js"), "worldName": WORLD, "runImmediately": True}
         await asyncio.gather(
             setup.send("Page.enable"),
@@ -56,7 +53,7 @@ class SignalReader:
             setup.send("Network.enable"),
             setup.send("Performance.enable", {"timeDomain": "threadTicks"}),
             setup.send("Page.addScriptToEvaluateOnNewDocument", added),
-            *([setup.send("DOM.enable")] if layers else []),
+            setup.send("DOM.enable"),
         )
         return reader
 
@@ -66,7 +63,7 @@ class SignalReader:
         Chromium forgets the watch at every navigation. `read` renews it; to know the layers already at the first reading of a document, call
         this after the navigation and before the screenshot.
         """
-        if self._watch_layers and self._watched != self._documents:
+        if self._watched != self._documents:
             self._watched, self._layers = self._documents, None
             await asyncio.gather(self._cdp.send("LayerTree.disable"), self._cdp.send("LayerTree.enable"))
 

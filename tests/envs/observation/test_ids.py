@@ -48,4 +48,3 @@ def test_nodes_of_another_document_are_others() -> None:
     book = IdBook()
     alive = {("a", 1), ("b", 1)}
     assert book.assign([(("a", 1), called("go")), (("b", 1), called("go"))], alive.__contains__) == ["go", "go_2"]
-    assert book.of(("a", 1)) == "go" and book.of(("c", 1)) is None

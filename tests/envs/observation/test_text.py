@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.observation.text import Page, Piece, describe, render
+from envs.observation.text import Page, Piece, describe, fit
 from envs.types import Element, Hidden
 
 words = st.text(alphabet="ab c", min_size=1, max_size=600).filter(lambda text: bool(text.strip()))
@@ -32,12 +32,12 @@ hiddens = st.builds(Hidden, above=counts, below=counts, beside=counts, covered=c
 
 @given(pages(), hiddens, st.integers(0, 3000))
 def test_the_budget_is_never_exceeded(page: Page, hidden: Hidden, budget: int) -> None:
-    assert len(render(page, hidden, budget)) <= budget
+    assert len(fit(page, hidden, budget)[0]) <= budget
 
 
 @given(pages(), hiddens)
 def test_with_room_nothing_is_cut(page: Page, hidden: Hidden) -> None:
-    text = render(page, hidden, 1_000_000)
+    text = fit(page, hidden, 1_000_000)[0]
     for line in page.lines:
         assert " ".join(piece.words for piece in line) in text
     assert "cut" not in text.split("\n")[-1] or not text.split("\n")[-1].startswith("…")
@@ -45,7 +45,7 @@ def test_with_room_nothing_is_cut(page: Page, hidden: Hidden) -> None:
 
 @given(pages(), st.integers(300, 3000))
 def test_elements_are_kept_before_words_and_every_loss_is_counted(page: Page, budget: int) -> None:
-    text = render(page, Hidden(), budget)
+    text = fit(page, Hidden(), budget)[0]
     elements = [piece.element for line in page.lines for piece in line if piece.element]
     kept = [number for number in elements if f"[{number}] " in text]
     assert kept == elements[: len(kept)]
@@ -58,11 +58,11 @@ def test_elements_are_kept_before_words_and_every_loss_is_counted(page: Page, bu
 
 def test_the_last_line_says_what_was_cut() -> None:
     page = Page([[Piece('[1] link "a"', 1)], [Piece("x" * 2_400)], [Piece('[2] button "b"', 2)]], 0)
-    text = render(page, Hidden(below=14), 160)
+    text = fit(page, Hidden(below=14), 160)[0]
     lines = text.split("\n")
     assert lines[0] == '[1] link "a"' and lines[1] == "x" * 40 + "…" and lines[2] == '[2] button "b"'
     assert lines[3] == "… 14 more elements below, 2,360 characters of text cut"
-    assert render(Page([], 5), Hidden(above=1, covered=2), 200) == (
+    assert fit(Page([], 5), Hidden(above=1, covered=2), 200)[0] == (
         "… 1 more element above, 2 covered, 5 characters of text out of view"
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envs.observation.text import Page, Piece, render
+from envs.observation.text import Page, Piece, fit
 from envs.rewards import Download, EpisodeEvidence, grade, grade_by_program, read_rubric, record_answers
 from envs.rewards.compare import compare, number_in
 from envs.rewards.facts import NO_JUDGE, NO_SERVER, FactResult
@@ -223,8 +223,8 @@ def listed(label: str, **more: Any) -> Element:
 
 
 LINES = [[Piece(f"line {number} of a long page, told at length")] for number in range(40)]
-CUT_TEXT = render(Page([*LINES, [Piece("Order confirmed")]], 0), Hidden(), 300)
-OUT_OF_VIEW = render(Page(LINES[:2], 5_000), Hidden(below=3), 8_000)
+CUT_TEXT = fit(Page([*LINES, [Piece("Order confirmed")]], 0), Hidden(), 300)[0]
+OUT_OF_VIEW = fit(Page(LINES[:2], 5_000), Hidden(below=3), 8_000)[0]
 LONG = "a label of which no more than the first eighty characters are in an observation, so it en"
 
 CAPS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [

@@ -69,7 +69,7 @@ class Tab:
 
 
 @asynccontextmanager
-async def tab(folder: Path, *, virtual: bool = False, layers: bool = True) -> AsyncIterator[Tab]:
+async def tab(folder: Path, *, virtual: bool = False) -> AsyncIterator[Tab]:
     async with (
         serve(Site()) as site,
         raw_chromium(folder, "--disable-features=IsolateOrigins,site-per-process") as chromium,
@@ -79,7 +79,7 @@ async def tab(folder: Path, *, virtual: bool = False, layers: bool = True) -> As
         await page.send("Emulation.setDeviceMetricsOverride", size)
         if virtual:
             await page.send("Emulation.setVirtualTimePolicy", {"policy": "advance", "initialVirtualTime": 1.7e9})
-        yield Tab(page, chromium, await SignalReader.start(page, layers=layers), site, virtual)
+        yield Tab(page, chromium, await SignalReader.start(page), site, virtual)
 
 
 both_clocks = pytest.mark.parametrize("virtual", [False, True], ids=["real", "virtual"])
@@ -257,11 +257,10 @@ async def test_it_reads_a_document_that_was_there_before(tmp_path: Path) -> None
     async with tab(tmp_path) as each:
         page = await each.chromium.new_page()
         await page.goto(each.site.origin + "/")
-        reader = await SignalReader.start(page, layers=False)
+        reader = await SignalReader.start(page)
         for _ in range(50):  # that a frame is shown is heard of later on a busy machine
             await page.evaluate(PAINTED)
             signals = await reader.read(virtual=False)
             if signals.largest_paint is not None:
                 break
         assert signals.largest_paint is not None and signals.largest_paint.element == "h1"
-        assert signals.layers is None and signals.absent["layers"]
