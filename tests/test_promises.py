@@ -182,7 +182,7 @@ NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
         "is waited for up to # s": (end_evidence.DOWNLOAD_SECONDS,),
         "on SQLite, up to # rows and # MB": (server_state.MAX_ROWS, server_state.MAX_ROW_BYTES / 1e6),
         "without redirects, up to # MB": (site_http.MAX_ANSWER / 1e6,),
-        "Each has # s": (server_state.DEADLINE,),
+        "Each has # s": (site_http.DEADLINE,),
     },
     "docs/memory.md": {
         "a key above # characters, or a value above #": (memory.MAX_KEY, memory.MAX_VALUE),

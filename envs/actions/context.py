@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -107,7 +107,7 @@ class Effect:
     """Virtual milliseconds that the page is to get on top of the usual ones."""
     stop: StopReason | None = None
     """The policy ended the episode."""
-    said: str = field(default="")
+    said: str = ""
     """Its answer, or its status."""
     notice: str = ""
     """What the next observation says of it."""

@@ -182,6 +182,8 @@ def events(chord: Chord) -> list[dict[str, Any]]:
     keys = list(chord.held)
     if chord.key.shifted and not any(key.key == "Shift" for key in keys):
         keys.append(KEYS["Shift"])
+    if chord.key.key in MODIFIERS:
+        return [event for half in held_down([*keys, chord.key]) for event in half]
     down, up = held_down(keys)
     return [*down, *stroke(chord.key, modifier_bits(keys)), *up]
 
@@ -232,12 +234,6 @@ def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
 
     With Control, Alt or Meta held nothing is written: it is a command.
     """
-    if key.key in MODIFIERS:
-        held = modifiers | MODIFIERS[key.key]
-        return [
-            {"type": "rawKeyDown", **_fields(key), "modifiers": held},
-            {"type": "keyUp", **_fields(key), "modifiers": modifiers},
-        ]
     common = {**_fields(key), "modifiers": modifiers}
     if key.text and not modifiers & ~MODIFIERS["Shift"]:
         return [{"type": "keyDown", "text": key.text, **common}, {"type": "keyUp", **common}]

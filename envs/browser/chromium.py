@@ -24,7 +24,7 @@ from envs.cdp.cbor import CBOR
 from envs.cdp.client import CdpClient, ConnectionLost
 from envs.cdp.pipe import Pipe
 from envs.cdp.wire import MAX_MESSAGE
-from envs.egress import chromium_args
+from envs.egress import EGRESS_ARGS, chromium_args
 from envs.settle import PROCESS_ARGS
 from envs.types import BrowserError
 
@@ -48,15 +48,9 @@ AUTOMATION_ARGS = (
     "--disable-dev-shm-usage",
     # Its own sandbox needs rights that containers do not give; a task's pages are kept in by the egress proxy.
     "--no-sandbox",
-    # No first-run pages, updates, accounts or reports.
-    "--no-first-run",
+    # No questions and no accounts of the browser's own; what it would ask the network for is in `EGRESS_ARGS`.
     "--no-default-browser-check",
-    "--disable-background-networking",
-    "--disable-breakpad",
     "--disable-client-side-phishing-detection",
-    "--disable-component-update",
-    "--disable-extensions",
-    "--disable-sync",
     "--password-store=basic",
     "--use-mock-keychain",
     # Pages behave the same whether they are shown or not.
@@ -125,9 +119,7 @@ def launch_args(proxy: str) -> tuple[str, ...]:
 
 
 def prompt_frames(executable: Path) -> tuple[str, ...]:
-    """Arguments that make pages with a held clock draw frames at once.
-
-    At once: as soon as a frame is complete, not a tick of the display later.
+    """Arguments that make pages with a held clock draw frames as soon as they are complete, not a tick later.
 
     The compositor of a page reads the held clock, by which the deadline of a frame is over when it has begun (`envs.settle.clock`). With
     ``--run-all-compositor-stages-before-draw`` it waits for no deadline. The process that draws may not have that flag: it then does not wait for the
@@ -290,7 +282,7 @@ async def chromium_version(executable: Path) -> tuple[str, str]:
     Raises:
         BrowserError: as `ChromiumProcess.start`.
     """
-    process = await ChromiumProcess.start(executable, LAUNCH_ARGS, environment())
+    process = await ChromiumProcess.start(executable, (*LAUNCH_ARGS, *EGRESS_ARGS), environment())
     await process.stop()
     return process.version
 
@@ -298,10 +290,7 @@ async def chromium_version(executable: Path) -> tuple[str, str]:
 def _spawn(
     executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path
 ) -> tuple[int, tuple[int, int]]:
-    """Its process id, and our ends of the pipe.
-
-    To read from and to write to.
-    """
+    """Its process id, and our ends of the pipe: to read from and to write to."""
     try:
         with ExitStack() as kept, ExitStack() as theirs:  # each is closed also where the next one cannot be opened
             to_chromium, from_chromium = _pipe(theirs, kept), _pipe(kept, theirs)

@@ -1,6 +1,4 @@
-"""Reads evidence for the grading from a page at the end of its episode.
-
-That is: nodes with their styles, answers to predicates, downloads.
+"""Reads evidence for the grading at an episode's end: nodes with their styles, answers to predicates, downloads.
 
 Reading only. Predicates run in a JavaScript world of their own, which shares the document with the page and nothing else, and where V8 stops
 what would have an effect. What cannot be read is recorded with its reason; what fails in the browser is a `BrowserError`, as in a step.
@@ -50,10 +48,7 @@ _ELEMENT, _DOCUMENT, _FRAGMENT = 1, 9, 11
 
 
 async def own_world(cdp: Cdp) -> int:
-    """A JavaScript world of the tab's document that the page knows nothing of.
-
-    Its execution context.
-    """
+    """Execution context of a JavaScript world of the tab's document that the page knows nothing of."""
     return await isolated_world(cdp, WORLD, await main_frame(cdp))
 
 

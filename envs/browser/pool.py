@@ -118,7 +118,11 @@ class BrowserPool:
         async with self._scratch:
             self._browser_set.check_open()
             if isinstance(where, Device):
-                return await self._run_scratch(await self._device_options(where), EPOCH_SECONDS, work, deadline, what)
+                blocked = (await self._browser_set.blocked_listener()).address
+                options = ContextOptions(
+                    "", where, proxy=blocked, seed=self.options.random_seed, virtual=self.options.holds_clocks
+                )
+                return await self._run_scratch(options, EPOCH_SECONDS, work, deadline, what)
             await self.egress.start()
             listener = await self.egress.open(AllowList.of(where.origin, *where.hosts))
             try:
@@ -295,16 +299,6 @@ class BrowserPool:
             fields=site.observation.rules != "small",  # which shows none of them
             drawn=options.screenshots,
             virtual=options.holds_clocks,
-        )
-
-    async def _device_options(self, device: Device) -> ContextOptions:
-        """Of a context that reaches nothing."""
-        return ContextOptions(
-            owner="",
-            device=device,
-            proxy=(await self._browser_set.blocked_listener()).address,
-            seed=self.options.random_seed,
-            virtual=self.options.holds_clocks,
         )
 
     async def _run_scratch(

@@ -1,6 +1,4 @@
-"""Chromium's remote debugging pipe.
-
-A descriptor to read from and one to write to, which live as long as the process does.
+"""Chromium's remote debugging pipe: a descriptor to read from and one to write to, which live as long as the process.
 
 Unlike a socket it cannot be dropped or half open, and there is no other one: who gives a `CdpClient` up takes the same pipe again. When our ends are
 closed, Chromium ends.

@@ -1,6 +1,4 @@
-"""One WebSocket to a browser.
-
-On the event loop's transport: the ``websockets`` package reads and writes the frames.
+"""One WebSocket to a browser on the event loop's transport; the ``websockets`` package reads and writes the frames.
 
 What is sent in one turn of the loop is written at once, and a message is handed on where it is read, without a stream, a queue and a task between: a
 short call takes 120 us of our processor time, where it took 180 with the package's own connection.

@@ -1,6 +1,4 @@
-"""Reads the columns of a DOM snapshot from CBOR.
-
-There are some ten columns of a number for each node or box, and some of rows of numbers.
+"""Reads the columns of a DOM snapshot from CBOR: ten or so of a number for each node or box, some of rows of numbers.
 
 At most looks most columns are what they were at the look before, to the byte: those are not read again. Rows (attributes, styles) are read once each
 time that they differ, and rectangles not one by one.

@@ -1,6 +1,4 @@
-"""Chromium flags and CDP settings that close ways around the proxy.
-
-What Chromium itself has to be told, since no proxy sees it: UDP, name look-ups, files, permissions, service workers.
+"""Chromium's flags and CDP settings for what no proxy sees: UDP, name look-ups, files, permissions, service workers.
 
 ``file:`` needs no flag against pages: Chromium refuses it to pages of the web in every way (link, form, frame, window, fetch, redirect). Only
 a navigation that we ask for opens one, so an action's URL goes through `AllowList.refuse_url` first. (``Network.setBlockedURLs`` does not stop

@@ -1,7 +1,4 @@
-"""HTTP/1.1 message parsing and encoding for the egress proxy.
-
-HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112).
-"""
+"""HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112)."""
 
 from __future__ import annotations
 

@@ -65,24 +65,19 @@ class Upstream(asyncio.Protocol):
         self._relay = relay
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: connected."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes came."""
         self._relay.from_server(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: ended, with an error or not."""
         self._relay.server_lost(self, exc)
 
     def pause_writing(self) -> None:
-        """asyncio: the server takes no more."""
         self._relay.read_browser(False)
 
     def resume_writing(self) -> None:
-        """asyncio: the server takes more."""
         self._relay.read_browser(True)
 
 
@@ -109,13 +104,11 @@ class Relay(asyncio.Protocol):
     # --- the browser's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: connected."""
         assert isinstance(transport, asyncio.Transport)
         self._browser = transport
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: ended; what was under way for this connection ends too."""
         self._state = State.ENDING
         if self._connecting is not None:
             self._connecting.cancel()
@@ -123,12 +116,10 @@ class Relay(asyncio.Protocol):
         self._listener.closed(self)
 
     def pause_writing(self) -> None:
-        """asyncio: the browser takes no more."""
         if self._server and self._server.transport:
             self._server.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """asyncio: the browser takes more."""
         if self._server and self._server.transport:
             self._server.transport.resume_reading()
 
@@ -143,7 +134,6 @@ class Relay(asyncio.Protocol):
             (self._browser.resume_reading if on else self._browser.pause_reading)()
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes came."""
         if self._state is State.TUNNEL:
             self._to_server(data)
         elif self._state is State.RELAYING and not self._up.done:

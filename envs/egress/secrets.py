@@ -1,7 +1,4 @@
-"""Adds site credentials to requests inside the proxy.
-
-Credentials of sites, added to requests after they left the browser, so that no page, prompt or log ever holds them.
-"""
+"""Adds sites' credentials to requests after they left the browser, so that no page, prompt or log ever holds them."""
 
 from __future__ import annotations
 

@@ -199,11 +199,9 @@ class VirtualClock:
             await self._cdp.send("Target.setAutoAttach", attach)
         if self.virtual:
             await self._stop()
-        if self.virtual:
-            await self._animations.freeze()
 
     async def _stop(self) -> None:
-        """Stop the clock at its date, or find out that this browser cannot."""
+        """Stop the clock at its date and the animations with it, or find out that this browser cannot."""
         date = time.time() if self.date is None else self.date
         try:
             new = await self._time.stop_at(date - LEAD_MS / 1000)
@@ -214,6 +212,7 @@ class VirtualClock:
             return
         if new:
             await self._time.advance(LEAD_MS)
+        await self._animations.freeze()
 
     async def catch_up(self) -> None:
         """Set the dates of a page that has the real time to it, where a model has thought for long. No timer falls due."""

@@ -1,7 +1,4 @@
-"""Waits until a page is quiet, where its clock cannot be held.
-
-Quiet: its document and its requests have not changed for a while.
-"""
+"""Waits until a page is quiet, where its clock cannot be held."""
 
 from __future__ import annotations
 

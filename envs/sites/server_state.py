@@ -17,15 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.egress import AllowList
 from envs.sites.site_http import Server, asked, read_json, shortened
 from envs.types import SiteError
 from envs.types.paths import AnyPath
 
 T = TypeVar("T")
 
-DEADLINE = 5.0
-"""Seconds for one question. A query over a bundled site's database takes milliseconds."""
 MAX_ROWS = 10_000
 """Rows of an answer. A fact compares with rows that somebody wrote down."""
 MAX_VALUE = 1_000_000
@@ -43,7 +40,7 @@ _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, s
 
 
 @dataclass(frozen=True)
-class SiteState:
+class SiteState(Server):
     """A `ServerState` over SQLite files and a server's JSON.
 
     Example::
@@ -53,16 +50,10 @@ class SiteState:
     """
 
     origin: str = ""
-    """``http://127.0.0.1:8080``, the start of every address that is asked; empty: HTTP cannot be asked."""
+    """As of `Server`; empty: HTTP cannot be asked."""
     databases: Mapping[str, AnyPath] = field(default_factory=dict)
     """SQLite files by the name that facts give; ``""`` is the only one, or the main one. A text that begins with ``file:`` is an SQLite
     URI, which may name a database in the memory of this process (``file:shop?mode=memory&cache=shared``)."""
-    allow: AllowList | None = None
-    """What may be reached: the address that the origin's name leads to is checked as those of pages are (a public name may not lead to this
-    machine or a private network), and only that one is connected to. ``None`` for a server of ours, which is asked where it says it is."""
-    deadline: float = DEADLINE
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every request (a log-in, say); in no error and no record."""
 
     async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
         """All rows of a ``SELECT``: texts, numbers and nulls.
@@ -90,8 +81,7 @@ class SiteState:
         Raises:
             SiteError: no origin, a path of another site, any other status, no JSON, too long an answer, or the deadline.
         """
-        server = Server(self.origin, self.allow, self.deadline, self.headers)
-        status, body = await server.ask(path)
+        status, body = await self.ask(path)
         if status == 404:
             return None
         if status != 200:

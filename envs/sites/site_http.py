@@ -20,6 +20,8 @@ import orjson
 from envs.egress import AllowList, Refused, resolve_allowed
 from envs.types import SiteError
 
+DEADLINE = 5.0
+"""Seconds for one question. A query over a bundled site's database takes milliseconds."""
 MAX_ANSWER = 4_000_000
 """Bytes of an answer."""
 _HEADER = re.compile(r"[!-~]+([ \t]+[!-~]+)*|")
@@ -42,10 +44,9 @@ class Server:
     allow: AllowList | None = None
     """What may be reached: the address that the origin's name leads to is checked as those of pages are (a public name may not lead to this
     machine or a private network), and only that one is connected to. ``None`` for a server of ours, which is asked where it says it is."""
-    deadline: float = 5.0
-    """Seconds for one question."""
+    deadline: float = DEADLINE
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every request."""
+    """Sent with every request (a log-in, say); in no error and no record."""
 
     async def ask(
         self, path: str, *, headers: Mapping[str, str] | None = None, sent: bytes | None = None
