@@ -17,6 +17,7 @@ from envs.actions.errors import ActionError, closest_names, disabled_error, shor
 from envs.actions.fields import ENTER, Field, click_field, close_picker, find_field, focus, read_after
 from envs.actions.keyboard import KEYS, Chord
 from envs.actions.locate import Box, Spot, in_view
+from envs.actions.pace import FRAME_MS
 from envs.cdp.messages import NO_BOX, refused_with
 from envs.types import BrowserError, ErrorCode, Select
 from envs.types.options import find_options, option_names
@@ -79,13 +80,13 @@ async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: Element
     beside, key = (before[-1], "ArrowDown") if before else (after[0], "ArrowUp") if after else (None, "Home")
     if beside is not None:
         await nodes.ask(own, "preset", beside)
+    await nodes.ask(own, "listen")
     if facts.drawn:
         await pointer.press(context, Chord((), KEYS["ArrowDown"]))
     await pointer.press(context, Chord((), KEYS[key]))
     if facts.drawn:
         await pointer.press(context, ENTER)
-    now = await read_after(nodes, own, "facts")
-    if now is None or now["chosen"] != beside or beside is None:
+    if await read_after(nodes, own, "heard") is not False:
         return True
     await close_picker(context, nodes, own)
     await nodes.ask(own, "preset", facts.chosen)
@@ -110,16 +111,18 @@ async def _select_several(context: ActionContext, nodes: Nodes, action: Select, 
     if not differing:
         return field.effect
     last = differing[-1]
+    await nodes.ask(own, "choices", sorted(wanted ^ {last}))
+    await context.clock.give(FRAME_MS)  # the list scrolls to what was chosen
     boxes = await _option_boxes(context, nodes, own, last)
     if boxes is None:
         # One row high it is drawn as a drop-down list, whose options are in a window of their own: the events are a script's.
         await nodes.ask(own, "choose", sorted(wanted))
         return field.effect
     if not boxes:
+        await nodes.ask(own, "choices", sorted(chosen))
         what = f"option {shorten(options[last].label)!r} of {called} is not on the screen"
         return ActionError(ErrorCode.OFF_SCREEN, what)
     left, top, right, bottom = boxes[0]
-    await nodes.ask(own, "choices", sorted(wanted ^ {last}))
     point = ((left + right) / 2, (top + bottom) / 2)
     held = pointer.Grip(held=(KEYS["Control"],))
     clicked = await click_field(context, nodes, action, Spot(point, None, None), held)

@@ -24,10 +24,12 @@ function (what, other) {
     ["checkbox", "radio", "switch", "menuitemcheckbox", "menuitemradio"].includes(node.getAttribute && node.getAttribute("role"));
   // What a person who points at the node means by typing, choosing or checking: the field itself, or the one that a label names.
   const control = () => {
+    let used = false;
     for (let node = this; node && node.nodeType === 1; node = node.parentElement || node.getRootNode().host) {
       if (isControl(node)) return node;
       if (node.localName === "option" && node.closest("select")) return node.closest("select");
-      if (node.localName === "label" && node.control) return node.control;
+      if (node.localName === "label" && node.control && !used) return node.control;
+      used ||= node.matches(USABLE);
     }
     const inside = this.querySelectorAll ? this.querySelectorAll("input:not([type=hidden]),textarea,select,[contenteditable]") : [];
     return inside.length === 1 ? inside[0] : this;
@@ -50,11 +52,11 @@ function (what, other) {
     file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
   });
   // What a list shows of an option: its label, under that of its group. Of a closed list Chromium lays nothing out, but computes styles.
-  const option = (o) => ({
-    label: squash(o.label || o.text), group: o.parentElement.localName === "optgroup" ? squash(o.parentElement.label) : "",
-    open: !o.matches(":disabled"), on: o.selected,
-    shown: [o, o.parentElement].every((at) => at.localName === "select" || getComputedStyle(at).display !== "none"),
-  });
+  const option = (o) => {
+    const group = o.closest("optgroup"), shown = (at) => at === this || (getComputedStyle(at).display !== "none" && shown(at.parentElement));
+    return {label: squash(o.label || o.text), group: group ? squash(group.label || group.querySelector("legend")?.textContent) : "",
+      open: !o.matches(":disabled"), on: o.selected, shown: shown(o)};
+  };
   // The setter of the prototype: what a page has put on the element itself (React's tracker) does not see it.
   const put = (value) => { Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(this, value); return this.value; };
   // What the field holds, and how it writes a value; null for what is none.
@@ -98,6 +100,11 @@ function (what, other) {
     this.focus({preventScroll: true});
     this.editContext.updateSelection(other ? 0 : this.editContext.text.length, this.editContext.text.length);
   };
+  // Notes, unseen by the page, whether the next key or click chose something: what is chosen then may be what the page makes of it.
+  const listen = () => {
+    this.rollwrightHeard = false;
+    this.ownerDocument.defaultView.addEventListener("input", () => { this.rollwrightHeard = true; }, {capture: true, once: true});
+  };
   const setChoices = () => [...this.options].forEach((option, place) => { option.selected = other.includes(place); });
   switch (what) {
     case "spelled": return spelled(other);
@@ -119,7 +126,9 @@ function (what, other) {
     case "element": return this.nodeType === 1 ? this : this.element || this.parentElement || this.documentElement;
     case "show": return this.scrollIntoView({block: "nearest", inline: "nearest", behavior: "instant"});
     case "open": return this.matches(":open");
-    case "preset": { const was = this.selectedIndex; this.selectedIndex = other; return was; }
+    case "preset": return void (this.selectedIndex = other);
+    case "listen": return listen();
+    case "heard": return this.rollwrightHeard;
     case "focused": {
       let at = (this.nodeType === 1 ? this.ownerDocument : this).activeElement;
       while (at && at.shadowRoot && at.shadowRoot.activeElement) at = at.shadowRoot.activeElement;

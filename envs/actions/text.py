@@ -48,6 +48,12 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
         return field
     text = re.sub(r"\r\n?", "\n", action.text)
     text = text.removesuffix("\n") if action.enter else text  # UI-TARS's way to say Enter, which is pressed once
+    if field is not None and field.spot is not None and _is_written(field):
+        arrived = await click_field(context, nodes, action, field.spot)
+        if isinstance(arrived, ActionError):
+            return arrived
+        # With the focus a page lets it be written, or makes a date field of it.
+        field = Field(field.own, await nodes.facts(field.own), arrived)
     refusal = None if field is None else _not_editable(field)
     if field is None or (refusal is not None and field.spot is None):
         await pointer.type_keys(context, text)
@@ -57,14 +63,8 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
         return Effect(notice=f"no text field has the focus: the keys went to {what}")
     if refusal is not None:
         return refusal
-    if field.facts.tag == "input" and field.facts.kind in PICKED:
+    if _is_picked(field):
         return await set_value(context, nodes, field, action)
-    effect = field.effect
-    if field.spot is not None:
-        arrived = await click_field(context, nodes, action, field.spot)
-        if isinstance(arrived, ActionError):
-            return arrived
-        effect = Effect(arrived.point)
     if field.facts.tag == "input":
         text = text.strip("\n").replace("\n", " ")
     await _write(context, nodes, field, text, clear=action.clear)
@@ -73,7 +73,7 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
         return refused
     if action.enter:
         await pointer.press_enter(context)
-    return effect
+    return field.effect
 
 
 async def clear(context: ActionContext, nodes: Nodes, action: Clear) -> Effect | ActionError:
@@ -143,10 +143,18 @@ async def _native_refusal(nodes: Nodes, field: Field, text: str, *, clear: bool)
     return ActionError(ErrorCode.BAD_ACTION, f"{field.called} takes {takes}{now}", f"write {hint}")
 
 
+def _is_picked(field: Field) -> bool:
+    return field.facts.tag == "input" and field.facts.kind in PICKED
+
+
+def _is_written(field: Field) -> bool:
+    return field.facts.editable and not field.facts.disabled and not _is_picked(field)
+
+
 def _not_editable(field: Field) -> ActionError | None:
     facts = field.facts
     if facts.disabled:
         return disabled_error(field.called)
-    if not facts.editable and not (facts.tag == "input" and facts.kind in PICKED):
+    if not facts.editable and not _is_picked(field):
         return ActionError(ErrorCode.NOT_EDITABLE, f"{field.called} is a {facts.tag}", "click it")
     return ActionError(ErrorCode.NOT_EDITABLE, f"{field.called} is read-only") if facts.readonly else None

@@ -78,6 +78,7 @@ class Namer:
         if dom.name[node] == "OPTION":
             return option_label(dom, node)
         text = content(dom, node) if svg else rendered(dom, node)
+        text = text or (self.read_labels(node, kind) if self._full and self._labels.get(node) else "")
         return text or self._from_attributes(node) or self._from_styles(node) or look(dom, node, svg)
 
     def value(self, node: int, kind: str) -> str:
@@ -142,7 +143,12 @@ class Namer:
 
     def _labelled(self, option: int) -> tuple[str, str]:
         dom, group = self._dom, self._dom.parent[option]
-        return option_label(dom, option), squash(dom.attribute(group, "label")) if dom.name[group] == "OPTGROUP" else ""
+        while dom.name[group] not in ("OPTGROUP", "SELECT") and dom.parent[group] >= 0:
+            group = dom.parent[group]
+        label = squash(dom.attribute(group, "label")) if dom.name[group] == "OPTGROUP" else ""
+        if not label and dom.name[group] == "OPTGROUP":
+            label = next((content(dom, at) for at in dom.children(group) if dom.name[at] == "LEGEND"), "")
+        return option_label(dom, option), label
 
     def is_on(self, node: int, kind: str) -> bool:
         """A checkbox or radio is checked, an option selected, a tab open, a switch or toggle pressed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, TypeVar
@@ -174,7 +174,7 @@ def stage(dom: Dom, viewport: tuple[float, float], modal: int = -1, *, clip_styl
         modal: Node of the dialog outside of which nothing can be reached, -1 for none.
         clip_styles: Also cut boxes to what `envs.observation.visibility.style_clips` leaves of them.
     """
-    clips = _clips(dom)
+    clips = _clips(dom, modal)
     clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
     return paint(dom, clips, modal, clip_styles=clip_styles)
 
@@ -246,22 +246,33 @@ def _items(dom: Dom, wrapped: set[int]) -> tuple[NDArray[np.int64], Rects]:
     return boxes, np.concatenate([dom.rects[single], dom.line_rects[split]])
 
 
-def _clips(dom: Dom) -> Rects:
+def _clips(dom: Dom, modal: int = -1) -> Rects:
     """What the scroll containers and frames around each box leave visible.
 
     A box is cut by those that are ancestors in the chain of containing blocks: an absolute box escapes the containers that are not
-    positioned, a fixed one all of its document.
+    positioned, a fixed one and what lies on top of all (an open popover, a modal dialog, the options of a list that the page draws) all of its
+    document.
     """
     cutting = containers(dom)
     if not cutting:
         return np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
     taken_out = dom.styled(POSITION, lambda position: position in ("absolute", "fixed"))
-    if len(dom.documents) == 1 and not taken_out.any():
+    on_top = _on_top(dom, modal)
+    if len(dom.documents) == 1 and not taken_out.any() and not on_top:
         return _nested_clips(dom, cutting)
-    return _chained_clips(dom, cutting)
+    return _chained_clips(dom, cutting, on_top)
 
 
-def _chained_clips(dom: Dom, cutting: dict[int, Clip]) -> Rects:
+def _on_top(dom: Dom, modal: int) -> set[int]:
+    """Boxes of the top layer. An open list that the page draws is one: its own box is not told of, but what is in it is painted later."""
+    boxes = {dom.box_of[node] for node in (*dom.with_attribute("popover"), *((modal,) if modal >= 0 else ()))}
+    for node in dom.named("SELECT"):
+        own, inside = dom.box_of[node], map(dom.box_of.__getitem__, dom.children(node))
+        boxes.update(box for box in inside if own >= 0 and box >= 0 and dom.paint[box] > dom.paint[own])
+    return boxes - {-1}
+
+
+def _chained_clips(dom: Dom, cutting: dict[int, Clip], on_top: Container[int] = ()) -> Rects:
     """`_clips` box by box, from the top down."""
     static = dom.styled(POSITION, lambda position: position == "static").tolist()
     own: list[Clip] = []
@@ -277,7 +288,15 @@ def _chained_clips(dom: Dom, cutting: dict[int, Clip]) -> Rects:
             mine = base = NO_CLIP
         else:
             base = flow[above] if document else pinned[above]
-            mine = positioned[above] if box in absolute else base if box in fixed else flow[above]
+            mine = (
+                base
+                if box in on_top
+                else positioned[above]
+                if box in absolute
+                else base
+                if box in fixed
+                else flow[above]
+            )
         inner = cut(mine, cutting[box]) if box in cutting else mine
         own.append(mine)
         flow.append(inner)

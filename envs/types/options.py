@@ -46,7 +46,7 @@ def option_names(options: tuple[Labelled, ...]) -> tuple[str, ...]:
 def find_options(options: tuple[Labelled, ...], wanted: str) -> list[int]:
     """Places of the options that a text may mean: one, none, or several among which it does not decide.
 
-    Letter by letter first; then what looks the same, without regard to case, and last with plain quotes and hyphens.
+    Letter by letter first; then what looks the same, without regard to case, and last with plain quotes, hyphens, widths and ligatures.
     """
     names, labels = option_names(options), [label for label, _ in options]
     keys: tuple[Callable[[str], str], ...] = (str, _look, _caseless, _plain)
@@ -75,4 +75,4 @@ def _caseless(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _caseless(text.translate(_LOOKALIKES))
+    return _caseless(unicodedata.normalize("NFKC", text.translate(_LOOKALIKES)))

@@ -14,8 +14,10 @@ from .acting import on
 LISTS = """<select data-t=many multiple><option>Red<option selected>Green<option>Blue<option disabled>Off<option>Last</select>
 <select data-t=row multiple size=1><option>One<option>Two<option>Three</select>
 <select data-t=one><option>A<option>B</select>
+<select data-t=long multiple size=3></select>
 <select data-t=guarded multiple onmousedown='event.preventDefault()'><option>A<option>B</select>
-<script>hear("input change", document)</script>"""
+<script>hear("input change", document);
+for (let k = 0; k < 40; k++) document.querySelector("[data-t=long]").add(new Option("Row " + k))</script>"""
 
 
 async def test_options_of_a_list_that_takes_several() -> None:
@@ -33,6 +35,7 @@ async def test_options_of_a_list_that_takes_several() -> None:
             (Select(element="many", text="Red"), ["Red"]),
             (Select(element="many", text="red", also=("Last", "Blue")), ["Red", "Blue", "Last"]),
             (Select(element="many", text="Last"), ["Last"]),
+            (Select(element="long", text="Row 33", also=("Row 2", "Row 17")), ["Row 2", "Row 17", "Row 33"]),
             (Select(element="row", text="Three", also=("Two",)), ["Two", "Three"]),
             (Select(element="row", text="One", add=True), ["One", "Two", "Three"]),
         ):

@@ -197,6 +197,7 @@ NATIVE = """<input data-t=amount type=number step=0.5><input data-t=code maxleng
 <input data-t=pin type=password maxlength=4><input data-t=mail type=email><input data-t=upper oninput="this.value = this.value.toUpperCase()">
 <input data-t=phone type=tel maxlength=14><input data-t=trim onchange="this.value = this.value.trim()"><input data-t=chips>
 <input data-t=d1 maxlength=1><input data-t=d2 maxlength=1><input data-t=d3 maxlength=1><input data-t=clamp type=number max=100>
+<input data-t=late placeholder=Check-in onfocus="this.type = 'date'"><input data-t=locked readonly onfocus="this.readOnly = false">
 <script>
 const of = (name) => document.querySelector(`[data-t=${name}]`);
 of("phone").oninput = ({target}) => {
@@ -233,6 +234,8 @@ HELD: list[tuple[Action, str, str]] = [
     (Type(element="trim", text=" a "), " a ", ""),
     (Type(element="chips", text="red,"), "", ""),
     (Type(element="d1", text="123"), "1", ""),
+    (Type(element="late", text="2024-05-17"), "2024-05-17", ""),  # it is a date field once it has the focus
+    (Type(element="locked", text="ann"), "ann", ""),
 ]
 
 

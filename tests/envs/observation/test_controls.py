@@ -102,6 +102,15 @@ LISTED = {
         f"</map><img usemap=#m src='{PIXEL}' width=100 height=20>",
         ['"Left"', '"Round"'],
     ),
+    "popover out of a box": (
+        "<div style='overflow:hidden;height:9px;position:relative'><p popover id=p style='position:absolute;inset:auto;top:60px'>"
+        "<button>Over</button></div><script>p.showPopover()</script>",
+        ['button "Over"'],
+    ),
+    "drawn checkbox of a library": (
+        "<button role=checkbox aria-checked=false id=c style='width:16px;height:16px'></button><label for=c>Accept <a href=#>terms</a></label>",
+        ['checkbox "Accept terms"', '"terms"'],
+    ),
     "focusable cell": (
         "<table><tr><td tabindex=0 role=gridcell aria-label='Cell B2'></td></tr></table>",
         ['gridcell "Cell B2"'],
