@@ -96,7 +96,7 @@ CASES: list[tuple[ErrorCode, Action, str, Prepare]] = [
     (ErrorCode.BAD_ACTION, Upload(element="file", files=("a.txt", "b.txt")), "takes one file, not 2", nothing),
     (ErrorCode.BAD_ACTION, Goto(url="http://[bad"), "is no address", nothing),
     (ErrorCode.BAD_ACTION, CloseTab(), "the last tab stays open", nothing),
-    (ErrorCode.UNKNOWN_ELEMENT, Click(element=99), "there is no element 99; choose 1 to 19", nothing),
+    (ErrorCode.UNKNOWN_ELEMENT, Click(element=99), "there is no element 99; choose 1 to 20", nothing),
     (ErrorCode.UNKNOWN_ELEMENT, Click(mark=99), "there is no mark 99", nothing),
     (ErrorCode.UNKNOWN_ELEMENT, Click(element="save_changes"), '(did you mean [1] button "Save changes"', nothing),
     (ErrorCode.STALE_ELEMENT, Click(element="save"), "element 1 is not in the page any more", remove_save),
