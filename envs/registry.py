@@ -75,7 +75,7 @@ def find_task(task_id: str, *, instruction: str | None = None, seed: int | None 
         TaskError: nothing has this id, with those that are near; or a live page has no instruction.
     """
     family, _, rest = task_id.partition("/")
-    if task_id.startswith("file:"):
+    if task_id.startswith(("file:", "/", ".")):
         raise TaskError(
             f'{task_id}: files are served: open_env("index.html", site=StaticSite("mine", "FOLDER"), instruction=…)'
         )

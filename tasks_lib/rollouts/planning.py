@@ -86,13 +86,13 @@ def evaluation_groups(
     if not len(rows):
         others = [name for name in Split if index.seeds_of(name).any()]
         raise ConfigError(
-            f"{len(index)} tasks, none with {split} seeds; they have {', '.join(others)}: evaluate those with --set split={others[0]}, "
-            f"or give tasks {split} seeds"
+            f"{len(index)} tasks, none with {split} seeds; they have {', '.join(others)}: "
+            f"evaluate those by flows.evaluate --set split={others[0]}, or give tasks {split} seeds"
         )
     if sizes.sum() < episodes:
         raise ConfigError(
             f"{episodes} {split} episodes are wanted, and of {len(rows)} task{'s' * (len(rows) != 1)} there are {sizes.sum()} {split} seeds in all; "
-            f"lower the number of episodes, or take a set with more (a generated one has a share of {split} in its spec.splits)"
+            f"lower the number of episodes to {sizes.sum()}, or take a set with more (a generated one has a share of {split} in its spec.splits)"
         )
     groups = []
     for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):

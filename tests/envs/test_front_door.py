@@ -293,6 +293,9 @@ def test_a_script_that_forgets_to_close_ends_and_leaves_no_browser() -> None:
         ("live/example.com", "give instruction="),
         ("https://example.com/a", "give instruction="),
         ("ftp://example.com/a", "is no http or https address"),
+        ("file:///a/index.html", 'StaticSite("mine", "FOLDER")'),
+        ("/a/index.html", "/a/index.html: files are served"),
+        ("../a/index.html", "../a/index.html: files are served"),
     ],
 )
 def test_an_unknown_task_is_refused_with_what_is_near(task: str, words: str) -> None:

@@ -214,7 +214,7 @@ def test_more_episodes_than_seeds_are_refused(prefect_api: None, tmp_path: Path)
 
     config = small_evaluation(tmp_path)
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
-    with pytest.raises(ConfigError, match="lower the number of episodes"):
+    with pytest.raises(ConfigError, match="lower the number of episodes to 10000,"):
         evaluation_groups(tasks, phase="e000000", episodes=20_000, split=Split.VALIDATION)
 
 

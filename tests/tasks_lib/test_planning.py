@@ -86,7 +86,9 @@ def test_evaluation_takes_the_first_held_out_seeds_each_time():
 
 def test_tasks_without_seeds_of_the_split_are_refused_by_name() -> None:
     tasks = [one_page(number, split=Split.TRAIN) for number in range(3)]
-    with pytest.raises(ConfigError, match=r"3 tasks, none with held_out seeds; they have train: .*--set split=train"):
+    with pytest.raises(
+        ConfigError, match=r"3 tasks, none with held_out seeds; they have train: .*flows.evaluate --set split=train"
+    ):
         evaluation_groups(tasks, phase="e000000", episodes=2)
 
 
