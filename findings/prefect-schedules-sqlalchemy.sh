@@ -7,7 +7,8 @@
 # Expected:  within a minute, runs in state Scheduled; or pip, or the server at its start, refuses the
 #            version.
 # Seen:      pip finds no conflict, the server answers /api/health and takes the deployment, and no run is
-#            created. Only its log has the scheduler's error, "Can't evaluate bulk DML statement". With 2.0.58 there are runs.
+#            created. Only its log has the scheduler's error, "Can't evaluate bulk DML statement". With 2.0.58
+#            there are runs.
 # So:        pin sqlalchemy below 2.1 beside prefect 3.8.
 set -euo pipefail
 folder=$(mktemp -d)
