@@ -30,11 +30,19 @@ def resolve_path(path: str) -> Path:
     return given if given.is_absolute() else PROJECT / given
 
 
-def load_preset(name: str) -> dict[str, Any]:
-    """The values of a preset file; ``ConfigError`` lists the presets there are, or says what is wrong with the file."""
+def load_preset(name: str, keys: Collection[str] = ()) -> dict[str, Any]:
+    """The values of a preset file.
+
+    Args:
+        name: Of the file, without its ending.
+        keys: Of the configuration that it is for.
+
+    Raises:
+        ConfigError: there is no such preset, with those that fit ``keys``; or what is wrong with the file.
+    """
     path = PRESETS / f"{name}.yaml"
     if not path.exists():
-        known = sorted(found.stem for found in PRESETS.glob("*.yaml"))
+        known = presets_of(keys) if "preset" in keys else sorted(found.stem for found in PRESETS.glob("*.yaml"))
         raise ConfigError(f"there is no preset {name!r}; {near(name, known)}the presets are: {', '.join(known)}")
     try:
         values = yaml.safe_load(path.read_text()) or {}

@@ -52,7 +52,7 @@ class FolderConfig(Settings):
     @classmethod
     def _over_preset(cls, values: Any) -> Any:
         if isinstance(values, dict) and isinstance(values.get("preset"), str) and values["preset"]:
-            preset = load_preset(values["preset"])
+            preset = load_preset(values["preset"], cls.model_fields)
             check_preset(preset, cls.flow, cls.model_fields)
             return merge(preset, values)
         return values

@@ -159,7 +159,7 @@ def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | Non
             raise ConfigError(f"--cluster: {model.flow} has no use for it; it is an option of flows.train")
         given = merge(spec.settings(), given)
     if options.preset:
-        check_preset(load_preset(options.preset), model.flow, model.model_fields)
+        check_preset(load_preset(options.preset, model.model_fields), model.flow, model.model_fields)
         given = merge({"preset": options.preset}, given)
     return resolve(model, given)
 
