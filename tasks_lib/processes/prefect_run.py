@@ -116,6 +116,8 @@ _started: list[UUID] = []
 
 def mark_cancelled() -> None:
     """Set the state of this process's flow runs to Cancelled after Ctrl-C; Prefect itself calls them Crashed."""
+    if not _started:
+        return
     try:
         with get_client(sync_client=True) as client:
             for flow_run in reversed(_started):

@@ -39,7 +39,7 @@ def _starting_worker(process: psutil.Process, _log: Path) -> bool:
     ("flow", "moment", "last", "most"),
     [
         ("train", _importing, NOT_BEGUN, 1),
-        ("sweep", _starting_worker, BEGUN, 6),
+        ("sweep", _starting_worker, BEGUN, 7),
     ],
     ids=["imports", "a sweep arm's worker"],
 )
@@ -93,7 +93,9 @@ def _interrupted(
             process.wait()
     _, alive = psutil.wait_procs(family, timeout=30)
     assert status == 130 and not alive and "Traceback" not in log.read_text(), log.read_text()
-    return log.read_text().splitlines()
+    announced, *lines = log.read_text().splitlines()
+    assert announced.startswith("flows."), "a command says at once what it does"
+    return lines
 
 
 def test_ctrl_c_in_a_check_closes_its_browser(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, load_preset, resolve
 from tasks_lib.config.parameters import grouped, parameters_of, takes_groups, values_of
-from tasks_lib.preflight.command_line import MODELS
+from tasks_lib.preflight.arguments import FLOWS, model_of
 
 NEEDED: dict[str, dict[str, Any]] = {
     "flows.regrade": {"run": "runs/one", "judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}},
@@ -20,10 +20,10 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("flow", sorted(MODELS))
+@pytest.mark.parametrize("flow", sorted(FLOWS))
 def test_parameters_give_the_configuration_back(flow: str) -> None:
-    config = resolve(MODELS[flow], NEEDED.get(flow, {}))
-    assert resolve(MODELS[flow], values_of(parameters_of(config))) == config
+    config = resolve(model_of(flow), NEEDED.get(flow, {}))
+    assert resolve(model_of(flow), values_of(parameters_of(config))) == config
 
 
 @takes_groups(TrainConfig)

@@ -312,7 +312,11 @@ def test_an_example_is_typed_as_the_shell_and_yaml_read_it() -> None:
             {"algorithm": {"learning-rat": 1}},
             "algorithm.learning-rat: no such key; did you mean trainer.learning_rate? ",
         ),
-        (TrainConfig, {"preset": "quikstart"}, "there is no preset 'quikstart'; did you mean quickstart? the presets are: quickstart, qwen3-vl-2b-1gpu"),
+        (
+            TrainConfig,
+            {"preset": "quikstart"},
+            "there is no preset 'quikstart'; did you mean quickstart? the presets are: quickstart, qwen3-vl-2b-1gpu",
+        ),
         (WarmStartConfig, {"preset": "Redaer"}, "there is no preset 'Redaer'; did you mean reader? "),
         (
             BuildTasksConfig,

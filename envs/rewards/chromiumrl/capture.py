@@ -60,7 +60,8 @@ def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
             if isinstance(table, Sequence) and len(table) == len(layout["nodeIndex"])
             else table
             for name, table in layout.items()
-        },
+        }
+        | {"stackingContexts": {"index": [at[row] for row in layout["stackingContexts"]["index"] if row in at]}},
         "textBoxes": {**chosen, "layoutIndex": [at[row] for row in chosen["layoutIndex"]]},
     }
 

@@ -49,6 +49,7 @@ class Capture:
         layout = {
             **{"nodeIndex": [at for at, _ in laid], "bounds": [list(box or ()) for _, box in laid], "styles": styles},
             **{"text": [-1] * len(laid), "paintOrders": [0] * len(laid)},
+            "stackingContexts": {"index": [0, len(laid) - 1]},
         }
         self.documents.append(
             {"nodes": nodes, "layout": layout, "textBoxes": {"layoutIndex": [], "bounds": []}, "scrollOffsetY": scroll}

@@ -119,7 +119,6 @@ def encoding(random: Random, row: dict[str, Any]) -> tuple[bytes, str]:
         [
             line[:place] + random.choice([b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf8"]) + line[place:],
             json.dumps(row).encode("utf-16"),
-            b"\xef\xbb\xbf" + line,
             json.dumps({**row, "instruction": "größer"}, ensure_ascii=False).encode("latin-1"),
             line.replace(b"Find", b"Fi\x00nd"),
             line.replace(b"Find", b"\\ud800"),
