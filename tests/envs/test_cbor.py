@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -219,7 +220,7 @@ async def test_what_changes_from_snapshot_to_snapshot_is_read_again() -> None:
 
 
 def same_page(ours: Dom, theirs: Dom) -> None:
-    for name in ours.__slots__:
+    for name in (each.name for each in dataclasses.fields(ours)):
         one, other = getattr(ours, name), getattr(theirs, name)
         assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, name
 

@@ -322,7 +322,7 @@ async def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.
     with pytest.raises(asyncio.CancelledError if end == "cancelled" else BrowserError):
         await entering
     assert {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"} == before
-    assert pool.egress._listeners == set()
+    assert pool.egress.listeners == set()
 
 
 async def test_a_way_out_that_nobody_waits_for_any_more_is_closed() -> None:
@@ -330,12 +330,12 @@ async def test_a_way_out_that_nobody_waits_for_any_more_is_closed() -> None:
         opening = asyncio.create_task(proxy.open(AllowList.of()))
         for _ in range(3):  # as far as it goes in this loop
             await asyncio.sleep(0)
-        while not proxy._listeners:  # it is opened in the proxy's thread, which this loop has not heard of yet
+        while not proxy.listeners:  # it is opened in the proxy's thread, which this loop has not heard of yet
             time.sleep(0.001)
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        assert proxy._listeners == set()
+        assert proxy.listeners == set()
 
 
 async def test_a_connection_that_is_given_up_while_it_is_opened_is_closed() -> None:
