@@ -9,7 +9,6 @@ import psutil
 import pytest
 
 from tasks_lib.config import TrainConfig, merge, parse_assignments
-from tasks_lib.folder.lock import check_unlocked
 from training.ledger.store import RunStore
 
 from .conftest import SMALL
@@ -71,7 +70,7 @@ def test_a_deployed_run_with_a_limit_outlives_its_server(dask_cluster, tmp_path)
             assert code == 0, output
         changes = {
             **SMALL,
-            "iterations": 500,  # more than there is time for: it is cancelled
+            "iterations": 500,  # more than there is time for: it is killed with its worker
             "rollout.groups_per_iteration": 2,
             "evaluation.every": 1000,
             "evaluation.episodes": 4,
@@ -91,18 +90,15 @@ def test_a_deployed_run_with_a_limit_outlives_its_server(dask_cluster, tmp_path)
         def state() -> str:
             return str(server.flow_runs("limited")[-1]["state_name"])
 
-        services.wait_until("worker", lambda: (store.latest_policy() or 0) > 0, timeout=300)
+        services.wait_until("worker", lambda: (store.latest_policy() or 0) > 0, timeout=600)
         begun = time.monotonic()
         services.kill("server")
         time.sleep(20)  # away for longer than the three tries of a renewal
         server.start()
-        services.wait_until("worker", lambda: time.monotonic() > begun + 240, timeout=300)
+        services.wait_until("worker", lambda: time.monotonic() > begun + 240, timeout=600)
         done = store.latest_policy() or 0
-        services.wait_until("worker", lambda: (store.latest_policy() or 0) > done + 1, timeout=300)
+        services.wait_until("worker", lambda: (store.latest_policy() or 0) > done + 1, timeout=600)
         assert state() == "Running", services.whole_log("worker")
-        code, output = server.cli("flow-run", "cancel", server.flow_runs("limited")[-1]["id"])
-        assert code == 0, output
-        services.wait_until("worker", lambda: state() == "Cancelled", timeout=120)
-        check_unlocked(store.root)
+        assert "has forgotten lease" in services.whole_log("worker")
     finally:
         services.stop_all()
