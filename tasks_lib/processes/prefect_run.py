@@ -95,8 +95,8 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
 def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") -> None:
     """Tag the flow run with ``run:…``, ``mode:…`` and ``preset:…``, and emit ``rollwright.run.started``.
 
-    Prefect relates all events of a process to the flow and task run that emitted the first one (3.8.8). So this comes before the first
-    task, and events are related to the flow run alone.
+    What the context of an event lacks, such as a task run, Prefect takes from the context of the process's first event (3.8.8). So this comes
+    before the first task, and later events are related to the flow run alone.
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
