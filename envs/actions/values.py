@@ -1,8 +1,8 @@
 """Sets fields whose value is picked, not written: dates, times, colours, ranges.
 
 The value is set as HTML writes it, in three moves: without any event to the value beside the wanted one, then by one arrow key, which gives exactly
-one trusted ``input`` and ``change``, then compared. Typing the parts of a date would depend on which part has the focus, on which of them ``min``
-and ``max`` make read-only, and on the locale. Where no key leads to the value (colours, ranges without
+one trusted ``input`` and ``change``, then compared. Typing the parts of a date would depend on which part has the focus, on what ``min`` and
+``max`` do to them (findings/datetime-local-keys.sh), and on the locale. Where no key leads to the value (colours, ranges without
 steps, a page that takes no keys), both events are a script's.
 """
 
