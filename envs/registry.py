@@ -106,7 +106,10 @@ def _family(name: str) -> Callable[[], dict[str, WebTask]]:
     if name not in FAMILIES:
         known = [*(f"{each}/…" for each in FAMILIES), "live/HOST", "an address (https://…)", "a WebTask"]
         known.append('a page of a folder with site=StaticSite("mine", "FOLDER")')
-        raise TaskError(f"no tasks are called {name!r}; {near(name, FAMILIES)}open_env takes {', '.join(known)}")
+        ids = [f"{family}/{task.kind}" for family, tasks in FAMILIES.items() for task in tasks().values()]
+        same = [each for each in ids if each.partition("/")[2] == name]  # the family was left out
+        hint = near(name, same, cutoff=0.0) if same else near(name, [*FAMILIES, *ids])
+        raise TaskError(f"no tasks are called {name!r}; {hint}open_env takes {', '.join(known)}")
     return FAMILIES[name]
 
 
