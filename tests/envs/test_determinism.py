@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from envs.browser.pinned import PINNED_FOLDER, environment
+from envs.browser.pinned import FONTS, PINNED_FOLDER, environment
 from envs.settle import FONT_FAMILIES, PROCESS_ARGS
 from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven
@@ -167,7 +166,8 @@ async def drawn_with(page: Session, family: str) -> str:
 async def test_fonts_are_pinned(configured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {"serif": "serif", "sans-serif": "sansSerif", "monospace": "fixed", "cursive": "cursive"}
     wanted = {family: FONT_FAMILIES[key] for family, key in expected.items()}
-    if not configured and not any(Path("/usr/share/fonts").rglob("LiberationSans-Regular.*")):
+    folder, font, _ = FONTS[1]
+    if not configured and not any(folder.glob(f"fonts/**/{font}")):
         pytest.skip("this machine has no Liberation fonts of its own (fonts-liberation)")
     if configured:
         for name, value in environment().items():
