@@ -30,7 +30,7 @@ class CdpError(BrowserError):
 
 
 class ConnectionLost(BrowserError):
-    """The wire is gone; whether the call had an effect is not known."""
+    """The wire is gone; the call may or may not have had an effect."""
 
 
 class Cdp(Protocol):
@@ -40,8 +40,8 @@ class Cdp(Protocol):
         """Call a CDP method and return its result.
 
         Raises:
-            CdpError: the browser refused it.
-            BrowserError: it cannot be reached.
+            CdpError: The browser refused the call.
+            BrowserError: The browser cannot be reached.
         """
         ...
 
@@ -55,68 +55,67 @@ class Rows(Sequence[list[int]]):
 
     def __init__(self, distinct: list[list[int]], place: NDArray[np.int64]) -> None:
         self.distinct = distinct
-        """Each of them once."""
+        """The distinct lists."""
         self.place = place
-        """For each list, which of the distinct ones it is."""
+        """Index into ``distinct`` for each list."""
 
     def __len__(self) -> int:
         return len(self.place)
 
-    def __getitem__(self, at: Any) -> Any:
-        return (
-            [self.distinct[one] for one in self.place[at]] if isinstance(at, slice) else self.distinct[self.place[at]]
-        )
+    def __getitem__(self, key: Any) -> Any:
+        place = self.place[key]
+        return [self.distinct[one] for one in place] if isinstance(key, slice) else self.distinct[place]
 
     def __iter__(self) -> Iterator[list[int]]:
         return map(self.distinct.__getitem__, self.place.tolist())
 
 
 class Integers(list[int]):
-    """A list of integers of a snapshot. Nobody changes it."""
+    """A list of integers of a snapshot, never changed."""
 
     @cached_property
     def array(self) -> NDArray[np.int64]:
-        """The same as an array."""
+        """The integers as a read-only array."""
         array = np.fromiter(self, np.int64, len(self))
         array.setflags(write=False)
         return array
 
 
 class Rectangles(Sequence[list[float]]):
-    """Lists of four numbers, as a snapshot has them: a sequence of lists."""
+    """Lists of four numbers, as a snapshot has them."""
 
     def __init__(self, values: NDArray[np.float64]) -> None:
         self.values = values
-        """(n, 4)"""
+        """Array of shape (n, 4)."""
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.values[at].tolist()
+    def __getitem__(self, key: Any) -> Any:
+        return self.values[key].tolist()
 
     def __iter__(self) -> Iterator[list[float]]:
         return iter(self.values.tolist())
 
 
 def binary(value: str | bytes | bytearray) -> bytes:
-    """What a method answers as bytes over a pipe and as base64 over a socket."""
+    """Decode a binary result: bytes over a pipe, base64 over a socket."""
     return base64.b64decode(value) if isinstance(value, str) else bytes(value)
 
 
 @cache
 def script_beside(module: str, name: str) -> str:
-    """The JavaScript file of this name beside a module (its ``__file__``)."""
+    """Read the JavaScript file of this name beside a module (its ``__file__``)."""
     return (Path(module).parent / name).read_text(encoding="utf-8")
 
 
 async def main_frame(cdp: Cdp) -> str:
-    """Id of a tab's own frame."""
+    """Return the id of a tab's main frame."""
     return str((await cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"])
 
 
 async def isolated_world(cdp: Cdp, name: str, frame: str) -> int:
-    """Execution context of a frame's JavaScript world that is isolated from the page.
+    """Return the execution context of a JavaScript world isolated from the page.
 
     It shares the document with the page and nothing else: the page neither sees it nor can change what
     is in it. Chromium gives the same one for the same name and frame, until the frame has another document.

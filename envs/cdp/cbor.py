@@ -1,6 +1,6 @@
 """Encodes and decodes DevTools messages in CBOR (RFC 8949) over Chromium's pipe.
 
-It takes Chromium half of the processor time that JSON takes it.
+CBOR takes Chromium half of the CPU time of JSON.
 
 Chromium's own messages are CBOR; over a WebSocket it translates each into JSON, and a page's process does so before that. Its dialect is in
 `envs.cdp.envelopes`.
@@ -29,14 +29,14 @@ NAMES = 1024
 """Names of parameters whose bytes are kept."""
 
 INT64_LIMIT = 2**63
-"""From here a whole number that comes as JSON is a float too."""
+"""Least whole number that JSON messages give as a float too."""
 
 
 def write(message: dict[str, Any]) -> bytes:
-    """A message for the browser.
+    """Encode a message for the browser.
 
     Raises:
-        TypeError: there is something in it that JSON does not have either, or half of a surrogate pair.
+        TypeError: It holds a value that JSON has not either, or half of a surrogate pair.
     """
     try:
         return _written(message)
@@ -48,7 +48,7 @@ def read(raw: bytes) -> dict[str, Any]:
     """Read a message of the browser; `read_result` then reads its ``result``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The bytes are no message.
     """
     if raw[: len(ENVELOPE)] != ENVELOPE or raw[HEADER : HEADER + 1] != MAP:
         raise ValueError(f"what came is no message of Chromium's: it begins with {raw[:8].hex(' ')}")
@@ -63,14 +63,14 @@ def read(raw: bytes) -> dict[str, Any]:
 
 
 def read_result(method: str, result: bytes, memory: dict[str, Any]) -> dict[str, Any]:
-    """What a method answered.
+    """Decode the result of a method.
 
-    As JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the columns of
+    It is as JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the columns of
     a snapshot (`envs.cdp.tables`), whose numbers are not looked at. Halves of surrogate pairs,
     which JavaScript's strings may have, become U+FFFD.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: The result cannot be decoded.
     """
     try:
         if method != SNAPSHOT:
@@ -84,7 +84,7 @@ def read_result(method: str, result: bytes, memory: dict[str, Any]) -> dict[str,
 
 
 def _cause(error: cbor2.CBORError) -> str:
-    """What cbor2 says of the innermost envelope."""
+    """Return what cbor2 says of the innermost envelope."""
     return f"it is broken, or nested too deeply ({str(error).rsplit('tag 24: ', 1)[-1]})"
 
 
@@ -117,12 +117,12 @@ def _name(name: str) -> bytes:
 
 
 def _content(raw: bytes, _immutable: bool = False) -> Any:
-    """What is in an envelope."""
+    """Decode the content of an envelope."""
     return loads(raw, DECODERS)
 
 
 def _as_json(value: Any) -> Any:
-    """The value as JSON would have it, changed in place.
+    """Change a value in place to what JSON would give.
 
     Byte strings are text, whole numbers integers, and what is no number is ``None``.
     """

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[dict[str, Any]], None]
 
 ATTACHED_AGAIN = "Rollwright.attachedAgain"
-"""Event of ours on a session: it has a new wire, and what was enabled is enabled again."""
+"""Our own event on a session: it has a new wire, and what was enabled is enabled again."""
 
 
 class _Call(NamedTuple):
@@ -40,7 +40,7 @@ class _Call(NamedTuple):
     session_id: str | None
     answer: asyncio.Future[dict[str, Any]]
     memory: dict[str, Any]
-    """Of its session, for `WireFormat.read_result`."""
+    """Memory of the session, for `WireFormat.read_result`."""
 
     def fail(self, why: str) -> None:
         if not self.answer.done():
@@ -53,25 +53,25 @@ class CdpClient:
     def __init__(self, wire: Wire, form: WireFormat, numbers: Iterator[int] | None = None) -> None:
         """
         Args:
-            numbers: Of calls; clients that take the same wire one after the other share them, so that none gets an answer to another.
+            numbers: Numbers of calls. Clients that use the same wire in turn share them, so that none gets another's answer.
         """
         self._wire = wire
         self._format = form
         self._calls: dict[int, _Call] = {}
         self._numbers = numbers or count(1)
         self.on_load: Callable[[bool], None] = lambda _busy: None
-        """Called with True when the first call begins to wait, with False when none waits any more."""
+        """Called with True when the first call begins to wait, and with False when none is left."""
         self._on_event: Callable[[str, str | None, dict[str, Any]], None] = lambda *_: None
         self.heard_at = asyncio.get_running_loop().time()
         """Loop time of the last message."""
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done when the wire is gone, with the reason."""
+        """Resolved with the reason when the wire is gone."""
         wire.on_message = self._read
         wire.ended.add_done_callback(self._on_end)
 
     @property
     def pending(self) -> int:
-        """Calls without an answer yet."""
+        """Number of calls without an answer yet."""
         return len(self._calls)
 
     def on_event(self, handler: Callable[[str, str | None, dict[str, Any]], None]) -> None:
@@ -85,14 +85,14 @@ class CdpClient:
         session_id: str | None,
         memory: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The result of a method.
+        """Call a method and return its result.
 
         Args:
-            memory: What the format keeps from one answer to this session to the next; empty at first.
+            memory: State that the format keeps between answers of this session; empty at first.
 
         Raises:
-            CdpError: the browser refused it.
-            ConnectionLost: the wire went away first.
+            CdpError: The browser refused the call.
+            ConnectionLost: The wire went away first.
         """
         if self.lost.done():
             raise ConnectionLost(f"{method}: {self.lost.result()}")
@@ -113,7 +113,7 @@ class CdpClient:
                 self.on_load(False)
 
     def end_session(self, session_id: str, why: str) -> None:
-        """A target is gone: nobody answers its calls any more."""
+        """Fail the pending calls of a target that is gone."""
         for call in self._calls.values():
             if call.session_id == session_id:
                 call.fail(why)
@@ -129,7 +129,7 @@ class CdpClient:
         try:
             message = self._format.read(raw)
         except (ValueError, RecursionError):
-            # The next one begins where this one ends, and it may be of one page alone.
+            # Messages are framed, so the next one can be read; this one may concern one page only.
             logger.exception("a message of the browser was left out: %s", raw[:200])
             return
         self.heard_at = asyncio.get_running_loop().time()
@@ -141,7 +141,7 @@ class CdpClient:
     def _answer(self, message: dict[str, Any]) -> None:
         call = self._calls.get(message["id"])
         if call is None or call.answer.done():
-            return  # who asked gave up
+            return  # the caller gave up
         if "error" in message:
             call.answer.set_exception(_error(call.method, message["error"]))
             return
@@ -168,10 +168,10 @@ class CdpClient:
 
 
 async def connect_client(url: str, timeout: float) -> CdpClient:
-    """A client of the browser at ``ws://…/devtools/browser/…``.
+    """Connect to the browser at ``ws://…/devtools/browser/…``.
 
     Raises:
-        ConnectionLost: there is no answer within ``timeout`` seconds, or a refusal.
+        ConnectionLost: The browser refused, or did not answer within ``timeout`` seconds.
     """
     try:
         async with asyncio.timeout(timeout):
@@ -196,23 +196,23 @@ class CdpSession:
         self._handlers: dict[str, list[Handler]] = {}
         self._enabled: list[tuple[str, dict[str, Any]]] = []
         self.memory: dict[str, Any] = {}
-        """What the wire's format keeps of this target's answers; may be cleared at any time."""
+        """State that the wire's format keeps between answers; may be cleared at any time."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call a method of this target.
 
         Raises:
-            CdpError: the browser refused it.
-            ConnectionLost: there is no connection, or it went away.
+            CdpError: The browser refused the call.
+            ConnectionLost: There is no connection, or it went away.
         """
         if self._client is None:
             raise ConnectionLost(f"{method}: there is no connection to the browser")
         return await self._client.call(method, params, self._session_id, self.memory)
 
     async def enable(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Like `send`, and again whenever the session gets a new wire.
+        """Like `send`, and repeated whenever the session gets a new wire.
 
-        For what a session sets up for its own lifetime.
+        Used for settings that last as long as the session.
         """
         self._enabled.append((method, params or {}))
         return await self.send(method, params)
@@ -231,11 +231,11 @@ class CdpSession:
         self._client, self._session_id = client, session_id
 
     def unbind(self) -> None:
-        """There is no wire: calls fail until the next `bind`."""
+        """Drop the wire; calls fail until the next `bind`."""
         self._client = self._session_id = None
 
     def end(self, why: str) -> None:
-        """The target is gone: pending calls fail, and so do later ones."""
+        """Fail pending and later calls: the target is gone."""
         if self._client is not None and self._session_id is not None:
             self._client.end_session(self._session_id, why)
         self.unbind()

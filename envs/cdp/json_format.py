@@ -15,7 +15,7 @@ LONE_HALF = re.compile("[\ud800-\udfff]")
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """A message of the browser.
+    """Decode a message of the browser.
 
     Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD.
     """
@@ -27,13 +27,13 @@ def read(raw: bytes) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """A JSON value without halves of surrogate pairs."""
+    """Replace the halves of surrogate pairs in a JSON value."""
     if isinstance(value, str):
         return LONE_HALF.sub("\ufffd", value)
     if isinstance(value, list):
-        return [_whole(each) for each in value]
+        return [_whole(item) for item in value]
     if isinstance(value, dict):
-        return {_whole(name): _whole(each) for name, each in value.items()}
+        return {_whole(name): _whole(item) for name, item in value.items()}
     return value
 
 

@@ -1,8 +1,7 @@
 """Error messages of Chromium 156's DevTools protocol, by meaning.
 
-Its error codes are nearly all -32000, so the words have to be told apart.
-
-Only what the browser itself answered is looked at (`CdpError.message`): the text of any other error may hold the same words.
+Nearly all its error codes are -32000, so the messages tell errors apart. Only messages of the browser itself count
+(`CdpError.message`): the text of any other error may hold the same words.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ DOCUMENT_REPLACED = (
     "Inspected target navigated or closed",
     "No frame",
 )
-"""The document was replaced while it was looked at."""
+"""The document was replaced while it was read."""
 ANIMATION_GONE = ("Could not find animation with given id",)
 """An animation's element went away between its beginning and now."""
 UNKNOWN_METHOD = ("wasn't found", "not supported")
-"""The browser cannot do what was asked: one that cannot hold a clock, say."""
+"""The browser has no such method, for example one without a virtual clock."""
 ALREADY_IN_EFFECT = ("already in effect",)
 """Another tab of the process has set the language, which holds for the process; or a session before this one has."""
 NO_PICTURE = ("Unable to capture screenshot",)
@@ -55,7 +54,7 @@ BAD_URL = ("invalid URL",)
 
 
 def refused_with(error: BaseException, messages: tuple[str, ...]) -> bool:
-    """Whether the browser refused a call with one of these messages."""
+    """True if the browser refused a call with one of these messages."""
     return isinstance(error, CdpError) and any(message in error.message for message in messages)
 
 
@@ -76,7 +75,7 @@ async def send_unless(
 
 
 def target_gone(error: BaseException) -> bool:
-    """Whether a call failed because its target or the connection is gone."""
+    """True if a call failed because its target or the connection is gone."""
     if isinstance(error, CdpError) and error.code == NO_SESSION:
         return True
     return isinstance(error, ConnectionLost) or refused_with(error, TARGET_GONE)

@@ -28,7 +28,7 @@ class WebSocket(asyncio.Protocol):
         self._writes = False
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.on_message: Callable[[bytes], None] = lambda _message: None
-        """To be set before the first message is sent; a browser never speaks first."""
+        """Receiver of messages; set it before the first one is sent (a browser never speaks first)."""
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """Done when the connection is gone, with the reason."""
 

@@ -16,16 +16,16 @@ from envs.cdp.envelopes import ARRAY, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEA
 SNAPSHOT = "DOMSnapshot.captureSnapshot"
 
 COLUMN, COLUMNS = range(256, 2**15), 2**18
-"""Bytes of a column that is kept, and of all that are kept of a page: those of some thousand nodes. What is read of them takes ten times as much."""
+"""Bytes of a column that is cached, and of all that are cached of a page (some thousand nodes). Decoded they take ten times as much."""
 
 RECTANGLE = np.dtype([("before", ">u8"), ("values", [("type", "u1"), ("value", ">f8")], 4), ("after", "u1")])
 """An array of four numbers in its envelope."""
 
 BEFORE = int.from_bytes(ENVELOPE + (RECTANGLE.itemsize - HEADER).to_bytes(4, "big") + ARRAY, "big")
-"""How each begins."""
+"""First eight bytes of such an array."""
 
 STRINGS = b"\x40"
-"""From here a value is no integer."""
+"""Least first byte of a value that is no integer."""
 
 
 class Tables:
@@ -38,12 +38,12 @@ class Tables:
         self._decoders = {ENVELOPE_TAG: self._column}
 
     def read(self, raw: bytes) -> dict[str, Any]:
-        """A snapshot.
+        """Decode a snapshot.
 
-        What it holds may be part of the next one too, and is not to be changed.
+        The next snapshot may share its parts: do not change them.
 
         Raises:
-            CBORError: it is not whole.
+            CBORError: The snapshot is incomplete.
         """
         self._before, self._columns, self._room = self._columns, {}, COLUMNS
         snapshot: dict[str, Any] = loads(raw, self._decoders)
@@ -73,7 +73,7 @@ class Tables:
 
 
 def _rectangles(raw: bytes) -> Rectangles | None:
-    """``None`` if the rows are something else."""
+    """Decode rows of four floats; ``None`` if they are something else."""
     number, rest = divmod(len(raw) - 2, RECTANGLE.itemsize)
     if rest:
         return None
@@ -85,7 +85,7 @@ def _rectangles(raw: bytes) -> Rectangles | None:
 
 
 def _rows(raw: bytes) -> Rows | None:
-    """``None`` if not every envelope is a row, as in rows that hold envelopes, or numbers that look like one."""
+    """Decode rows of integers; ``None`` if not every envelope is a row."""
     first, *rows = raw[1:-1].split(ENVELOPE)
     distinct = {row: number for number, row in enumerate(dict.fromkeys(rows))}
     if first or any(int.from_bytes(row[:4], "big") != len(row) - 4 for row in distinct):

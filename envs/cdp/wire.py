@@ -7,32 +7,32 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 MAX_MESSAGE = 256 * 2**20
-"""Bytes of one message. A screenshot has 0.1 MB and the snapshot of a large page 10 MB; of a longer one a
-pipe is read on, and a socket is given up."""
+"""Maximum bytes of one message. A screenshot has 0.1 MB, the snapshot of a large page 10 MB. A pipe skips a longer message, a socket
+is closed."""
 
 
 class Wire(Protocol):
     """Carries messages both ways, in order."""
 
     on_message: Callable[[bytes], None]
-    """To be set before the first message is sent; a browser never speaks first."""
+    """Receiver of messages; set it before the first one is sent (a browser never speaks first)."""
     ended: asyncio.Future[str]
-    """Done when it is gone, with the reason."""
+    """Resolved with the reason when the wire is gone."""
 
     def send(self, message: bytes) -> None:
         """Send a message; dropped when the wire is gone."""
         ...
 
     def abort(self) -> None:
-        """Hand nothing on any more, without a goodbye."""
+        """Stop handing messages on, without a closing handshake."""
         ...
 
 
 class WireFormat(NamedTuple):
-    """How messages are written."""
+    """Encoding of messages."""
 
     write: Callable[[dict[str, Any]], bytes]
     read: Callable[[bytes], dict[str, Any]]
-    """A message; the ``result`` of a call may still be to be read."""
+    """Decodes a message; its ``result`` may still be encoded."""
     read_result: Callable[[str, Any, dict[str, Any]], dict[str, Any]]
-    """What a method (by name) answered, from the ``result`` that was read and what a session keeps from one answer to the next."""
+    """Decodes a ``result``, given the method's name and the state that a session keeps between answers."""

@@ -14,7 +14,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Reason(StrEnum):
-    """Why a request was refused; appears as it is in the response header and in the metrics."""
+    """Reason for which a request was refused; the response header and metrics use these values."""
 
     NOT_LISTED = "not_listed"
     """No site of the run has this host and port."""
@@ -136,12 +136,12 @@ def as_address(host: str) -> IpAddress | None:
 
 
 def is_local_name(host: str) -> bool:
-    """Whether a canonical name always means loopback (RFC 6761)."""
+    """True if a canonical name always means loopback (RFC 6761)."""
     return host == "localhost" or host.endswith(".localhost")
 
 
 def refuse_address(address: IpAddress) -> Reason | None:
-    """Why an address is no public host; ``None`` when it is one."""
+    """Return the reason why an address is no public host, or ``None``."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if address in METADATA_ADDRESSES:

@@ -1,4 +1,4 @@
-"""Which hosts and ports a run's sites name. Everything else is denied.
+"""The hosts and ports that a run's sites name. Everything else is denied.
 
 A site is written as an origin: ``http://127.0.0.1:8080``, ``https://shop.example``, ``https://*.example.com``. A wildcard stands for subdomains,
 at any depth, and not for the domain itself. Loopback is reachable only at the host and port that a site names; no wildcard and no
@@ -38,7 +38,7 @@ class Origin:
     port: int
 
     def covers(self, host: str, port: int) -> bool:
-        """Whether a canonical host and port are of this site."""
+        """True if a canonical host and port belong to this site."""
         if port != self.port:
             return False
         return host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
@@ -55,15 +55,15 @@ class AllowList:
         """The list of these origins.
 
         Raises:
-            ConfigError: one is no origin, or names what no site may be.
+            ConfigError: One is no origin, or names an address that no site may have.
         """
         return cls(tuple(dict.fromkeys(parse_origin(site) for site in sites)))
 
     def refuse(self, host: str, port: int, scheme: str | None = None) -> Reason | None:
-        """Why this may not be reached, before any name is resolved; ``None`` if it may.
+        """Return the reason why a host may not be reached, or ``None``; no name is resolved yet.
 
         Args:
-            host: as a request wrote it.
+            host: The host as the request wrote it.
             scheme: ``None`` when it cannot be seen (a tunnel); then a site of either scheme at this host and port covers it.
         """
         name = canonical_host(host)
@@ -77,7 +77,7 @@ class AllowList:
         return None if covering else _why_not_listed(name)
 
     def refuse_answer(self, host: str, address: IpAddress) -> Reason | None:
-        """Why an address may not be connected to for a host that `refuse` let through; ``None`` if it may.
+        """Return the reason why an address of an allowed host may not be connected to, or ``None``.
 
         A host that is an address was named as such. A name of loopback has to lead there, and every other name to a public host.
         """
@@ -91,10 +91,9 @@ class AllowList:
         return refuse_address(address)
 
     def refuse_url(self, url: str) -> Reason | None:
-        """Why an action may not navigate to a URL; ``None`` if it may.
+        """Return the reason why an action may not navigate to a URL, or ``None``.
 
-        For what the browser would open by itself when told to: ``file:``, ``chrome:``, ``view-source:``, ``data:`` and ``javascript:`` never
-        reach a proxy.
+        The browser opens ``file:``, ``chrome:``, ``view-source:``, ``data:`` and ``javascript:`` itself: they never reach the proxy.
         """
         if url in BLANK:
             return None
@@ -109,10 +108,10 @@ class AllowList:
 
 
 def parse_origin(site: str) -> Origin:
-    """An entry of the list from its text.
+    """Parse an entry of the list.
 
     Raises:
-        ConfigError: it is no origin, or names what no site may be.
+        ConfigError: It is no origin, or names an address that no site may have.
     """
     try:
         parts = urlsplit(site)
@@ -155,7 +154,7 @@ def _check_may_be_a_site(site: str, name: str) -> None:
 
 
 def _why_not_listed(name: str) -> Reason:
-    """The plainest cause: what kind of address it is, or that nobody named it."""
+    """Return the kind of the address as the reason, else that no site names it."""
     if is_local_name(name):
         return Reason.LOOPBACK
     address = as_address(name)

@@ -47,7 +47,7 @@ EGRESS_DISABLED_FEATURES = (
     # Pages that load before they are asked for are no part of an episode, and not under its clock.
     "Prerender2",
 )
-"""For the one ``--disable-features`` of the command line: Chromium reads only the last."""
+"""Features for the one ``--disable-features`` of the command line: Chromium reads only the last."""
 
 
 def chromium_args(proxy: str, *, disable_features: Iterable[str] = ()) -> tuple[str, ...]:

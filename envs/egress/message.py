@@ -50,7 +50,7 @@ class Counted:
         self.done = length == 0
 
     def take(self, data: bytes) -> int:
-        """How many of these bytes, from the first, belong to the body."""
+        """Return the number of leading bytes that belong to the body."""
         taken = min(self._left, len(data))
         self._left -= taken
         self.done = self._left == 0
@@ -63,7 +63,7 @@ class UntilClose:
     done = False
 
     def take(self, data: bytes) -> int:
-        """All of them belong to it."""
+        """Return the number of all bytes: they belong to the body."""
         return len(data)
 
 
@@ -78,24 +78,24 @@ class Chunked:
         self._trailer = False
 
     def take(self, data: bytes) -> int:
-        """As of `Counted`. Raises `BadMessage` for broken framing."""
-        at = 0
-        while at < len(data) and not self.done:
+        """Return the number of leading bytes that belong to the body; raise `BadMessage` for broken framing."""
+        taken = 0
+        while taken < len(data) and not self.done:
             if self._skip:
-                step = min(self._skip, len(data) - at)
+                step = min(self._skip, len(data) - taken)
                 self._skip -= step
-                at += step
+                taken += step
                 continue
-            end = data.find(b"\n", at)
-            if (len(data) if end < 0 else end) - at + len(self._line) > MAX_CHUNK_LINE:
+            end = data.find(b"\n", taken)
+            if (len(data) if end < 0 else end) - taken + len(self._line) > MAX_CHUNK_LINE:
                 raise BadMessage("a chunk's line is too long")
             if end < 0:
-                self._line += data[at:]
+                self._line += data[taken:]
                 return len(data)
-            self._end_of_line((self._line + data[at:end]).rstrip(b"\r"))
+            self._end_of_line((self._line + data[taken:end]).rstrip(b"\r"))
             self._line = b""
-            at = end + 1
-        return at
+            taken = end + 1
+        return taken
 
     def _end_of_line(self, line: bytes) -> None:
         if self._trailer:
@@ -120,21 +120,21 @@ class ProxyRequest:
     host: str
     port: int
     path: str
-    """In origin form, with the query; empty for ``CONNECT``."""
+    """Path in origin form, with the query; empty for ``CONNECT``."""
     headers: Headers
-    """Without those of one connection."""
+    """Headers of the message, without those of one connection."""
 
     @property
     def tunnel(self) -> bool:
-        """Whether bytes are to be passed on as they are."""
+        """True if the request opens a tunnel, whose bytes are passed on unread."""
         return self.method == "CONNECT"
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, by its lower-case name."""
+        """Return the first value of a header, by its lower-case name."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
     def body(self) -> Body:
-        """How far the body goes. Raises `BadMessage` where two framings disagree."""
+        """Return the framing of the body. Raise `BadMessage` where two framings disagree."""
         return _body(self.headers) or Counted(0)
 
     def encode(self, headers: Headers) -> bytes:
@@ -152,18 +152,18 @@ class ServerResponse:
     status: int
     line: str
     headers: Headers
-    """Without those of one connection."""
+    """Headers of the message, without those of one connection."""
     reusable: bool
-    """The connection goes on after this message."""
+    """True if the connection can be used after this message."""
 
     def body(self, method: str) -> Body:
-        """How far the body of the answer to a method goes."""
+        """Return the framing of the body, given the method that it answers."""
         if method == "HEAD" or self.status in (204, 304) or self.status < 200:
             return Counted(0)
         return _body(self.headers) or UntilClose()
 
     def dated(self, now: float) -> ServerResponse:
-        """As of a server whose clock says ``now`` (seconds since 1970): no file was changed later."""
+        """Set ``Date`` to ``now`` (seconds since 1970), and cap ``Last-Modified`` at it."""
         date, headers = formatdate(now, usegmt=True), list[tuple[str, str]]()
         for name, value in self.headers:
             if name.lower() == "last-modified":
@@ -234,7 +234,7 @@ def _answer(status: str, header: tuple[str, str], text: str) -> bytes:
 
 
 def _is_after(date: str, now: float) -> bool:
-    """Whether an HTTP date is later than ``now``; one that cannot be read is not."""
+    """True if an HTTP date is later than ``now``; False if it cannot be read."""
     try:
         return parsedate_to_datetime(date).timestamp() > now
     except (ValueError, OverflowError):
@@ -242,9 +242,9 @@ def _is_after(date: str, now: float) -> bool:
 
 
 def _path(target: str) -> str:
-    """What follows the authority of an absolute URL, byte for byte."""
+    """Return all that follows the authority of an absolute URL, byte for byte."""
     rest = target.partition("://")[2].partition("#")[0]
-    cut = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
+    cut = min((place for place in (rest.find("/"), rest.find("?")) if place >= 0), default=len(rest))
     return rest[cut:] if rest[cut : cut + 1] == "/" else f"/{rest[cut:]}"
 
 

@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from envs.egress.proxy import Listener
 
 LINGER_SECONDS = 2.0
-"""How long a connection is kept after its last answer, so that a body that is still on its way does not reset it before the answer is
+"""Seconds that a connection is kept after its last answer, so that a body still on its way does not reset it before the answer is
 read. Browsers close it at once."""
 RETRIED = frozenset({"GET", "HEAD"})
 """Methods that may use a kept connection: it may have been closed meanwhile, and only these can be sent again."""
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """State of a connection."""
 
     HEAD = auto()
     """Waiting for a request."""
     CONNECTING = auto()
     """Waiting for the site's server."""
     RELAYING = auto()
-    """Between a request's first byte to the server and its response's last."""
+    """Relaying: from a request's first byte to its response's last."""
     TUNNEL = auto()
     """Bytes both ways."""
     ENDING = auto()
-    """What still comes is thrown away."""
+    """Ending: further bytes are dropped."""
 
 
 class Upstream(asyncio.Protocol):

@@ -45,5 +45,5 @@ async def _resolve(host: str) -> list[IpAddress]:
         return [literal]
     if is_local_name(name):
         return [ipaddress.ip_address(text) for text in LOOPBACK]
-    found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
+    entries = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in entries))

@@ -24,13 +24,13 @@ class SiteSecrets:
     def __init__(self, headers: Mapping[str, Mapping[str, str]] | None = None) -> None:
         """Raises `ConfigError` (without the value) for an origin or header that cannot be sent."""
         self._headers: dict[tuple[str, int], tuple[tuple[str, str], ...]] = {}
-        for site, each in (headers or {}).items():
+        for site, own in (headers or {}).items():
             origin = parse_origin(site)
-            _check(site, origin, each)
-            self._headers[origin.host, origin.port] = tuple(each.items())
+            _check(site, origin, own)
+            self._headers[origin.host, origin.port] = tuple(own.items())
 
     def __repr__(self) -> str:
-        """Which headers of which hosts, never a value."""
+        """Show the names of the headers by host, never a value."""
         shown = ", ".join(
             f"{host}:{port}: {[name for name, _ in headers]}" for (host, port), headers in self._headers.items()
         )

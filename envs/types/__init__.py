@@ -1,4 +1,4 @@
-"""The plain types that every part of Rollwright speaks, and its one exception tree.
+"""The plain types that every part of Rollwright uses, and its one exception tree.
 
 Nothing here does I/O or imports a browser, torch or Prefect; it is the only package that ``envs`` and ``training`` share.
 The words follow docs/concepts.md: a *task* is attempted in *episodes*, the record of an episode is a *trajectory* of *steps*, the K

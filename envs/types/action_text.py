@@ -11,7 +11,7 @@ from envs.types.actions import Action, Click, Invalid, Select, Type
 
 
 class ActionFormat(StrEnum):
-    """How a turn was read; appears as it is in metrics.
+    """Format in which a turn was read; metrics use these values.
 
     See the table of `envs.actions.parsing`.
     """
@@ -27,7 +27,7 @@ class ActionFormat(StrEnum):
     PROSE = "prose"
     LAST_LINE = "last_line"
     CUSTOM = "custom"
-    """By a parser of the user's own (`envs.actions.parsing.extensions`)."""
+    """Read by a parser of the user's own (`envs.actions.parsing.extensions`)."""
     NONE = "none"
 
 
@@ -38,10 +38,10 @@ _TAGS = re.compile(r"<(?=/?(?:think|tool_call|action)>)")
 
 
 def format_action(action: Action, form: ActionFormat = ActionFormat.BRACKETS) -> str:
-    """The response that ``parse_action`` reads as ``action``; the inverse for every valid action.
+    """Write the response that ``parse_action`` reads as ``action``: its inverse for valid actions.
 
     Args:
-        form: ``brackets`` (of the three actions of the tiny policy on numbered elements; JSON for all others), ``json`` or ``tool_call``.
+        form: ``json``, ``tool_call`` or ``brackets`` (the three actions of the tiny policy on numbered elements; JSON for all others).
     """
     if isinstance(action, Invalid):
         raise ValueError(f"an invalid action has no form: {action.reason}")
@@ -73,5 +73,5 @@ def _arguments(action: Action) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    # A text may hold the tags that enclose thoughts and actions; escaped, they are not taken for them.
+    # A text may hold the tags that enclose thoughts and actions; parsers do not see escaped ones.
     return _TAGS.sub(r"\\u003c", json.dumps(value, ensure_ascii=False))

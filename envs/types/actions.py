@@ -51,7 +51,7 @@ Text = Annotated[str, AfterValidator(writable)]
 
 
 def _as_text(value: object) -> object:
-    """A number is kept as it is written: models leave out the quotes."""
+    """Turn a number into its text: models leave out the quotes."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -63,11 +63,11 @@ Point = tuple[Share, Share]
 """x, y in thousandths of the viewport, 0..1000."""
 
 Number = Annotated[StrictInt, Field(ge=0, lt=2**31)]
-"""Of an element, a mark or a tab. Shown ones begin at 1."""
+"""Number of an element, a mark or a tab; those shown to the policy begin at 1."""
 
 
 def _as_number(value: object) -> object:
-    """``"3"``, ``"[3]"`` and ``3.0`` mean 3: models write numbers in many ways, and a semantic id never consists of digits."""
+    """Read ``"3"``, ``"[3]"`` and ``3.0`` as 3: models write numbers in many ways, and no semantic id consists of digits."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     digits = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
@@ -82,18 +82,18 @@ Modifier = Literal["Alt", "Control", "Meta", "Shift"]
 
 
 class Sparse(Record):
-    """Written without what has its default: ``{"type": "click", "element": 3}``, as stored trajectories have it."""
+    """A record that is written without its defaults: ``{"type": "click", "element": 3}``."""
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = type(self).model_fields
         written: dict[str, Any] = write(self)
-        kept = {name: each for name, each in written.items() if getattr(self, name) != fields[name].default}
+        kept = {name: value for name, value in written.items() if getattr(self, name) != fields[name].default}
         return {"type": written["type"], **kept} if "type" in written else kept
 
 
 class MaybeTarget(Sparse):
-    """What an action is done to, or nothing in particular: then the page, or what has the keyboard focus."""
+    """An optional target; without one the action is done to the page or to what has the keyboard focus."""
 
     element: Annotated[Number | Name | None, BeforeValidator(_as_number)] = None
     """Number in the observation, or semantic id."""
@@ -103,7 +103,7 @@ class MaybeTarget(Sparse):
 
     @property
     def is_named(self) -> bool:
-        """Something is named."""
+        """True if a target is named."""
         return not (self.element is None and self.mark is None and self.at is None)
 
     @model_validator(mode="after")
@@ -114,7 +114,7 @@ class MaybeTarget(Sparse):
 
 
 class Target(MaybeTarget):
-    """What an action is done to; named in exactly one way."""
+    """The target of an action, named in exactly one way."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -149,15 +149,15 @@ class TripleClick(Target, MouseButton):
 
 
 class Type(MaybeTarget):
-    """Click a field and type; what was in it is replaced.
+    """Click a field and type, which replaces its content.
 
-    Without a target: into what has the focus.
+    Without a target the text goes to what has the focus.
     """
 
     type: Literal["type"] = "type"
     text: Words
     clear: StrictBool = True
-    """Replace what is there; otherwise the text goes to its end."""
+    """True replaces the field's content; False appends the text."""
     enter: StrictBool = False
     """Press Enter afterwards."""
 
@@ -176,18 +176,18 @@ class Hover(Target):
 
 
 class Select(Target):
-    """Choose an option of a list by its visible label; of a list that takes several, these and no others."""
+    """Choose an option of a list by its visible label, or several where the list takes several."""
 
     type: Literal["select"] = "select"
     text: Words
     also: tuple[Text, ...] = Field(default=(), max_length=64)
     """Further options of a list that takes several."""
     add: StrictBool = False
-    """What is chosen in such a list already stays so."""
+    """True keeps the options of such a list that are already chosen."""
 
 
 class Check(Target):
-    """Turn a checkbox, radio button or switch on or off; does nothing if it is so already."""
+    """Turn a checkbox, radio button or switch on or off; no effect if it already is."""
 
     type: Literal["check"] = "check"
     on: StrictBool = True
@@ -205,7 +205,7 @@ class Scroll(MaybeTarget):
     type: Literal["scroll"] = "scroll"
     direction: Direction = "down"
     amount: float = Field(default=0.75, gt=0, le=MAX_AMOUNT, allow_inf_nan=False)
-    """Heights (widths) of the viewport. By default a quarter of what was seen stays in view."""
+    """Distance in heights (or widths) of the viewport; the default keeps a quarter of the view."""
 
 
 class Drag(MouseButton):
@@ -215,7 +215,7 @@ class Drag(MouseButton):
     start: Target
     end: Target
     via: tuple[Point, ...] = Field(default=(), max_length=MAX_VIA)
-    """Points that the mouse goes through in between, in order: a drawn line. Nothing is scrolled for them."""
+    """Points that the mouse passes, in order: a drawn line. The page is not scrolled for them."""
 
 
 class Upload(Target):
@@ -335,7 +335,7 @@ class Forget(Sparse):
 
 
 class Invalid(Sparse):
-    """What the policy wrote is no action.
+    """A response that is no action.
 
     The page is not touched; the reason goes into the next observation.
     """
@@ -364,10 +364,10 @@ Valid = (
     | Terminate
     | Submit
 )
-"""What is done to pages, and how an episode is ended."""
+"""Actions on pages, and those that end an episode."""
 
 MemoryAction = Remember | Forget
-"""What an episode that is given a memory may do besides."""
+"""Further actions of an episode that has a memory."""
 
 Action = Annotated[Valid | MemoryAction | Invalid, Field(discriminator="type")]
 
@@ -378,13 +378,13 @@ ACTIONS: dict[str, type[Valid]] = {kind.model_fields["type"].default: kind for k
 """The records by name: those of every episode, `Invalid` left out."""
 
 WITH_MEMORY: Actions = ACTIONS | {kind.model_fields["type"].default: kind for kind in get_args(MemoryAction)}
-"""Those of an episode with a memory."""
+"""The records by name: those of an episode with a memory."""
 
 _ADAPTER: TypeAdapter[Action] = TypeAdapter(Action)
 
 
 def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
-    """The action of ``actions`` that ``{"type": name, **arguments}`` says, or an `Invalid` with what is wrong. Never raises."""
+    """Read ``{"type": name, **arguments}`` as one of ``actions``, or as an `Invalid` that says what is wrong. Never raises."""
     name = data.get("type")
     if not isinstance(name, str) or name not in actions:
         known = ", ".join(actions)
@@ -392,13 +392,13 @@ def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
     try:
         return _ADAPTER.validate_python(data)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        problems = "; ".join(_path(each["loc"]) + each["msg"].removeprefix("Value error, ") for each in found[:3])
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        problems = "; ".join(_path(one["loc"]) + one["msg"].removeprefix("Value error, ") for one in details[:3])
         return Invalid(reason=f"{name}: {problems}"[:MAX_REASON], code=ErrorCode.BAD_ACTION)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """``start.element: ``; the first part is the union's tag."""
+    """Write a location as ``start.element: ``, without its first part, the union's tag."""
     names = [str(part) for part in location[1:] if not str(part).startswith(("constrained-", "function-"))]
     return ".".join(names) + ": " if names else ""
 

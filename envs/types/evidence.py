@@ -30,7 +30,7 @@ class DomElement(Record):
     parent: int | None = None
     """Position of its parent in the list; ``None`` for a root."""
     attributes: dict[str, str] = Field(default_factory=dict)
-    """By lower-case name."""
+    """Values by lower-case name."""
     styles: dict[str, str] | None = None
     """Computed style by property; ``None`` when it was not read."""
 
@@ -40,82 +40,82 @@ class Download(Record):
 
     name: str
     size: int = Field(ge=0)
-    """Bytes."""
+    """Size in bytes."""
     sha256: str = ""
-    """Of the contents; empty when it was not computed."""
+    """sha256 of the contents; empty when it was not computed."""
 
 
 class PageReply(Record):
-    """The answer of a page to one question: a value, or why there is none."""
+    """The answer of a page to one expression: a value, or the reason why there is none."""
 
     value: JsonValue = None
-    """True, false or a number; of anything else only the type is kept, as the trouble."""
+    """True, false or a number. Of any other value ``trouble`` names the type."""
     trouble: str = ""
-    """Why there is no value; empty if there is one."""
+    """Reason why there is no value; empty if there is one."""
     threw: bool = False
-    """The expression threw on this page, which is a matter of the page: ``trouble`` is the exception. Not set where it could not be asked at
-    all (it is no JavaScript, may only read, took too long)."""
+    """True if the expression threw on this page; ``trouble`` is the exception. False where it could not be evaluated (bad syntax, a
+    side effect, a timeout)."""
     stopped: bool = False
-    """It was stopped because it took too long."""
+    """True if the evaluation was stopped because it took too long."""
 
 
 class ServerState(Protocol):
     """The state of a site's server at the end of an episode."""
 
     async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
-        """All rows of a query.
+        """Return all rows of a query.
 
         Raises:
-            SiteError: it cannot be asked.
+            SiteError: The database cannot be queried.
         """
         ...
 
     async def get_json(self, path: str) -> Any:
-        """The JSON that the server answers at a path; ``None`` for a 404: the thing is not there.
+        """Return the JSON that the server answers at a path; ``None`` for a 404.
 
         Raises:
-            SiteError: any other failure.
+            SiteError: The request failed in any other way.
         """
         ...
 
 
 class ServerAnswer(Record):
-    """What the site's server said of its state at the end of an episode, to one question of the rubric."""
+    """The answer of the site's server to one fact of the rubric, at the end of an episode."""
 
     database: str | None = None
-    """Which database was queried; ``None``: the server was sent a GET."""
+    """Database that was queried; ``None`` if the server was sent a GET."""
     asked: str
     """The query, or the path."""
     at: tuple[str | int, ...] = ()
-    """Where in the JSON of the path the value is; the rest of the answer is not kept."""
+    """Keys and positions that lead to the value in the JSON; the rest of the answer is not kept."""
     rows: tuple[tuple[bool | int | float | str | None, ...], ...] = ()
-    """Of a query."""
+    """Rows of the query."""
     value: Any = None
-    """What the JSON of a GET has there; ``None`` for nothing, and for a 404."""
+    """Value in the JSON of a GET; ``None`` if there is none, and for a 404."""
     error: str | None = None
-    """Why there is no answer."""
+    """Reason why there is no answer."""
 
 
 class PageText(Record):
-    """What an element of a page said, for a check of WebArena's ``program_html``."""
+    """Text of a page's element, for a check of WebArena's ``program_html``."""
 
     address: str
-    """That was looked at; empty if it could not be told."""
+    """Address of the page; empty if it is not known."""
     text: str = ""
-    """Of a long one, as much as the check's comparison needs."""
+    """Text of the element, cut to what the check's comparison needs."""
     trouble: str = ""
-    """Why nothing was seen; empty if something was."""
+    """Reason why there is no text; empty if there is."""
 
 
 class Recorded(Record):
-    """What was read at the end of an episode, before its browser was given back.
+    """Evidence read at the end of an episode, before its browser was given back.
 
-    Only what `Needs` names is there.
+    It holds only what `Needs` names.
     """
 
     pages: tuple[WholePage, ...] = ()
-    """The last page whole, after those of all steps where a fact asks for ``ever``. Empty where a dialog was open, and in old records: then facts
-    have what was in view."""
+    """The whole last page, after the pages of all steps where a fact asks for ``ever``. Empty where a dialog was open, and in old records:
+    facts then read what was in view."""
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
     dom_cut: bool = False
@@ -124,26 +124,26 @@ class Recorded(Record):
     downloads_cut: bool = False
     """Further files were still on their way when waiting for them ended."""
     scripts: dict[str, PageReply] = Field(default_factory=dict)
-    """By expression."""
+    """Replies by expression."""
     server: tuple[ServerAnswer, ...] | None = None
-    """What the site's server said of its state (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
+    """Answers of the site's server (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
     looked: tuple[PageText, ...] | None = None
-    """What the checks of the task's ``program_html`` found, in their order; ``None`` where it has no evaluators."""
+    """Texts for the checks of the task's ``program_html``, in their order; ``None`` where the task has no evaluators."""
     absent: dict[str, str] = Field(default_factory=dict)
-    """Why ``dom`` or ``downloads`` is not there although it was asked for."""
+    """Reason why ``dom`` or ``downloads`` is missing although it was asked for, by field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What has to be read at the end of an episode.
+    """The evidence that must be read at the end of an episode.
 
-    Empty for most tasks, and then nothing is read. Made by `needs`.
+    Most tasks need none. Made by `needs`.
     """
 
     page: bool = False
-    """The whole page, of which an observation has what is in view."""
+    """The whole page; an observation has only what is in view."""
     elements: bool = False
-    """Its elements too."""
+    """The elements of the whole page too."""
     every_page: bool = False
     """The pages of all steps."""
     dom: bool = False
@@ -158,7 +158,7 @@ class Needs:
 
 
 def needs(rubric: Rubric | None) -> Needs:
-    """What the facts and gates of a rubric are checked against, besides what every episode records."""
+    """Return the evidence that a rubric's facts and gates need beyond what every episode records."""
     facts = [] if rubric is None else [*rubric.facts()]
     of_pages = [fact for fact in facts if isinstance(fact, TextFact | ElementFact | ElementStateFact)]
     return Needs(

@@ -1,7 +1,7 @@
-"""Finds what people add without editing the project: by entry point, or as ``module:function``.
+"""Finds extensions of users by entry point or as ``module:function``.
 
-Both ways work in every process of a run: a worker imports the name where it uses it. There is no registration by calling
-something, since a worker would never hear of it.
+Both ways work in every process of a run: a worker imports the name where it uses it. There is no function that
+registers one, since a call in one process would not reach the workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attrib
 
 
 def is_reference(name: str) -> bool:
-    """Whether a name is of the form ``module:function``; ``host:8080`` is not."""
+    """True if a name has the form ``module:function``; ``host:8080`` has not."""
     return _REFERENCE.fullmatch(name) is not None
 
 
@@ -35,8 +35,8 @@ class Extensions(Mapping[str, T], Generic[T]):
     def __init__(self, kind: str, group: str, own: Mapping[str, T]) -> None:
         """
         Args:
-            kind: For errors: ``reward``, ``site``.
-            group: Of entry points, such as ``rollwright.rewards``. A name of the project's own cannot be taken by one.
+            kind: Word for one of them in errors: ``reward``, ``site``.
+            group: Group of entry points, such as ``rollwright.rewards``. The project's own names win.
         """
         self.kind = kind
         self.group = group
@@ -66,10 +66,10 @@ class Extensions(Mapping[str, T], Generic[T]):
         raise KeyError(name)
 
     def find(self, name: str) -> T:
-        """What has this name.
+        """Return the extension of this name.
 
         Raises:
-            ConfigError: nothing has; with names that are near. Or it cannot be imported in this process.
+            ConfigError: There is none (the message suggests similar names), or it cannot be imported here.
         """
         if name in self:
             return self[name]
@@ -84,19 +84,17 @@ class Extensions(Mapping[str, T], Generic[T]):
     def _loaded(self, name: str, reference: str) -> T:
         module, _, attribute = reference.partition(":")
         try:
-            found: Any = importlib.import_module(module)
+            extension: Any = importlib.import_module(module)
         except Exception as error:
             raise ConfigError(
                 f"{self.kind} {name!r}: {module} cannot be imported on {socket.gethostname()}: {type(error).__name__}: {error}. "
                 f"Install it there, or put its folder on PYTHONPATH of this process and of every worker"
             ) from error
         for part in attribute.split("."):
-            if not hasattr(found, part):
-                public = (
-                    [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
-                )
+            if not hasattr(extension, part):
+                public = [key for key in getattr(extension, "__dict__", ()) if not key.startswith("_")]
                 raise ConfigError(
                     f"{self.kind} {name!r}: {module} has no {attribute}; {near(part, public)}write module:function"
                 )
-            found = getattr(found, part)
-        return cast(T, found)
+            extension = getattr(extension, part)
+        return cast(T, extension)

@@ -1,4 +1,4 @@
-"""What an episode keeps beside the page: entries of a key and a value."""
+"""The memory of an episode: notes that it keeps as a key and a value."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from envs.types.record import Record
 
 
 class MemoryEntry(Record):
-    """One thing that was kept."""
+    """One note."""
 
     key: str
     value: str
 
 
 class MemoryChange(Record):
-    """What an episode did to one key."""
+    """A change of one key by an episode."""
 
     key: str
     value: str | None
-    """``None``: it was forgotten."""
+    """The new value; ``None`` if the key was forgotten."""
 
 
 Memory = tuple[MemoryEntry, ...]
-"""Entries with different keys, the one that was written last at the end."""
+"""Entries with different keys, the last written one at the end."""

@@ -1,4 +1,4 @@
-"""Names that are like one that was mistyped, for errors."""
+"""Suggests similar names for a mistyped one, in error messages."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import difflib
 from collections.abc import Iterable
 
 MAX_NEAR = 3
-"""Names that one error offers."""
+"""Most names that one error suggests."""
 
 
 def near(name: object, names: Iterable[object], *, cutoff: float = 0.6) -> str:
-    """``did you mean curriculum? ``, or nothing. Case and hyphens do not matter.
+    """Return ``did you mean curriculum? ``, or an empty text. Case and hyphens do not matter.
 
     Args:
-        cutoff: Least likeness of a name, 0 to 1 (`difflib`). Higher where a likeness alone is the error.
+        cutoff: Least similarity of a name, 0 to 1 (`difflib`). Higher where similarity alone is the error.
     """
-    known = {_plain(each): str(each) for each in names}
-    found = difflib.get_close_matches(_plain(name), known, n=MAX_NEAR, cutoff=cutoff)
-    return f"did you mean {' or '.join(known[each] for each in found)}? " if found else ""
+    known = {_plain(candidate): str(candidate) for candidate in names}
+    matches = difflib.get_close_matches(_plain(name), known, n=MAX_NEAR, cutoff=cutoff)
+    return f"did you mean {' or '.join(known[match] for match in matches)}? " if matches else ""
 
 
 def _plain(name: object) -> str:

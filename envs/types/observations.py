@@ -1,4 +1,4 @@
-"""What the policy sees."""
+"""The observation: what the policy sees before a step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from envs.types.record import Record
 
 
 class Whole(Record):
-    """An element's texts where one is shortened: facts read them, the policy never sees them.
+    """The uncut texts of an element that has a shortened one. Facts read them; the policy never sees them.
 
-    What an observation holds is bounded: a text for which there was no room is empty here.
+    Their total size is bounded: a text for which there was no room is empty here.
     """
 
     text: str = ""
     written: str = ""
     value: str = ""
     cut: tuple[str, ...] = ()
-    """Names of the fields that are shortened here, too, or left out."""
+    """Names of the fields that are shortened or left out here too."""
 
 
 class Element(Record):
@@ -50,11 +50,11 @@ class Element(Record):
     input_type: str = ""
     """Type of an ``<input>``: text, email, range, date, file…"""
     options: tuple[str, ...] = ()
-    """Labels of a drop-down list or list box, the first of them."""
+    """First labels of a drop-down list or list box."""
     more_options: int = Field(default=0, ge=0)
-    """How many more there are."""
+    """Number of further options."""
     written: str = ""
-    """What is to be read on it where `text` says something else, as with ``aria-label``; of an empty field its placeholder."""
+    """Visible text where `text` differs from it, as with ``aria-label``; placeholder of an empty field."""
     states: tuple[str, ...] = ()
     """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out this field."``…"""
     whole: Whole | None = None
@@ -62,16 +62,16 @@ class Element(Record):
 
 
 class Hidden(Record):
-    """How many elements are there but not listed, by why."""
+    """Numbers of elements that are on the page and not listed, by reason."""
 
     above: int = 0
-    """Of the viewport, or of the scroll container they lie in."""
+    """Elements above the viewport or the visible part of their scroll container."""
     below: int = 0
     beside: int = 0
     covered: int = 0
-    """Something is painted over them."""
+    """Elements that something is painted over."""
     over_limit: int = 0
-    """The list was full."""
+    """Elements that did not fit into the list."""
 
 
 class OpenTab(Record):
@@ -79,11 +79,11 @@ class OpenTab(Record):
 
     number: int = Field(ge=1)
     active: bool
-    """It is the one that is seen and acted on."""
+    """True for the tab that is seen and acted on."""
 
 
 class Observation(Record):
-    """What the policy sees before a step.
+    """The policy's view before a step.
 
     The screenshot travels beside it as JPEG bytes, never inside.
     """
@@ -94,10 +94,10 @@ class Observation(Record):
     viewport: tuple[int, int]
     """width, height in CSS pixels, as all lengths here; the screenshot has the device scale times as many."""
     error: str | None = None
-    """Why the previous action had no effect, with a hint; ``None`` when it was carried out."""
+    """Reason why the previous action had no effect, with a hint; ``None`` when it was carried out."""
     title: str = ""
     text: str = ""
-    """The page as numbered elements and text in their order, within a budget; ``""`` when it is not asked for."""
+    """The page as numbered elements and text in reading order, within a budget; ``""`` when not asked for."""
     words: tuple[str, ...] | None = None
     """The lines of ``text`` as words of the page alone: elements by their labels, and nothing that fields hold, since a policy may have put it
     there. ``None`` where there is no text, and in records from before there was this field."""
@@ -109,13 +109,13 @@ class Observation(Record):
     tabs: tuple[OpenTab, ...] = ()
     """Empty while there is only one."""
     dialog: str = ""
-    """``confirm: Delete it?``: the page waits for an answer, and nothing else of it can be seen."""
+    """An open dialog, such as ``confirm: Delete it?``; it hides the rest of the page."""
     offers: tuple[str, ...] = ()
     """Names of actions that this site takes beyond those that every site does (``submit``)."""
     notices: tuple[str, ...] = ()
-    """What alerts said (they are confirmed at once), and what was done to the page."""
+    """Texts of alerts (confirmed at once), and interventions such as a request that was given up."""
     diff: Annotated[None, BeforeValidator(lambda _: None), Field(exclude=True, repr=False)] = None
-    """Not in use: records of earlier versions have it, and are to be read."""
+    """Unused; read and dropped, since records of earlier versions have it."""
 
 
 class WholePage(Record):

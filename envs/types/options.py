@@ -1,4 +1,4 @@
-"""What the options of a list are called, and which one a text names. Pure.
+"""Names the options of a list, and finds the one that a text means. Pure.
 
 The label is what a person sees (`HTMLOptionElement.label`). Observations list the names, and actions take them: a name is a label that was made
 short and, where several options look the same, has the option's group or its number after it.

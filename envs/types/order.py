@@ -1,4 +1,4 @@
-"""What comes after what in a rubric: names that are known, and no circle."""
+"""Checks the ``after`` of a rubric: known names, and no circle."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ def check_after(what: str, after: Mapping[str, Sequence[str]], known: Set[str]) 
 
     Args:
         what: ``group`` or ``fact``, for the message.
-        after: By name, the names that come before it.
-        known: Names that may be named.
+        after: The names that come before each name.
+        known: Names that may be used.
 
     Raises:
-        ValueError: a name is not known, or the names go in a circle.
+        ValueError: A name is unknown, or the names form a circle.
     """
     if not any(after.values()):
         return
     for name, before in after.items():
-        if missing := [each for each in before if each not in known]:
+        if missing := [name for name in before if name not in known]:
             raise ValueError(f"fact_groups: {what} {name!r} is after {missing[0]!r}, which is no {what} of fact_groups")
     try:
         TopologicalSorter(after).prepare()

@@ -1,4 +1,4 @@
-"""What public functions take as a path: text or any path object."""
+"""The type of path arguments: a text or any path object."""
 
 from __future__ import annotations
 

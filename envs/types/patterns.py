@@ -24,7 +24,7 @@ _NO_SPACES = (
     r"\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff}"
 )
 UNICODE = {r"\w": r"\p{L}\p{N}_", r"\d": r"\p{Nd}", r"\s": _SPACES, r"\S": _NO_SPACES}
-"""What these are in `re`, as members of a class of RE2's."""
+"""Meaning of these escapes in `re`, as members of an RE2 class."""
 OTHERS = {r"\W": r"[^\p{L}\p{N}_]", r"\D": r"\P{Nd}", r"\Z": r"\z"}
 BOUNDARIES = (r"\b", r"\B")
 
@@ -36,24 +36,24 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _SYNTAX = frozenset({"^", "$", "|", ")", "*", "+", "?", r"\A", r"\Z", *BOUNDARIES})
-"""What stands for no character, beside groups and numbers of times."""
+"""Tokens that match no character, beside groups and repetitions."""
 
 _TURKISH = "ıİ"
 _AS_I = str.maketrans(_TURKISH, "ii")
-"""With case ignored `re` takes i, I, ı and İ for one letter, and RE2 only the first two."""
+"""`re` treats i, I, ı and İ as one letter when it ignores case; RE2 only the first two."""
 _FLAGS = re.compile(r"(?:\(\?[a-zA-Z]+\))*")
-"""Those of a whole pattern, which `re` only takes at its beginning."""
+"""Flags of a whole pattern, which `re` accepts only at its beginning."""
 
 _MARKED_MEMORY = 64 << 20
-"""Bytes that a pattern for marked text may take: it is longer than what a rubric writes, which RE2 gives 8 MiB."""
+"""Memory limit of a pattern for marked text, in bytes. It is longer than the rubric's own pattern, for which RE2's 8 MiB are enough."""
 
 
 class Undecided(Exception):
-    """It cannot be said whether a text matches; the message says why."""
+    """It is unknown if a text matches; the message gives the reason."""
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises ``ValueError`` if rubrics may not use the pattern: it is malformed, too long, or has no linear bound."""
+    """Raise ``ValueError`` for a pattern that is malformed, too long, or has no linear bound."""
     if len(pattern) > MAX_PATTERN:
         raise ValueError(f"a pattern of {len(pattern)} characters; allowed: {MAX_PATTERN}")
     try:
@@ -71,10 +71,10 @@ def check_pattern(pattern: str) -> None:
 
 
 def search(pattern: str, texts: Iterable[str], *, ignore_case: bool = False) -> str | None:
-    """The first match in the texts, each of one line; ``None`` if there is none in any of them.
+    """Return the first match in the texts (one line each), or ``None``.
 
     Raises:
-        Undecided: a part of the pattern ignores case by a flag of its own, and a text has ``ı`` or ``İ``.
+        Undecided: A part of the pattern ignores case by a flag of its own, and a text has ``ı`` or ``İ``.
     """
     flags = _FLAGS.match(pattern)
     ignore_case = ignore_case or (flags is not None and "i" in flags[0])
@@ -89,34 +89,34 @@ def search(pattern: str, texts: Iterable[str], *, ignore_case: bool = False) -> 
                 continue
         plain, marked = _compiled(pattern, ignore_case, not sought)
         if marked is None or sought.isascii():
-            if found := plain.search(sought):
-                return text[found.start() : found.end()]
-        elif found := marked.search(_marked(sought)):
-            return text[found.start(1) // 3 : found.end(1) // 3]
+            if match := plain.search(sought):
+                return text[match.start() : match.end()]
+        elif match := marked.search(_marked(sought)):
+            return text[match.start(1) // 3 : match.end(1) // 3]
     if doubtful:
         raise Undecided(f"{pattern!r} ignores case in a part, where 'ı' and 'İ' of {doubtful[:80]!r} are not known")
     return None
 
 
 def _ignores_case_within(pattern: str) -> bool:
-    groups = (found["group"] or "" for found in _TOKEN.finditer(pattern))
+    groups = (token["group"] or "" for token in _TOKEN.finditer(pattern))
     return any(group.endswith(":") and "i" in group.partition("-")[0] for group in groups)
 
 
 def _marked(text: str) -> str:
-    """The text with ``_`` around each character of a word and spaces around each other one.
+    """Put ``_`` around each word character of the text, and spaces around every other one.
 
     Between two characters there are then two marks, which are ASCII: RE2's ``\\b`` holds where that of `re` holds in the text itself.
     """
-    return "".join(f"_{each}_" if each.isalnum() or each == "_" else f" {each} " for each in text)
+    return "".join(f"_{char}_" if char.isalnum() or char == "_" else f" {char} " for char in text)
 
 
 @lru_cache(1024)
 def _compiled(pattern: str, ignore_case: bool, empty: bool = False) -> tuple[Any, Any]:
-    """The pattern, and the one for marked text; ``None`` if it has no ``\\b`` or ``\\B``, or is for a text that is empty.
+    """Compile a pattern, and the one for marked text (``None`` without ``\\b`` and ``\\B``, and for an empty text).
 
     Raises:
-        ValueError: a class that means something else to RE2.
+        ValueError: A class that means something else to RE2.
     """
     options = re2.Options()
     options.case_sensitive, options.never_capture, options.log_errors = not ignore_case, True, False
@@ -133,36 +133,36 @@ def _compiled(pattern: str, ignore_case: bool, empty: bool = False) -> tuple[Any
 
 
 def _pieces(pattern: str, ignore_case: bool) -> Iterator[tuple[str, bool]]:
-    """The parts of a pattern as RE2 writes them, and whether each is a character or a class of characters.
+    """Yield the parts of a pattern in RE2's syntax, with True for a character or a class of characters.
 
     Raises:
-        ValueError: a class that means something else to RE2.
+        ValueError: A class that means something else to RE2.
     """
     members, opened, begun = "", -1, -1  # of the class that is open
-    for found in _TOKEN.finditer(pattern):
-        token, inside = found[0], bool(members)
-        if digits := found["short"] or found["long"]:
+    for match in _TOKEN.finditer(pattern):
+        token, inside = match[0], bool(members)
+        if digits := match["short"] or match["long"]:
             token = f"\\x{{{digits}}}"
-        elif inside and (token == r"\W" or (token == "[" and pattern.startswith("[:", found.start()))):
+        elif inside and (token == r"\W" or (token == "[" and pattern.startswith("[:", match.start()))):
             raise ValueError(f"{pattern!r}: {token} within [ ] is not supported; write [^\\w…], or \\W outside of it")
         elif token in UNICODE:
             token = UNICODE[token] if inside else f"[{UNICODE[token]}]"
         token = OTHERS.get(token, token)
         if token == "[" and not inside:
-            members, opened, begun = token, found.start(), found.end() + pattern.startswith("^", found.end())
-        elif inside and token == "]" and found.start() > begun:
-            listed = pattern[opened : found.end()]
+            members, opened, begun = token, match.start(), match.end() + pattern.startswith("^", match.end())
+        elif inside and token == "]" and match.start() > begun:
+            listed = pattern[opened : match.end()]
             opening = pattern[opened:begun]
             # In the text ı and İ are i, which is to be listed where they are.
             dotted = ignore_case and bool(re.fullmatch(listed, "i", re.IGNORECASE)) != (opening == "[^")
             yield f"{opening}{'i' * dotted}{members.removeprefix(opening)}]", True
             members = ""
         elif inside:
-            members += f"\\{token}" if token in ("]", "-") and found.start() == begun else token
-        elif found["most"] is not None:
-            yield f"{{0,{found['most']}}}", False
-        elif ignore_case and (found[0] in _TURKISH or (digits and chr(int(digits, 16)) in _TURKISH)):
+            members += f"\\{token}" if token in ("]", "-") and match.start() == begun else token
+        elif match["most"] is not None:
+            yield f"{{0,{match['most']}}}", False
+        elif ignore_case and (match[0] in _TURKISH or (digits and chr(int(digits, 16)) in _TURKISH)):
             yield "i", True
         else:
-            yield token, found[0] not in _SYNTAX and not (found["times"] or found["group"])
+            yield token, match[0] not in _SYNTAX and not (match["times"] or match["group"])
     yield members, False

@@ -11,25 +11,25 @@ from envs.types.record import Record
 
 
 class PartRole(StrEnum):
-    """What a part does to the score."""
+    """Effect of a part on the score."""
 
     SCORED = "scored"
-    """It enters the weighted mean, and says whether the task was done."""
+    """The part enters the weighted mean, and tells if the task was done."""
     SHAPING = "shaping"
-    """It enters the weighted mean, and says nothing of whether the task was done: it changes neither ``passed`` nor ``binary``."""
+    """The part enters the weighted mean and changes neither ``passed`` nor ``binary``."""
     PENALTY = "penalty"
-    """Its value, at most 0, is added with its weight after the mean; it changes neither ``passed`` nor ``binary``."""
+    """The part's value, at most 0, is added with its weight after the mean; it changes neither ``passed`` nor ``binary``."""
     GATE = "gate"
-    """It is no part of the mean; if it does not hold, the mean becomes 0."""
+    """The part does not enter the mean; if it does not hold, the mean becomes 0."""
 
 
 class Cost(Record):
-    """What it took to judge something."""
+    """Cost of a judgement."""
 
     seconds: float = Field(default=0.0, ge=0)
-    """Of waiting for a judge or a server."""
+    """Seconds of waiting for a judge or a server."""
     tokens: int = Field(default=0, ge=0)
-    """Prompt and answer of a model together."""
+    """Tokens of prompts and answers together."""
     dollars: float = Field(default=0.0, ge=0)
 
     def __add__(self, other: Cost) -> Cost:
@@ -45,20 +45,20 @@ class RewardPart(Record):
 
     name: str
     value: float | None = Field(allow_inf_nan=False)
-    """In [0, 1], a penalty's in [-1, 0]; ``None`` when the part is not available (left out of the mean, never zero)."""
+    """Value in [0, 1], of a penalty in [-1, 0]; ``None`` when the part is not available (left out of the mean, never zero)."""
     weight: float = Field(gt=0, allow_inf_nan=False)
     evidence: str
-    """What was seen that gives this value, or why there is none."""
+    """Observation that gives this value, or the reason why there is none."""
     role: PartRole = PartRole.SCORED
     required: bool = False
-    """If it does not hold the mean becomes 0; if it is not available the bundle abstains. A gate always is."""
+    """True sets the mean to 0 if the part does not hold, and abstains if it is not available. Gates are always required."""
     holds_at: float = Field(default=1.0, gt=0, le=1)
-    """Value from which it holds."""
+    """Least value at which the part holds."""
     cost: Cost = Cost()
 
     @property
     def holds(self) -> bool | None:
-        """Whether what it tells of is so; ``None`` when it is not available."""
+        """True if the value reaches ``holds_at``; ``None`` when it is not available."""
         return None if self.value is None else self.value >= self.holds_at
 
     @model_validator(mode="after")
@@ -70,7 +70,7 @@ class RewardPart(Record):
 
 
 class RewardBundle(Record):
-    """All parts of an episode's reward, and what they come to.
+    """All parts of an episode's reward, and the score made of them.
 
     ``score`` is ``G * sum(w_i v_i) / sum(w_i)`` over the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, kept
     within [-1, 1];
@@ -81,20 +81,20 @@ class RewardBundle(Record):
     parts: tuple[RewardPart, ...] = ()
     score: float | None
     passed: bool
-    """What was asked for was done well enough: G times the mean of the scored parts reaches the threshold, and nothing is in ``failed``."""
+    """True if G times the mean of the scored parts reaches the threshold and ``failed`` is empty."""
     abstained: str | None = None
     """Cause of the abstention; ``None`` when there is a usable reward."""
     binary: float | None = None
-    """1.0 if every scored part and gate holds, 0.0 if one does not; ``None`` if that is not known: nothing available fails and something is
-    not available, or the bundle abstains, or it is from before this was recorded."""
+    """1.0 if every scored part and gate holds, 0.0 if one does not. ``None`` if that is unknown (no available part fails and one is not
+    available), if the bundle abstains, and in old records."""
     failed: tuple[str, ...] = ()
-    """Gates, required parts and other conditions that are not met, in words."""
+    """Gates, required parts and other conditions that are not met, as texts."""
     rubric_hash: str = ""
-    """sha256 of the rubric that it was graded by; empty without one."""
+    """sha256 of the rubric of the grading; empty without one."""
 
     @property
     def cost(self) -> Cost:
-        """Of all parts together."""
+        """Sum over all parts."""
         return sum((part.cost for part in self.parts), Cost())
 
     @model_validator(mode="after")

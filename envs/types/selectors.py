@@ -1,6 +1,6 @@
-"""CSS selector subset for facts about DOM nodes, parsed when a rubric is read.
+"""A subset of CSS selectors for facts about DOM nodes.
 
-A small part of CSS selectors, for facts about the nodes of a page: parsed when a rubric is read, so that a bad one is refused there.
+A selector is parsed when its rubric is read, so that a bad one is refused there.
 
 Supported: ``tag``, ``*``, ``#id``, ``.class``, ``[attribute]`` with ``=``, ``~=``, ``*=``, ``^=``, ``$=``, ``:nth-child(k)``,
 ``:nth-of-type(k)``, ``:first-child``, the combinators *descendant* and ``>``, and lists with ``,``.
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-_NAME = r"(?:[A-Za-z0-9_-]|[^\x00-\x7f]|\\.)+"  # no sign has two readings, or a long name that ends badly would be tried in all ways
+_NAME = r"(?:[A-Za-z0-9_-]|[^\x00-\x7f]|\\.)+"  # each character matches in one way: no backtracking on a long bad name
 _PIECE = re.compile(
     rf"""(?P<tag>\*|[A-Za-z]{_NAME}|[A-Za-z])
     |\#(?P<id>{_NAME})
@@ -28,7 +28,7 @@ _COMBINATOR = re.compile(r"\s*(>)\s*|\s+")
 
 
 class Node(Protocol):
-    """What a selector needs to know of an element; ``parent`` is a position in the list of all, or ``None``."""
+    """An element as selectors see it; ``parent`` is a position in the list of all, or ``None``."""
 
     @property
     def tag(self) -> str: ...
@@ -49,7 +49,7 @@ class _Test:
 class _Compound:
     tests: tuple[_Test, ...]
     child: bool
-    """It must be the parent, not just an ancestor, of the compound after it."""
+    """True if it must be the parent of the compound after it, not just an ancestor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,65 +59,65 @@ class Selector:
     alternatives: tuple[tuple[_Compound, ...], ...]
 
     def select(self, nodes: Sequence[Node]) -> list[int]:
-        """Positions of the nodes that match, in order.
+        """Return the positions of the nodes that match, in order.
 
         ``nodes`` is in document order: parents before their children.
         """
         page = _Page(nodes)
-        found = [page.matches(way) for way in self.alternatives]
-        return [at for at, ways in enumerate(zip(*found, strict=True)) if any(ways)]
+        matches = [page.matches(way) for way in self.alternatives]
+        return [place for place, ways in enumerate(zip(*matches, strict=True)) if any(ways)]
 
 
 def parse_selector(text: str) -> Selector:
     """Read a selector.
 
     Raises:
-        ValueError: it is empty, malformed, or uses what is not supported; says where.
+        ValueError: It is empty, malformed, or not supported; the message says where.
     """
     alternatives: list[list[_Compound]] = [[]]
-    at, text = 0, text.strip()
+    place, text = 0, text.strip()
     while True:
-        at, tests = _compound(text, at)
-        combinator = _COMBINATOR.match(text, at)
+        place, tests = _compound(text, place)
+        combinator = _COMBINATOR.match(text, place)
         if combinator and text[combinator.end() : combinator.end() + 1] == ",":
-            at = combinator.end()
+            place = combinator.end()
             combinator = None
         alternatives[-1].append(_Compound(tests, child=bool(combinator and combinator[1])))
         if combinator:
-            at = combinator.end()
-        elif text[at : at + 1] == ",":
+            place = combinator.end()
+        elif text[place : place + 1] == ",":
             alternatives.append([])
-            at += 1 + len(text[at + 1 :]) - len(text[at + 1 :].lstrip())
-        elif at == len(text):
+            place += 1 + len(text[place + 1 :]) - len(text[place + 1 :].lstrip())
+        elif place == len(text):
             return Selector(tuple(tuple(way) for way in alternatives))
         else:
-            raise ValueError(f"selector {text!r}: {text[at:]!r} is not supported")
+            raise ValueError(f"selector {text!r}: {text[place:]!r} is not supported")
 
 
-def _compound(text: str, at: int) -> tuple[int, tuple[_Test, ...]]:
+def _compound(text: str, place: int) -> tuple[int, tuple[_Test, ...]]:
     tests: list[_Test] = []
-    while found := _PIECE.match(text, at):
-        if found["tag"] and tests:
+    while piece := _PIECE.match(text, place):
+        if piece["tag"] and tests:
             break
-        tests.append(_test(found))
-        at = found.end()
+        tests.append(_test(piece))
+        place = piece.end()
     if not tests:
-        raise ValueError(f"selector {text!r}: expected a tag, #id, .class or [attribute] before {text[at:]!r}")
-    return at, tuple(tests)
+        raise ValueError(f"selector {text!r}: expected a tag, #id, .class or [attribute] before {text[place:]!r}")
+    return place, tuple(tests)
 
 
-def _test(found: re.Match[str]) -> _Test:
-    if found["tag"]:
-        return _Test("tag", found["tag"].lower())
-    if found["id"]:
-        return _Test("=", "id", _plain(found["id"]))
-    if found["class"]:
-        return _Test("~=", "class", _plain(found["class"]))
-    if found["attribute"]:
-        values = [found[name] for name in ("double", "single") if found[name] is not None]
-        value = values[0] if values else _plain(found["bare"] or "")
-        return _Test(found["operator"] or "has", _plain(found["attribute"]).lower(), value)
-    return _Test(found["place"] or "nth-child", "", found["number"] or "1")
+def _test(piece: re.Match[str]) -> _Test:
+    if piece["tag"]:
+        return _Test("tag", piece["tag"].lower())
+    if piece["id"]:
+        return _Test("=", "id", _plain(piece["id"]))
+    if piece["class"]:
+        return _Test("~=", "class", _plain(piece["class"]))
+    if piece["attribute"]:
+        values = [piece[name] for name in ("double", "single") if piece[name] is not None]
+        value = values[0] if values else _plain(piece["bare"] or "")
+        return _Test(piece["operator"] or "has", _plain(piece["attribute"]).lower(), value)
+    return _Test(piece["place"] or "nth-child", "", piece["number"] or "1")
 
 
 def _plain(name: str) -> str:
@@ -125,7 +125,7 @@ def _plain(name: str) -> str:
 
 
 class _Page:
-    """Nodes that are looked through, with what selectors need to know of all of them, counted once."""
+    """The nodes of a page, with their places among siblings counted once."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
@@ -133,37 +133,39 @@ class _Page:
         self._places: dict[str, list[int]] = {}
 
     def matches(self, way: Sequence[_Compound]) -> list[bool]:
-        """Of each node whether it matches, in one pass for each compound: whether an ancestor matches what comes before a compound is known
-        from the parent alone."""
+        """Tell for each node if it matches, in one pass for each compound.
+
+        A node's parent alone tells if an ancestor matches the compounds before.
+        """
         matched: list[bool] = []
         for number, compound in enumerate(way):
             above = self._above(matched, child=way[number - 1].child) if number else None
             matched = [
-                (above is None or above[at]) and all(self._holds(test, at) for test in compound.tests)
-                for at in range(len(self._nodes))
+                (above is None or above[place]) and all(self._holds(test, place) for test in compound.tests)
+                for place in range(len(self._nodes))
             ]
         return matched
 
     def _above(self, matched: Sequence[bool], *, child: bool) -> list[bool]:
-        """Of each node whether its parent matched, or (no ``child``) any of its ancestors did."""
-        found: list[bool] = []
+        """Tell for each node if its parent matched, or (without ``child``) any of its ancestors."""
+        below: list[bool] = []
         for node in self._nodes:
-            over = node.parent
-            found.append(over is not None and (matched[over] or (not child and found[over])))
-        return found
+            parent = node.parent
+            below.append(parent is not None and (matched[parent] or (not child and below[parent])))
+        return below
 
-    def _holds(self, test: _Test, at: int) -> bool:
+    def _holds(self, test: _Test, place: int) -> bool:
         if test.kind == "tag":
-            return test.name in ("*", self._tags[at])
+            return test.name in ("*", self._tags[place])
         if test.kind.startswith("nth"):
             if test.kind not in self._places:
                 self._places[test.kind] = self._count(of_type=test.kind == "nth-of-type")
-            return self._places[test.kind][at] == int(test.value)
-        actual = self._nodes[at].attributes.get(test.name)
+            return self._places[test.kind][place] == int(test.value)
+        actual = self._nodes[place].attributes.get(test.name)
         return actual is not None and _compare(test.kind, actual, test.value)
 
     def _count(self, *, of_type: bool) -> list[int]:
-        """The place of each node among its siblings, from 1."""
+        """Count the place of each node among its siblings, from 1."""
         seen = Counter[tuple[int | None, str]]()
         places = []
         for node, tag in zip(self._nodes, self._tags, strict=True):

@@ -1,4 +1,4 @@
-"""What the browser itself says about a page: paint, shifts, work, memory and failures.
+"""Browser signals of a page: paint, layout shifts, work, memory and failures.
 
 A value that could not be measured is ``None`` and its reason is in ``absent``; zero always means that zero was measured.
 """
@@ -14,7 +14,7 @@ from envs.types.record import Record
 
 
 class Trouble(StrEnum):
-    """What went wrong on a page; appears as it is in the metrics."""
+    """Kind of failure on a page; metrics use these values."""
 
     CONSOLE_ERROR = "console_error"
     """``console.error`` or a failed ``console.assert``."""
@@ -29,13 +29,13 @@ class Trouble(StrEnum):
 
 
 class PageTrouble(Record):
-    """One thing that went wrong."""
+    """One failure."""
 
     kind: Trouble
     text: str
     """Message, status or network error, shortened."""
     url: str = ""
-    """Of the request or script, shortened; no query."""
+    """URL of the request or script, shortened, without its query."""
 
 
 class LayoutShift(Record):
@@ -44,9 +44,9 @@ class LayoutShift(Record):
     value: float
     """Impact fraction times distance fraction."""
     after_input: bool
-    """Within 500 ms of an input: expected, and not part of CLS."""
+    """True within 500 ms of an input: the shift is expected and not part of CLS."""
     sources: tuple[str, ...]
-    """What moved, as ``tag#id``; up to five, largest first."""
+    """Elements that moved, as ``tag#id``; up to five, largest first."""
 
 
 class LargestPaint(Record):
@@ -55,16 +55,16 @@ class LargestPaint(Record):
     element: str
     """``tag#id``; empty when it is gone."""
     size: float
-    """CSS pixels squared."""
+    """Area in CSS pixels squared."""
     ms: float | None
-    """Since the navigation; ``None`` under a virtual clock."""
+    """Milliseconds since the navigation; ``None`` under a virtual clock."""
 
 
 class Signals(Record):
     """A record whose ``None`` values have reasons."""
 
     absent: dict[str, str] = Field(default_factory=dict)
-    """Why a field is ``None``, by its name."""
+    """Reason why a field is ``None``, by its name."""
 
     @model_validator(mode="after")
     def _reasons_are_complete(self) -> Self:
@@ -81,11 +81,11 @@ class PageSignals(Signals):
     """
 
     document: int = Field(ge=1)
-    """Which document of the tab this is, from 1; a reload is a new one."""
+    """Number of the document in its tab, from 1; a reload is a new one."""
     status: int | None
     """HTTP status of the last document loaded in the tab."""
     first_paint_ms: float | None
-    """Since the navigation."""
+    """Milliseconds since the navigation."""
     first_contentful_paint_ms: float | None
     largest_paint: LargestPaint | None
     layout_shift: float | None
@@ -93,7 +93,7 @@ class PageSignals(Signals):
     input_shift: float | None
     """Sum of the shifts that followed an input."""
     shifts: tuple[LayoutShift, ...]
-    """In order; the first `MAX_SHIFTS` of a reading."""
+    """The first `MAX_SHIFTS` shifts of the reading, in order."""
     interaction_ms: float | None
     """Input delay, handlers and next paint of the step's slowest interaction (what INP is made of), to 8 ms."""
     long_task_ms: tuple[float, ...] | None
@@ -111,9 +111,9 @@ class PageSignals(Signals):
     """DOM nodes that live, shown or not."""
     gpu_bytes: int | None
     counts: dict[Trouble, int]
-    """How often each went wrong since the last reading; a kind that is not in it did not."""
+    """Number of failures since the last reading, by kind; kinds without one are left out."""
     troubles: tuple[PageTrouble, ...]
-    """The first of them."""
+    """The first `MAX_TROUBLES` failures."""
 
 
 class EpisodeSignals(Signals):
@@ -125,20 +125,20 @@ class EpisodeSignals(Signals):
     steps: int = Field(ge=0)
     documents: int = Field(ge=0)
     known: dict[str, int]
-    """How many steps had a value, by field of `PageSignals`."""
+    """Number of steps that had a value, by field of `PageSignals`."""
     first_contentful_paint_ms: float | None
-    """Of the slowest document."""
+    """Value of the slowest document."""
     largest_paint_ms: float | None
-    """Of the slowest document."""
+    """Value of the slowest document."""
     layout_shift: float | None
     """Sum of the unexpected shifts of all documents."""
     worst_layout_shift: float | None
-    """Of the worst step."""
+    """Value of the worst step."""
     interaction_ms: float | None
     """INP: the slowest interaction, ignoring one in fifty (https://web.dev/articles/inp)."""
     long_tasks: int | None
     blocking_ms: float | None
-    """What the long tasks took above 50 ms each."""
+    """Sum of what each long task took above 50 ms."""
     layout_ms: float | None
     style_ms: float | None
     script_ms: float | None

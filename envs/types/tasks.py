@@ -13,7 +13,7 @@ from envs.types.webarena import WebArenaEval
 
 
 class Split(StrEnum):
-    """Which seeds of a task may be used for what.
+    """Use of a range of a task's seeds.
 
     The ranges of one task never overlap.
     """
@@ -23,7 +23,7 @@ class Split(StrEnum):
     HELD_OUT = "held_out"
     """Evaluation only: never trained on, never used to choose anything."""
     VALIDATION = "validation"
-    """For tuning and choosing; never trained on, never reported."""
+    """Tuning and selection: never trained on, never reported."""
     DEMO = "demo"
     """Scripted demonstrations for the warm start."""
 
@@ -50,11 +50,11 @@ class WebTask(Record):
     path: str
     """Path of the start page on the site."""
     instruction: str | None = None
-    """What to do; ``None`` when the page itself gives it at reset (MiniWoB)."""
+    """Instruction for the policy; ``None`` when the page itself gives it at reset (MiniWoB)."""
     difficulty: int = Field(ge=1)
     """Number of facts that must hold at the end."""
     horizon: int = Field(ge=1)
-    """Most steps of an episode."""
+    """Maximum number of steps of an episode."""
     seeds: dict[Split, SeedRange]
     """Page seeds by split."""
     reference: str = Field(default="", pattern=r"^(/.*)?$")
@@ -62,14 +62,14 @@ class WebTask(Record):
     files: str = ""
     """Folder of the files that its episodes may upload, relative to the folder of the task file; empty for none."""
     date: PageDate = ""
-    """What the page's clock says when an episode begins (``2024-05-01``, ``2024-05-01T09:30Z``), whatever a run says; empty: the run's, else the
-    real time on live sites and `envs.settle.EPOCH_SECONDS` on all others."""
+    """Date of the page's clock when an episode begins (``2024-05-01``, ``2024-05-01T09:30Z``). It overrides the run's. Empty means the
+    run's date, else the real time on live sites and `envs.settle.EPOCH_SECONDS` on all others."""
     needs_reading: bool = False
-    """The answer depends on matching the instruction's words to an element (reported apart)."""
+    """True if the answer depends on matching the instruction's words to an element (reported apart)."""
     rubric: Rubric | None = None
-    """What its episodes are graded by; ``None`` where the page itself says how they went."""
+    """Rubric of the grading; ``None`` where the page itself gives the reward."""
     rubric_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """Hash of the rubric when it was frozen; grading by another is refused. Empty when it was not written down."""
+    """Hash of the frozen rubric; grading by another is refused. Empty if the rubric is not frozen."""
     evaluators: WebArenaEval | None = None
     """WebArena's evaluators, in place of a rubric. Placeholders of sites (``__GITLAB__``) are filled in where they are graded."""
     evaluators_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")

@@ -5,22 +5,28 @@ from __future__ import annotations
 import re
 
 _TAG = re.compile(r"<(?=[|｜!]|/?[A-Za-z0-9_][\w=:.-]{0,80}[|｜]?>)|◁(?=/?\w{1,20}▷)")
-"""How control tokens begin in the templates of Qwen, Llama, Gemma (``<turn|>``), DeepSeek, Phi and Kimi (``◁think▷``). ``a < b``, ``x<y`` and
-``<3`` are none."""
+"""Beginning of a control token in the templates of Qwen, Llama, Gemma (``<turn|>``), DeepSeek, Phi
+and Kimi (``◁think▷``). ``a < b``, ``x<y`` and ``<3`` are none."""
 
 _BRACKET = re.compile(r"\[(?=/?[a-z]?[A-Z_]{2,}\d{0,4}\])|\](?=<\]|~!?b[\[\]])|\[(?=e~\[)")
-"""Those of Mistral (``[INST]``, ``[/AVAILABLE_TOOLS]``), GLM (``[gMASK]``), InternLM (``[UNUSED_TOKEN_1]``) and MiniMax (``]<]image[>[``)."""
+"""Beginning of a control token of Mistral (``[INST]``, ``[/AVAILABLE_TOOLS]``), GLM (``[gMASK]``),
+InternLM (``[UNUSED_TOKEN_1]``) and MiniMax (``]<]image[>[``)."""
 
 
 def writable(text: str) -> str:
-    """The text with U+FFFD in place of each half of a surrogate pair: JSON can say ``"\\ud800"``, and a broken detokenisation can make one, but no
-    file, header or browser takes it."""
+    """Replace each half of a surrogate pair by U+FFFD.
+
+    JSON can hold ``"\\ud800"`` and a broken detokenisation can make one; no file, header or browser
+    takes it.
+    """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def break_control_tokens(text: str) -> str:
-    """The text with other brackets (``‹``, ``⟦``) where a chat template or a tokenizer could read a control token.
+    """Replace the brackets (by ``‹``, ``⟦``) where a chat template or tokenizer could read a
+    control token.
 
-    For whatever a page or another party wrote, in every prompt: of the policy, of a judge, of a task writer. All other text stays as it is.
+    Applied to every text of a page or another party that enters a prompt. All other text stays as
+    it is.
     """
     return _BRACKET.sub("⟦", _TAG.sub("‹", text))

@@ -1,6 +1,6 @@
 """WebArena's evaluator settings as a task carries them.
 
-Somebody else's format: keys that say nothing about the evaluation are kept out, not refused.
+Keys of that format that say nothing about the evaluation are dropped, not refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLACEHOLDER = re.compile(r"__[A-Z][A-Z_]*?__(?![A-Z_])")
 
 
 class Foreign(BaseModel):
-    """Immutable; unknown keys are left out."""
+    """Immutable base of somebody else's format; unknown keys are dropped."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -40,7 +40,7 @@ class EvalType(StrEnum):
 
 
 class ReferenceAnswers(Foreign):
-    """What the answer must be; all that are given must hold."""
+    """References for the answer; all that are given must hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,7 +59,7 @@ class ReferenceAnswers(Foreign):
 
 
 class RequiredContents(Foreign):
-    """What the selected text must be, or hold: ``a |OR| b`` needs one of them."""
+    """References for the selected text; ``a |OR| b`` needs one of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -82,7 +82,7 @@ class PageCheck(Foreign):
     """JavaScript expression, ``func:`` with a helper, or empty for the whole page."""
     required_contents: RequiredContents
     prep_actions: tuple[str, ...] = ()
-    """JavaScript that is run before."""
+    """JavaScript that runs before the text is read."""
 
     @field_validator("locator")
     @classmethod
@@ -94,7 +94,7 @@ class PageCheck(Foreign):
 
 
 class WebArenaEval(Foreign):
-    """How a task is graded: the product of its evaluators."""
+    """The grading of a task: the product of its evaluators."""
 
     eval_types: tuple[EvalType, ...] = Field(min_length=1)
     reference_answers: ReferenceAnswers | None = None
@@ -103,7 +103,7 @@ class WebArenaEval(Foreign):
     url_note: Literal["GOLD in PRED", "EXACT"] = "GOLD in PRED"
     program_html: tuple[PageCheck, ...] = ()
     string_note: str = ""
-    """Why the task cannot be done."""
+    """Reason why the task cannot be done."""
     visual: bool = False
     """VisualWebArena's comparisons: a single word must be a word of the text (``red`` is not in ``bored``), and an address is compared as it is."""
 
@@ -119,15 +119,15 @@ class WebArenaEval(Foreign):
 
 
 def placed(evaluators: WebArenaEval, addresses: Mapping[str, str]) -> WebArenaEval:
-    """The evaluators with the addresses of sites put in: ``{"shopping_admin": "http://…"}`` for ``__SHOPPING_ADMIN__``; others stay."""
+    """Put the addresses of sites in: ``{"shopping_admin": "http://…"}`` for ``__SHOPPING_ADMIN__``; other placeholders stay."""
     if not addresses:
         return evaluators
     inside = {f"__{name.upper()}__": json.dumps(address.rstrip("/"))[1:-1] for name, address in addresses.items()}
-    text = PLACEHOLDER.sub(lambda found: inside.get(found.group(), found.group()), evaluators.model_dump_json())
+    text = PLACEHOLDER.sub(lambda match: inside.get(match.group(), match.group()), evaluators.model_dump_json())
     return WebArenaEval.model_validate_json(text)
 
 
 def evaluators_hash(evaluators: WebArenaEval) -> str:
-    """sha256 over their canonical JSON, as `rubric_hash` has it."""
+    """Return the sha256 of their canonical JSON, as `rubric_hash` does."""
     canonical = evaluators.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(orjson.dumps(canonical, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -18,7 +18,7 @@ HOLDS_JUDGED = 0.5
 
 
 class Match(StrEnum):
-    """How a text is compared.
+    """The comparison of a text.
 
     White space counts as one space, and case does not count unless the fact says so.
     """
@@ -29,7 +29,7 @@ class Match(StrEnum):
 
 
 class Compare(StrEnum):
-    """How a value is compared."""
+    """The comparison of a value."""
 
     EQ = "eq"
     NE = "ne"
@@ -40,7 +40,7 @@ class Compare(StrEnum):
 
 
 def not_blank(text: str) -> str:
-    """The text; ``ValueError`` if there is nothing in it."""
+    """Return the text; raise ``ValueError`` if it is blank."""
     if not text.strip():
         raise ValueError("is blank")
     return text
@@ -52,7 +52,7 @@ def _selects(text: str) -> str:
 
 
 def as_tuple(value: object) -> object:
-    """One text as a tuple of one, a list as a tuple."""
+    """Turn one text or a list into a tuple."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
@@ -66,23 +66,23 @@ Scalar = StrictBool | int | Finite | str | None
 Similarity = Literal["structuralSimilarity", "textSimilarity", "layoutSimilarity", "styleSimilarity"]
 """W8's names of the four parts of a DOM similarity."""
 When = Literal["end", "ever"]
-"""On the last page, or on any page of the episode."""
+"""The page that a fact looks at: the last one, or any page of the episode."""
 
 
 class FactBase(Record):
-    """What every fact has."""
+    """Fields of every fact."""
 
     id: Name
     """Unique in the rubric."""
     description: str = ""
     weight: Weight = 1.0
-    """Within its group."""
+    """Weight within the group."""
     negate: bool = False
-    """The opposite must be so."""
+    """True requires the opposite."""
     holds_at: float = Field(default=1.0, gt=0, le=1)
-    """Confidence from which it holds, for the binary score and where it is required."""
+    """Least confidence at which the fact holds, for the binary score and where it is required."""
     after: tuple[str, ...] = ()
-    """Ids of facts that must have come true for this one to make sense. Grading does not look at it; sub-tasks keep to it."""
+    """Ids of facts that must hold before this one makes sense. Sub-tasks use it, grading does not."""
 
 
 class Patterned(FactBase):
@@ -92,7 +92,7 @@ class Patterned(FactBase):
     case_sensitive: bool = False
 
     def check_patterns(self, patterns: tuple[str, ...]) -> None:
-        """Raises ``ValueError`` for one that is blank, or no pattern that rubrics may use."""
+        """Raise ``ValueError`` for a blank pattern, or one that rubrics may not use."""
         for pattern in patterns:
             not_blank(pattern)
             if self.match == Match.REGEX:
@@ -100,6 +100,6 @@ class Patterned(FactBase):
 
 
 def check_order(op: Compare, value: object) -> None:
-    """Raises ``ValueError`` if the value has no order and the comparison needs one."""
+    """Raise ``ValueError`` if the comparison needs a number and the value is none."""
     if op not in (Compare.EQ, Compare.NE) and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise ValueError(f"op {op} needs a number; value is {value!r}")

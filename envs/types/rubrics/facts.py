@@ -1,4 +1,4 @@
-"""The types of facts. Most are checked by program (`envs.rewards.facts`), ``judge`` by a model."""
+"""The types of facts. A program checks most of them (`envs.rewards.facts`), a model ``judge``."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ElementQuery(Record):
     text: str = ""
     """Its label."""
     match: Match = Match.EXACT
-    """Of the label."""
+    """Comparison of the label."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -182,7 +182,7 @@ class JsFact(FactBase):
 
 
 class PageFact(FactBase):
-    """What the page declares of itself (MiniWoB: done, raw_reward, reason)."""
+    """A fact that the page declares of itself (MiniWoB: done, raw_reward, reason)."""
 
     type: Literal["page_fact"] = "page_fact"
     name: Name
@@ -203,7 +203,7 @@ class DownloadFact(Patterned):
     match: Match = Match.EXACT
     min_bytes: int = Field(default=1, ge=0)
     sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """Of the contents; empty if they do not matter."""
+    """sha256 of the contents; empty if they do not matter."""
 
     @model_validator(mode="after")
     def _checked(self) -> Self:
@@ -218,9 +218,9 @@ class SqlFact(FactBase):
     query: Name
     rows: tuple[tuple[Scalar, ...], ...]
     ordered: bool = False
-    """The order of the rows counts."""
+    """True if the order of the rows counts."""
     database: str = ""
-    """Which of the site's databases; empty for its only one."""
+    """Name of the site's database; empty for its only one."""
 
 
 class HttpFact(FactBase):
@@ -228,7 +228,7 @@ class HttpFact(FactBase):
 
     type: Literal["server_http"] = "server_http"
     path: str = Field(pattern=r"^/([^/]|$)")
-    """On the site, with its query."""
+    """Path on the site, with its query."""
     at: tuple[str | int, ...] = ()
     """Keys and positions that lead to the value; empty for the whole answer."""
     op: Compare = Compare.EQ
@@ -258,12 +258,12 @@ class SubscoreFact(FactBase):
 
 
 class JudgeFact(FactBase):
-    """What ``description`` says, as a model judges it."""
+    """The statement of ``description``, as a model judges it."""
 
     type: Literal["judge"] = "judge"
     description: Annotated[str, Field(min_length=1, max_length=MAX_SCRIPT), AfterValidator(not_blank)]
     criterion: Literal["fact", "grounded"] = "fact"
-    """``fact``: it is so (WebGym's A). ``grounded``: nothing is claimed that the pages do not show (WebGym's B)."""
+    """``fact``: the statement is true (WebGym's A). ``grounded``: the answer claims only what the pages show (WebGym's B)."""
     holds_at: float = Field(default=HOLDS_JUDGED, gt=0, le=1)
 
 

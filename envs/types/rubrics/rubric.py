@@ -1,4 +1,4 @@
-"""Groups of facts, what it takes to pass, and the hash that freezes both."""
+"""Rubrics: groups of facts, pass requirements, and the hash that freezes both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envs.types.rubrics.base import Name, Share, Similarity, Weight
 from envs.types.rubrics.facts import Fact
 
 PASS_THRESHOLD = 0.85
-"""W8's."""
+"""Share of the score that passes, as in W8."""
 
 
 class FactGroup(Record):
@@ -32,10 +32,10 @@ class FactGroup(Record):
 
 
 class PassRequirements(Record):
-    """What else it takes to pass."""
+    """Conditions of a pass beyond the threshold."""
 
     required_fact_ids: tuple[str, ...] = ()
-    """They must hold, or the whole score is 0."""
+    """Facts that must hold, or the whole score is 0."""
     required_group_ids: tuple[str, ...] = ()
     """Names of groups whose score must be above 0."""
     floors: dict[Similarity, Share] = Field(default_factory=dict)
@@ -43,11 +43,11 @@ class PassRequirements(Record):
 
 
 class Rubric(Record):
-    """How an episode of a task is graded."""
+    """The grading of a task's episodes."""
 
     fact_groups: tuple[FactGroup, ...] = Field(min_length=1)
     gates: tuple[Fact, ...] = ()
-    """They must hold, or the whole score is 0; they add nothing to it. WebGym's criterion against hallucinations is one."""
+    """Facts that must hold, or the whole score is 0; they add nothing to it. WebGym's criterion against hallucinations is one."""
     pass_threshold: Share = PASS_THRESHOLD
     pass_requirements: PassRequirements = PassRequirements()
 
@@ -90,8 +90,10 @@ def _twice(what: str, used: Iterable[str]) -> str:
 
 
 def rubric_hash(rubric: Rubric) -> str:
-    """sha256 over the rubric's canonical JSON: keys sorted, defaults left out, so that a rubric written in another order or with its
-    defaults spelled out has the same one."""
+    """Return the sha256 of the rubric's canonical JSON.
+
+    Its keys are sorted and defaults left out: neither order nor spelled-out defaults change it.
+    """
     canonical: dict[str, Any] = rubric.model_dump(mode="json", exclude_defaults=True)
     # A fact's type has a default too, and is what tells facts apart.
     for group, written in zip(rubric.fact_groups, canonical["fact_groups"], strict=True):
@@ -101,5 +103,5 @@ def rubric_hash(rubric: Rubric) -> str:
 
 
 def _put_types(facts: tuple[Fact, ...], written: list[dict[str, Any]]) -> None:
-    for fact, each in zip(facts, written, strict=True):
-        each["type"] = fact.type
+    for fact, fields in zip(facts, written, strict=True):
+        fields["type"] = fact.type
