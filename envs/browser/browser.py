@@ -143,8 +143,8 @@ class Browser:
     async def _renderers(self) -> list[int]:
         """Process ids of its renderers."""
         await self.connection.ready()
-        found = await self.connection.browser.send("SystemInfo.getProcessInfo")
-        return [each["id"] for each in found["processInfo"] if each["type"] == "renderer"]
+        info = await self.connection.browser.send("SystemInfo.getProcessInfo")
+        return [process["id"] for process in info["processInfo"] if process["type"] == "renderer"]
 
     def _fail(self, error: BrowserError) -> None:
         for context in self.contexts:

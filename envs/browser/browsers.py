@@ -20,7 +20,7 @@ from envs.types import BrowserError, WebTask
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 10.0
-"""Between looks at memory; a look costs 10 ms."""
+"""Seconds between readings of memory; one costs 10 ms."""
 
 
 class ContextCache:
@@ -84,14 +84,14 @@ class ContextCache:
         return chosen
 
     def withdraw(self, which: Callable[[BrowserContext], bool]) -> list[BrowserContext]:
-        """Take contexts that wait away, so that nobody gets them.
+        """Remove and return waiting contexts, so that no episode gets them.
 
-        They are to be closed, or forgotten with their browser.
+        The caller closes them, or forgets them with their browser.
         """
-        found = [context for context in (*self.idle, *self.ready) if which(context)]
-        self.idle = [context for context in self.idle if context not in found]
-        self.ready = [context for context in self.ready if context not in found]
-        return found
+        withdrawn = [context for context in (*self.idle, *self.ready) if which(context)]
+        self.idle = [context for context in self.idle if context not in withdrawn]
+        self.ready = [context for context in self.ready if context not in withdrawn]
+        return withdrawn
 
     async def close(self, context: BrowserContext) -> None:
         """Close a context and its way out.

@@ -1,7 +1,7 @@
 """Finds Chromium, makes its command line, and starts and stops its processes.
 
-It is spoken to over a pipe, which nobody else can connect to. When we die without a word, the pipe
-closes and Chromium ends by itself.
+Messages go over a pipe, to which nobody else can connect. When our process dies, the pipe closes and
+Chromium ends by itself.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ LAUNCH_ARGS = (
     "--font-render-hinting=none",
     "--force-color-profile=srgb",
 )
-"""For `launch_args`, which adds the way out."""
+"""Flags of pools' Chromiums; `launch_args` adds those of the egress proxy."""
 
 ELF = b"\x7fELF"
-"""What a program of Linux begins with."""
+"""First bytes of a Linux program."""
 
 START_SECONDS = 30.0
 """Real seconds for Chromium to answer (0.13 s when idle)."""
@@ -107,7 +107,7 @@ PIPE_BYTES = 2**20
 """A snapshot and a screenshot at once; by itself a pipe holds 64 kB."""
 
 LOWEST_DESCRIPTOR = 10
-"""Of our pipes; a child gets 0 to 4."""
+"""Lowest descriptor of our pipes; a child gets 0 to 4."""
 
 
 def launch_args(proxy: str) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ def launch_args(proxy: str) -> tuple[str, ...]:
 
 
 def prompt_frames(executable: Path) -> tuple[str, ...]:
-    """Arguments that make pages with a held clock draw frames as soon as they are complete, not a tick later.
+    """Return arguments that make pages with a held clock draw complete frames at once, not a tick later.
 
     The compositor of a page reads the held clock, by which the deadline of a frame is over when it has begun (`envs.settle.clock`). With
     ``--run-all-compositor-stages-before-draw`` it waits for no deadline. The process that draws may not have that flag: it then does not wait for the
@@ -129,7 +129,7 @@ def prompt_frames(executable: Path) -> tuple[str, ...]:
     It costs: such a page asks for 60 frames a second also while it stands (0.8 % of a core), has 8 MB more, since its process is not forked, and is
     never idle, so its idle callbacks have to be timers (``determinism.js``).
 
-    Nothing for a path with a blank, and for a script that starts Chromium, which may do more than that.
+    There are none for a path with a blank, and for a script that starts Chromium, which may do more than that.
     """
     if not _is_program(executable) or any(map(str.isspace, str(executable))):
         return ()
@@ -137,9 +137,9 @@ def prompt_frames(executable: Path) -> tuple[str, ...]:
 
 
 def _is_program(executable: Path) -> bool:
-    """Whether it is no script.
+    """True for a program, False for a script.
 
-    Returns false where it cannot be read, which who starts it says.
+    False also where it cannot be read: starting it then says why.
     """
     try:
         with executable.open("rb") as file:
@@ -149,12 +149,12 @@ def _is_program(executable: Path) -> bool:
 
 
 def find_chromium() -> Path:
-    """The Chromium executable.
+    """Find the Chromium executable.
 
-    ``ROLLWRIGHT_CHROMIUM``, the pinned one, Debian's raw headless shell, full Chromium, then what Playwright downloaded.
+    The order is ``ROLLWRIGHT_CHROMIUM``, the pinned one, Debian's headless shell, full Chromium, Playwright's downloads.
 
     Raises:
-        BrowserError: none is installed, or the variable names something that is no executable file.
+        BrowserError: None is installed, or the variable names no executable file.
     """
     named = os.environ.get(CHROMIUM_VARIABLE)
     if named:
@@ -169,7 +169,7 @@ def find_chromium() -> Path:
 
 
 def _downloaded() -> list[str]:
-    """Executables of ``playwright install``, newest last version first; headless shells before full browsers."""
+    """List the executables of ``playwright install``: headless shells first, newest version first."""
     root = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
     shells = sorted(root.glob("chromium_headless_shell-*/*/*headless*shell"), reverse=True)
     full = sorted(root.glob("chromium-*/chrome-linux*/chrome"), reverse=True)
@@ -191,10 +191,10 @@ class ChromiumProcess:
     async def start(
         cls, executable: Path, args: Sequence[str], environment: Mapping[str, str] | None = None
     ) -> ChromiumProcess:
-        """Start and wait until it answers. ``environment`` is laid over our own.
+        """Start Chromium and wait until it answers. ``environment`` is added to our own.
 
         Raises:
-            BrowserError: it ended, or did not answer in time; with what it said.
+            BrowserError: It ended, or did not answer in time; the message has its last line of output.
         """
         profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
         arguments = [*AUTOMATION_ARGS, *args, f"--user-data-dir={profile}"]
@@ -214,15 +214,15 @@ class ChromiumProcess:
         return process
 
     def client(self) -> CdpClient:
-        """The way to the browser.
+        """Return a client of the browser.
 
-        There is one pipe: who asks again takes it from who asked before.
+        There is one pipe: a new client takes it from the one before.
         """
         return CdpClient(self._pipe, CBOR, self._numbers)
 
     @property
     def pid(self) -> int:
-        """Of the browser process."""
+        """Process id of the browser process."""
         return self._process.pid
 
     @property
@@ -240,14 +240,14 @@ class ChromiumProcess:
             return []
 
     def memory_mb(self) -> float:
-        """Proportional set size of all its processes (shared pages once) in MiB.
+        """Return the proportional set size of all processes in MiB (shared pages count once).
 
-        Resident size where the system does not tell.
+        Resident size where the system has no proportional one.
         """
         return sum(_memory(process) for process in self.family()) / 2**20
 
     async def stop(self) -> None:
-        """Kill it and its children, and remove its profile."""
+        """Kill Chromium and its children, and remove its profile."""
         family = self.family()
         self._pipe.close()
         await asyncio.to_thread(_end, family or [self._process])
@@ -262,14 +262,14 @@ class ChromiumProcess:
             self.version = str(version["product"]), str(version["revision"])
         except TimeoutError:
             raise BrowserError(
-                f"{executable} did not start: it did not answer within {START_SECONDS:g} s{self._said()}"
+                f"{executable} did not start: it did not answer within {START_SECONDS:g} s{self._last_output()}"
             ) from None
         except ConnectionLost as error:
-            raise BrowserError(f"{executable} did not start: {error}{self._said()}") from error
+            raise BrowserError(f"{executable} did not start: {error}{self._last_output()}") from error
         finally:
             client.close()
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         lines = (self._profile / "log").read_text(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""
 
@@ -280,7 +280,7 @@ async def chromium_version(executable: Path) -> tuple[str, str]:
     ``("HeadlessChrome/140.0.7339.80", "@3f1cfd…")``.
 
     Raises:
-        BrowserError: as `ChromiumProcess.start`.
+        BrowserError: The same errors as `ChromiumProcess.start`.
     """
     process = await ChromiumProcess.start(executable, (*LAUNCH_ARGS, *EGRESS_ARGS), environment())
     await process.stop()
@@ -290,7 +290,7 @@ async def chromium_version(executable: Path) -> tuple[str, str]:
 def _spawn(
     executable: Path, args: Sequence[str], environment: Mapping[str, str], profile: Path
 ) -> tuple[int, tuple[int, int]]:
-    """Its process id, and our ends of the pipe: to read from and to write to."""
+    """Start the process; return its id and our ends of the pipe (to read from, to write to)."""
     try:
         with ExitStack() as kept, ExitStack() as theirs:  # each is closed also where the next one cannot be opened
             to_chromium, from_chromium = _pipe(theirs, kept), _pipe(kept, theirs)
@@ -314,12 +314,12 @@ def _spawn(
 
 
 def _pipe(*closed_by: ExitStack) -> tuple[int, int]:
-    """A new pipe's reading and writing ends.
+    """Make a pipe and return its reading and writing ends.
 
-    Both are above the descriptors that a child gets, so that none is overwritten by another.
+    Both descriptors are above those that a child gets, so that none overwrites another.
 
     Args:
-        closed_by: What closes the reading end, and what closes the writing end.
+        closed_by: Stacks that close the reading end and the writing end.
     """
     ends = os.pipe()
     try:
@@ -338,9 +338,9 @@ def _pipe(*closed_by: ExitStack) -> tuple[int, int]:
 
 
 def _end(family: list[psutil.Process]) -> None:
-    """Kill them.
+    """Kill the processes.
 
-    There is nothing to save in a profile that is thrown away, and an orderly end takes a second.
+    The profile is thrown away, so there is nothing to save; an orderly end takes a second.
     """
     for member in family:
         try:

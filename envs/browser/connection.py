@@ -39,16 +39,16 @@ class ConnectionTimes:
     """Timeouts and retry limits of a connection to a browser."""
 
     connect: float = 5.0
-    """For a socket, and for attaching: both take 5 ms on loopback."""
+    """Seconds for a socket, and for attaching: both take 5 ms on loopback."""
     heartbeat: float = 2.0
     """Silence after which the browser is asked for a sign of life."""
     answer: float = 4.0
-    """For that sign; missed once the connection is degraded, missed twice in a row the socket is given up."""
+    """Seconds for that answer. One miss degrades the connection, two in a row give the socket up."""
     backoff: float = 0.1
-    """Before the first new attempt; doubled each time."""
+    """Seconds before the first new attempt; doubled each time."""
     longest_backoff: float = 2.0
     attempts: int = 6
-    """In a row, until the browser is given up: 4 s of waiting in all, and up to five seconds for each."""
+    """Failed attempts in a row after which the browser is given up: 4 s of waiting in all, and up to 5 s for each."""
 
 
 class Connection:
@@ -67,16 +67,16 @@ class Connection:
     ) -> None:
         """
         Args:
-            connect: Gives a way to the browser within so many seconds; asked at each attempt.
-            alive: Whether its process runs; once it does not, no attempt is made.
+            connect: Connects to the browser within that many seconds; called at each attempt.
+            alive: Returns True while the browser's process runs; afterwards no attempt is made.
             times: Deadlines and backoff.
-            name: For messages.
+            name: Name of the browser in messages.
         """
         self.machine = ConnectionMachine()
         self.browser = CdpSession("")
         """The browser's own session."""
         self.given_up: str | None = None
-        """Why the browser is lost for good (not closed on purpose)."""
+        """Reason why the browser is lost for good (not closed on purpose)."""
         self.on_give_up: Callable[[str], None] = lambda _why: None
         """Called with the reason when the browser is given up."""
         self.on_new_page: Callable[[dict[str, Any], CdpSession], None] | None = None

@@ -50,7 +50,7 @@ class BrowserContext:
         self.episodes = 0
         self.broken = False
         self.tabs: list[Tab] = []
-        """In the order of their opening; never empty between `open` and the first tab's end."""
+        """Tabs in the order of their opening; never empty between `open` and the first tab's end."""
         self.popups_refused = 0
         self._date: float | None = EPOCH_SECONDS
         self._opened = time.monotonic()
@@ -67,7 +67,7 @@ class BrowserContext:
 
     @classmethod
     async def open(cls, connection: Connection, options: ContextOptions) -> BrowserContext:
-        """A context with one blank tab."""
+        """Open a context with one blank tab."""
         params: dict[str, Any] = {"disposeOnDetach": False}  # a dropped socket must not end an episode
         if options.proxy:
             params |= {"proxyServer": options.proxy, "proxyBypassList": PROXY_BYPASS}
@@ -90,7 +90,7 @@ class BrowserContext:
         return context
 
     def fits(self, options: ContextOptions) -> bool:
-        """Whether it was opened with these options, whatever their site and proxy."""
+        """True if the context was opened with these options, whatever their site and proxy."""
         return replace(self._options, owner="", proxy="") == replace(options, owner="", proxy="")
 
     @property
@@ -100,7 +100,7 @@ class BrowserContext:
 
     @property
     def date(self) -> float | None:
-        """What its pages' clock says when it begins (`VirtualClock.date`). May be set before anything is loaded."""
+        """Date at which its pages' clock begins (`VirtualClock.date`). May be set before anything is loaded."""
         return self._date
 
     @date.setter
@@ -111,7 +111,7 @@ class BrowserContext:
 
     @property
     def now(self) -> float:
-        """What its pages' clock says, in seconds since 1970; 0 where it is not held, or has not begun."""
+        """Date of its pages' clock, in seconds since 1970; 0 where it is not held, or has not begun."""
         return max((tab.clock.now for tab in self.tabs), default=0.0) / 1000
 
     @property
@@ -120,7 +120,7 @@ class BrowserContext:
 
     @property
     def looks(self) -> Looks:
-        """How its pages look."""
+        """Looks of its pages."""
         options, device = self._options, self._options.device
         return Looks(
             device.viewport,
@@ -138,7 +138,7 @@ class BrowserContext:
         """The tab that is looked at and acted on.
 
         Raises:
-            BrowserError: all of them are gone.
+            BrowserError: All tabs are gone.
         """
         if self._active is None:
             raise BrowserError("the page was closed")
@@ -146,7 +146,7 @@ class BrowserContext:
 
     @property
     def reusable(self) -> bool:
-        """Another episode may begin on it.
+        """True if another episode may begin on it.
 
         It works, its clock has room, and the last episode left no window and no dialog open.
         """
@@ -156,17 +156,17 @@ class BrowserContext:
 
     @property
     def lost(self) -> bool:
-        """Nothing of it can be used any more."""
+        """True if nothing of it can be used any more."""
         return self._lost is not None
 
     def fail(self, error: BrowserError) -> None:
-        """Mark all of it as lost; whoever waits for it gets the error."""
+        """Mark the context as lost; callers that wait get the error."""
         self.broken = True
         self._lost = self._lost or error
         self._cut()
 
     def interrupt(self, error: BrowserError) -> None:
-        """Fail what is being done at the moment; the context itself may go on."""
+        """Fail the work under way; the context itself may go on."""
         self._interrupted = error
         self._cut()
 
@@ -176,7 +176,7 @@ class BrowserContext:
         Nothing of it runs on afterwards.
 
         Raises:
-            BrowserError: with the cause chained.
+            BrowserError: The deadline passed or the context is lost; with the cause chained.
         """
         self._interrupted = None
         try:
@@ -201,20 +201,20 @@ class BrowserContext:
 
     @property
     def _gone(self) -> BrowserError | None:
-        """Why what is being done cannot be ended as it should.
+        """Error that ended the work under way; ``None`` if nothing did.
 
-        A new exception for whoever raises it.
+        Each caller gets a new exception to raise.
         """
         stored = self._lost or self._interrupted
         return None if stored is None else again(stored)
 
     def _cut(self) -> None:
-        """End what is being done."""
+        """Cancel the work under way."""
         if self._guarded is not None:
             self._guarded.cancel()
 
     def tab_gone(self, target: str, error: BrowserError) -> bool:
-        """A target is not there any more; True if it was one of ours.
+        """Remove the tab of a target that is gone; return True if it was one of ours.
 
         The context is lost with its last tab, or if a page crashed.
         """
@@ -230,28 +230,28 @@ class BrowserContext:
         return True
 
     def goes_on_without(self, tab: Tab) -> bool:
-        """A tab was closed, by its page say, and others are there."""
+        """True if a tab was closed (by its page, say) and others are open."""
         return not self.lost and bool(self.tabs) and tab not in self.tabs
 
     def adopt(self, session: CdpSession, *, has_opener: bool) -> None:
-        """A page of this context opened another one.
+        """Take a window that a page of this context opened.
 
         It becomes a tab, or is closed if there are too many.
 
         Args:
-            has_opener: The page and the new one can reach each other.
+            has_opener: True if the page and the new one can reach each other.
         """
         many = len(self.tabs) + len(self._setting_up) >= MAX_TABS
         work = self._refuse(session) if many else self._adopt(session, has_opener)
         start_background(work, self._setting_up, "setting up a window that a page opened")
 
     async def settled(self) -> None:
-        """Until all that pages opened is set up."""
+        """Wait until all windows that pages opened are set up."""
         while self._setting_up:
             await asyncio.gather(*self._setting_up)
 
     async def close(self) -> None:
-        """Close its tabs and throw its storage away."""
+        """Close its tabs and delete its storage."""
         self.fail(BrowserError("the context was closed"))
         for task in self._setting_up:
             task.cancel()
@@ -274,11 +274,11 @@ class BrowserContext:
         await self._connection.browser.send("Storage.setCookies", params)
 
     def download_folder(self, within: Path | None) -> DownloadFolder:
-        """A new download folder for an episode, in ``within`` or the system's place."""
+        """Make a download folder for an episode, in ``within`` or the system's temporary folder."""
         return DownloadFolder.make(self._connection.browser, self.context_id, within)
 
     async def new_tab(self) -> Tab:
-        """A blank tab, which is the active one then."""
+        """Open a blank tab and make it the active one."""
         width, height = self._options.device.viewport
         return await self._add(await self._connection.open_page(self.context_id, width, height))
 
@@ -288,7 +288,7 @@ class BrowserContext:
         await tab.cdp.send("Page.bringToFront")
 
     async def close_tab(self, tab: Tab) -> None:
-        """Close one tab; the one opened last of the others is active then."""
+        """Close a tab; the last opened of the others becomes active."""
         await self._connection.browser.send("Target.closeTarget", {"targetId": tab.cdp.target_id})
         self._connection.forget(tab.cdp)
         self.tab_gone(tab.cdp.target_id, BrowserError("the tab was closed"))
@@ -337,9 +337,9 @@ class BrowserContext:
         self._connection.forget(session)
 
     async def _set_up(self, session: CdpSession) -> None:
-        """What a page is given before it loads anything.
+        """Set a page up before it loads anything.
 
-        All of it again when the session gets a new socket.
+        The session repeats all of it on a new socket.
         """
         kept, device = _Kept(session), self._options.device
         domains = ("Page", "Network", "Animation", "DOM")
@@ -385,7 +385,7 @@ async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, An
 
 
 class ContextTabs:
-    """`envs.actions.Tabs` of a context."""
+    """The tabs of a context, as actions use them (`envs.actions.Tabs`)."""
 
     def __init__(self, context: BrowserContext) -> None:
         self._context = context

@@ -26,7 +26,7 @@ from envs.types import BrowserError
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
-"""Between looks; one costs 0.4 ms with seven busy renderers."""
+"""Seconds between looks; one costs 0.4 ms with seven busy renderers."""
 
 LISTING_LOOKS = 5
 """Looks after which the browser is asked again which renderers there are."""
@@ -35,7 +35,7 @@ SUSPECTS = 2
 """Renderers whose threads are looked at, those that used most since the last look: a loop is among them, however many pages share the cores."""
 
 SPUN_SECONDS = 0.1
-"""Of a core, used by a thread without a wait, after which its process has to give way."""
+"""Seconds of a core that a thread may use without a wait; then its process has to give way."""
 
 FOR_GOOD = 10
 """Times as much where that cannot be taken back: loading a heavy page takes a moment of a whole core too."""
@@ -44,7 +44,8 @@ RESTED_LOOKS = 6
 """Looks in a row with waits after which it runs as others do again."""
 
 STARVED_SECONDS, STARVED_SHARE = 1.0, 0.05
-"""Who gave way, and for so long got less than this share of a core, runs as others do until it has spun again: a page may be slow, not stuck."""
+"""A process that gave way and for so many seconds got less than this share of a core runs at normal priority again, until it spins
+again: a page may be slow, not stuck."""
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 """Seconds of the unit in which Linux counts processor time."""
@@ -63,7 +64,7 @@ class _Renderer:
     cpu: float
     """Seconds that its threads have used, at the last look."""
     threads: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """By thread that ran or wanted to: times that it has waited in its life, and the seconds that it had used when that was first seen."""
+    """Waits in a thread's life, and the seconds that it had used when that number was first seen; by threads that ran or wanted to."""
     gives_way: bool = False
     rested: int = 0
     since: float = 0.0
@@ -151,9 +152,9 @@ class CpuGuard:
 
 
 def _may_raise() -> bool:
-    """Whether this process may take the idle policy back.
+    """True if this process may take the idle policy back.
 
-    Root may, and who may take niceness back.
+    Root may, and users who may lower niceness.
     """
     allowed = resource.getrlimit(resource.RLIMIT_NICE)[0] if hasattr(resource, "RLIMIT_NICE") else 0
     return os.geteuid() == 0 or allowed >= 20 - os.getpriority(os.PRIO_PROCESS, 0)
@@ -173,26 +174,26 @@ def _give_way(pid: int, way: bool) -> bool:
 
 
 def _runnable(pid: int) -> list[tuple[int, int, float]]:
-    """The threads of a process that run or wait for a core.
+    """List the threads of a process that run or wait for a core.
 
-    How often each has given it up by itself, and the seconds that it has used.
+    Each with its number of voluntary switches and the CPU seconds that it has used.
     """
-    found = []
+    threads = []
     for thread in _threads(pid):
         folder = f"/proc/{pid}/task/{thread}"
         with suppress(OSError, Unreadable):  # it ended while we looked, or this system does not tell
             state, cpu = _stat(folder)
             if state == b"R":
-                found.append((thread, _waits(f"{folder}/status"), cpu))
-    return found
+                threads.append((thread, _waits(f"{folder}/status"), cpu))
+    return threads
 
 
 def _waits(path: str) -> int:
-    """How often a thread has given its core up by itself."""
-    found = re.search(rb"^voluntary_ctxt_switches:\s*(\d+)\s*$", _read(path), re.MULTILINE)
-    if found is None:
+    """Return how often a thread has given its core up by itself."""
+    match = re.search(rb"^voluntary_ctxt_switches:\s*(\d+)\s*$", _read(path), re.MULTILINE)
+    if match is None:
         raise Unreadable(path)
-    return int(found[1])
+    return int(match[1])
 
 
 def _stat(folder: str) -> tuple[bytes, float]:

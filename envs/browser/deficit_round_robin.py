@@ -26,7 +26,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(slots=True)
 class _Account:
-    """What is known of a key."""
+    """The account of a key."""
 
     credit: float
     """Quanta granted minus costs charged, in the unit of the costs; bounded by ``most_cost`` on both sides."""
@@ -50,8 +50,8 @@ class DeficitRoundRobin(Generic[K]):
     def __init__(self, *, quantum: float, most_cost: float) -> None:
         """
         Args:
-            quantum: What a key may use in a round; about the mean cost, so that a key is visited about once for each time it is served.
-            most_cost: The most that a key may owe or be owed, at least what one service costs as a rule: bounds how long a key is passed over.
+            quantum: Cost that a key may use in a round; about the mean cost, so that one visit serves one operation.
+            most_cost: Maximum that a key may owe or be owed, at least the usual cost of a service: it bounds how long a key is skipped.
         """
         if not 0 < quantum <= most_cost:
             raise ValueError(f"quantum {quantum} must be above 0 and at most most_cost {most_cost}")
@@ -62,7 +62,7 @@ class DeficitRoundRobin(Generic[K]):
         self._ring: OrderedDict[K, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many keys wait for their turn."""
+        """Return the number of keys that wait for their turn."""
         return len(self._ring)
 
     def charged(self, key: K) -> float:
@@ -104,11 +104,9 @@ class DeficitRoundRobin(Generic[K]):
         return None
 
     def charge(self, key: K, cost: float, *, more: bool) -> None:
-        """What ``next`` gave is done and cost this much.
+        """Charge a key that ``next`` returned with the cost of its work.
 
-        With ``more`` work the key goes on as long as it has credit.
-
-        A key that was forgotten meanwhile is not charged.
+        A key with ``more`` work goes on as long as it has credit. A key that was forgotten meanwhile is not charged.
         """
         account = self._accounts.get(key)
         if account is None:

@@ -30,7 +30,7 @@ from envs.types import BrowserError
 
 
 class OperationKind(StrEnum):
-    """What is queued apart from what; the names in the metrics."""
+    """Kind of an operation; each has its queues, and these names in the metrics."""
 
     NAVIGATION = "navigation"
     INPUT = "input"
@@ -87,7 +87,7 @@ class Limits:
 
 @dataclass(slots=True)
 class KindMetrics:
-    """What became of the operations of one kind since the dispatcher was made."""
+    """Counts of the operations of one kind since the dispatcher was made."""
 
     queued: int = 0
     """Waiting now."""
@@ -162,12 +162,12 @@ class EpisodeQueues:
         cannot be ended; it holds its lane, but no slot.
 
         Args:
-            kind: Whose queue, slots and deadline.
-            operation: Makes what is awaited; called once, or not at all.
+            kind: Kind of the operation: its queue, slots and deadline.
+            operation: Returns the awaitable; called once, or not at all.
             deadline: Seconds that it may run, instead of the kind's.
 
         Raises:
-            BrowserError: the deadline, or the episode was closed.
+            BrowserError: The deadline passed, or the episode was closed.
         """
         self._refuse_if_closed(f"{kind} of {self.name}")
         return await self._dispatcher._pools[kind].run(self, operation, deadline)
@@ -222,7 +222,7 @@ class Dispatcher:
             queues.close(error)
 
     def metrics(self) -> DispatcherMetrics:
-        """What has been done, and by whom."""
+        """Return the counts of operations by kind and by episode."""
         pools = self._pools.values()
         seconds = {name: sum(pool.turns.charged(queues) for pool in pools) for name, queues in self._open.items()}
         return DispatcherMetrics({kind: replace(pool.counts) for kind, pool in self._pools.items()}, seconds)

@@ -29,9 +29,9 @@ MAX_NODES = 20_000
 DOWNLOAD_SECONDS = 10.0
 """Real seconds that files which are on their way get to arrive."""
 LOOK_SECONDS = 0.05
-"""Between looks whether they did."""
+"""Seconds between looks at the folder."""
 QUIET_SECONDS = 0.5
-"""In which no other file may have come: a click's file is not there at once."""
+"""Seconds without a new file after which all have come: a click's file is not there at once."""
 UNFINISHED = ".crdownload"
 NO_EFFECTS = "it would change something, and may only read"
 """Begins the cause of what V8 stopped."""
@@ -53,7 +53,7 @@ async def own_world(cdp: Cdp) -> int:
 
 
 async def ask_page(cdp: Cdp, expressions: Sequence[str]) -> dict[str, PageReply]:
-    """What each expression is on the page."""
+    """Evaluate expressions on the page; return the reply to each."""
     if not expressions:
         return {}
     world = await own_world(cdp)
@@ -94,16 +94,16 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> PageReply:
 
 
 async def _compiles(cdp: Cdp, world: int, expression: str) -> bool:
-    """Whether an expression is JavaScript at all.
+    """True if an expression is JavaScript.
 
-    What it throws is then a matter of the page.
+    An exception is then a matter of the page.
     """
     params = {"expression": f"() => {_ASKED % expression}", "contextId": world}
     return "exceptionDetails" not in await cdp.send("Runtime.evaluate", params)
 
 
 def script_cause(details: dict[str, Any]) -> str:
-    """Why an expression threw, in a line, from the protocol's ``exceptionDetails``."""
+    """Return the first line of an exception, from the protocol's ``exceptionDetails``."""
     exception = details.get("exception", {})
     cause = str(exception.get("description") or exception.get("value") or details.get("text", "an exception")).split(
         "\n"
@@ -127,7 +127,7 @@ def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[tuple[DomEl
 
     An element without a box has the style ``display: none`` and no other that a fact could ask for.
     """
-    strings, found = raw["strings"], list[DomElement]()
+    strings, elements = raw["strings"], list[DomElement]()
     boxes = [_boxes(document, strings, styles) for document in raw["documents"]]
     hidden = {name: "none" if name == "display" else "" for name in styles}
     cut = False
@@ -137,29 +137,29 @@ def elements_of(raw: dict[str, Any], styles: Sequence[str]) -> tuple[tuple[DomEl
         nodes = raw["documents"][number]["nodes"]
         inside = _sparse(nodes.get("contentDocumentIndex"))
         pseudo = _sparse(nodes.get("pseudoType"))
-        at: dict[int, int | None] = {-1: frame}
+        places: dict[int, int | None] = {-1: frame}
         for node, (above, kind) in enumerate(zip(nodes["parentIndex"], nodes["nodeType"], strict=True)):
-            at[node] = at[above]
+            places[node] = places[above]
             if kind != _ELEMENT or node in pseudo:
                 continue
-            if len(found) >= MAX_NODES:
+            if len(elements) >= MAX_NODES:
                 cut = True
                 return
             written = [strings[index] if index >= 0 else "" for index in nodes["attributes"][node]]
-            found.append(
+            elements.append(
                 DomElement(
                     tag=strings[nodes["nodeName"][node]].lower(),
-                    parent=at[above],
+                    parent=places[above],
                     attributes={name.lower(): value for name, value in zip(written[::2], written[1::2], strict=True)},
                     styles=boxes[number].get(node, hidden) if styles else None,
                 )
             )
-            at[node] = len(found) - 1
+            places[node] = len(elements) - 1
             if node in inside:
-                walk(inside[node], at[node])
+                walk(inside[node], places[node])
 
     walk(0, None)
-    return tuple(found), cut
+    return tuple(elements), cut
 
 
 def _sparse(table: dict[str, list[int]] | None) -> dict[int, int]:
@@ -188,14 +188,14 @@ class DownloadFolder:
 
     @classmethod
     def make(cls, browser: Cdp, context_id: str, within: Path | None = None) -> DownloadFolder:
-        """A new folder for the downloads of a context; nothing goes there before `allow`.
+        """Make a folder for the downloads of a context; nothing goes there before `allow`.
 
         Args:
             browser: The session of the browser itself.
-            within: Where the folder is made; the system's place for temporary files if not given.
+            within: Folder to make it in; the system's temporary folder if not given.
 
         Raises:
-            BrowserError: it cannot be made.
+            BrowserError: The folder cannot be made.
         """
         try:
             path = Path(tempfile.mkdtemp(prefix="rollwright-downloads-", dir=within)).resolve()
@@ -247,12 +247,12 @@ class DownloadFolder:
 
 
 def _files(folder: Path) -> tuple[tuple[Download, ...], bool]:
-    found, unfinished = [], False
+    files, unfinished = [], False
     for file in sorted(folder.iterdir()):
         unfinished = unfinished or file.suffix == UNFINISHED
         if file.suffix == UNFINISHED or file.is_symlink() or not file.is_file():
             continue
         with file.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        found.append(Download(name=file.name, size=file.stat().st_size, sha256=digest))
-    return tuple(found), unfinished
+        files.append(Download(name=file.name, size=file.stat().st_size, sha256=digest))
+    return tuple(files), unfinished

@@ -57,7 +57,7 @@ STOPPED = {
     SettleReason.DEADLINE: "the page did not finish loading in time and was stopped",
     SettleReason.BUSY: "a script of the page did not end and was stopped",
 }
-"""What the policy is told of a page that was cut off."""
+"""Notices to the policy about a page that was stopped."""
 
 MOVING = (Scroll, Press, Drag, Wait)
 """Actions after which more than one frame is likely to differ."""
@@ -85,14 +85,14 @@ class EpisodePage:
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
     """Called at each look (`PoolOptions.inspect`)."""
     downloads: DownloadFolder | None = None
-    """Where its downloads are kept, if its grading asks for them."""
+    """Folder of its downloads, if its grading asks for them."""
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
         self._reading: Reading | None = None
         self._looked_at: Tab | None = None
         self._looked: Look | None = None
-        """What the clock had seen when the reading was made: as long as it is that, the page is as it was read."""
+        """The clock's look at the time of the reading; the reading holds as long as the clock has this look."""
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
@@ -185,9 +185,9 @@ class EpisodePage:
         return replace(result, settled=settled, error=error.code if error else None)
 
     async def evidence(self, needs: Needs) -> Recorded:
-        """What the grading asks to be read of the page as it is.
+        """Read the evidence that the grading needs from the page as it is.
 
-        An open dialog is cancelled first: it would hold everything up.
+        An open dialog is cancelled first: it would block the reading.
         """
         if needs.page and self.tab.dialogs.pending is None:
             await self._read_whole()
@@ -215,7 +215,7 @@ class EpisodePage:
             self._pages.append(page)
 
     async def inspected(self) -> Any:
-        """What `inspect` makes of the page as it is; ``None`` without one."""
+        """Return what `inspect` reads of the page; ``None`` without one."""
         inspect, tab = self.inspect, self.tab
         return await self.run(OperationKind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
 
@@ -251,25 +251,25 @@ class EpisodePage:
             self._notices.append(f"links with {scheme}: open nothing in this browser")
 
     def _still_seen(self) -> LastLook | None:
-        """What the last reading tells of the page, if that has stood still since."""
+        """Return the last look, if the page has stood still since."""
         reading, looked = self._reading, self.tab.clock.looked
         if reading is None or looked is None or looked is not self._looked:
             return None
         return LastLook(reading.scroll, reading.holds, reading.kinds.dom.frame_ids[0])
 
     def _may_speculate(self, action: Action) -> bool:
-        """Whether the picture of a step is worth beginning before the page has settled.
+        """True if the picture of a step should be taken before the page has settled.
 
-        It is not where a page that ends the episode then shows nothing, nor where it never holds: signals have observers in the page.
+        Not where a page shows nothing at the end of its episode, nor where such a picture never holds: signals have observers in the page.
         """
         empty = not self.site.final_screenshot and bool(self.site.facts_script(self.task))
         busy = self.tab.signals is not None or self.site.background
         return self.screenshots and not isinstance(action, MOVING) and not empty and not busy
 
     async def _seen(self, effect: Effect, error: ActionError | None, *, speculate: bool) -> tuple[Settled, PageStep]:
-        """What came of an action.
+        """Let the page settle after an action and look at it.
 
-        A tab may close itself meanwhile: then another one is shown.
+        If the tab closes itself meanwhile, another one is shown.
         """
         while True:
             tab = self.tab
@@ -331,22 +331,22 @@ class EpisodePage:
         facts = self._declared(tab)
         if site.final_screenshot or point is None:
             # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
-            reading, said, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
+            reading, declared, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
         else:
-            reading, said = await asyncio.gather(observed, facts)
-            screenshot = b"" if said["done"] else await self._shoot(tab)
+            reading, declared = await asyncio.gather(observed, facts)
+            screenshot = b"" if declared["done"] else await self._shoot(tab)
         self._reading, self._screenshot = reading, screenshot
         if self._needs.every_page:
             await self._read_whole()
         # At its end a page may show no instruction any more; the last one holds.
-        self._instruction = self.task.instruction or said["instruction"] or self._instruction
+        self._instruction = self.task.instruction or declared["instruction"] or self._instruction
         reader, inspected = tab.signals, await self.inspected()
         signals = await self.run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
         return PageStep(
             observation=self._complete(reading.observation, tuple(notices)),
             screenshot=reading.marked(screenshot) if self.marks and screenshot else screenshot,
-            done=bool(said["done"]),
-            page_facts=dict(said["facts"]),
+            done=bool(declared["done"]),
+            page_facts=dict(declared["facts"]),
             point=point,
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
@@ -356,12 +356,12 @@ class EpisodePage:
         )
 
     async def _declared(self, tab: Tab) -> dict[str, Any]:
-        """What the page says of the episode."""
+        """Return the facts that the page declares about the episode."""
         script = self.site.facts_script(self.task)
         if not script:
             return {"instruction": "", "done": False, "facts": {}}
-        said: dict[str, Any] = await self.run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
-        return said
+        declared: dict[str, Any] = await self.run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
+        return declared
 
     async def _shoot(self, tab: Tab) -> bytes:
         if not self.screenshots:
@@ -418,9 +418,9 @@ class EpisodePage:
 
 
 def unchanged(last: PageStep, error: ActionError | None) -> PageStep:
-    """What is seen after an action that did not touch the page, or was refused.
+    """Return the step after an action that was refused or did not touch the page.
 
-    Nothing that the last step led to is reported again.
+    Effects of the last step are not reported again.
     """
     before = last.observation
     news = {"error": error.line() if error else None, "notices": ()}

@@ -32,7 +32,7 @@ there are an eighth more steps; with eight, which keep the cores busy anyway, 3 
 
 @dataclass(frozen=True)
 class Device:
-    """What a page is shown on."""
+    """The screen that a page is shown on."""
 
     viewport: tuple[int, int]
     """Width and height in CSS pixels."""
@@ -46,7 +46,7 @@ class Device:
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """What a context is opened with."""
+    """Options of a browser context."""
 
     owner: str
     """Name of the site that it is opened for."""
@@ -73,7 +73,7 @@ class ContextOptions:
 
 @dataclass
 class PoolCounters:
-    """What a pool has done since it was made."""
+    """Counters of a pool since it was made."""
 
     launches: int = 0
     """Chromium processes started; more than ``processes`` means that some died or were replaced."""
@@ -92,7 +92,7 @@ class PoolCounters:
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """How many of what, and when they are replaced."""
+    """Options of a pool: sizes, deadlines, and when browsers and contexts are replaced."""
 
     max_sessions: int = 16
     """Leases at a time; more wait."""
@@ -125,10 +125,10 @@ class PoolOptions:
     random_seed: int | None = None
     """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     page_date: str = ""
-    """What the pages' clocks say when an episode begins, as `WebTask.date`, which wins; empty: the real time on live sites,
-    `EPOCH_SECONDS` on others."""
+    """Date of the pages' clocks when an episode begins, written as `WebTask.date`, which wins. Empty means the real time on live
+    sites and `EPOCH_SECONDS` on others."""
     device: Device | None = None
-    """What pages are shown on; a plain screen of the site's size if not given."""
+    """Screen of the pages; a plain one of the site's size if not given."""
     files: Path | None = None
     """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is nothing to upload."""
     downloads: Path | None = None
@@ -139,12 +139,12 @@ class PoolOptions:
 
     @property
     def holds_clocks(self) -> bool:
-        """Whether the pages' clocks are held."""
+        """True if the pages' clocks are held."""
         return not self.external if self.virtual_time is None else self.virtual_time
 
     @property
     def prompt_frames(self) -> bool:
-        """Whether pages draw a frame as soon as it is complete (`envs.browser.chromium.prompt_frames`)."""
+        """True if pages draw a frame as soon as it is complete (`envs.browser.chromium.prompt_frames`)."""
         return self.screenshots and self.holds_clocks and self.max_sessions <= PROMPT_PER_CORE * CORES
 
     def __post_init__(self) -> None:

@@ -21,17 +21,17 @@ class PageStep:
     done: bool
     """The page declared the end, or the policy did (``stop``)."""
     page_facts: dict[str, float | bool | str] = field(default_factory=dict)
-    """What the page declares (MiniWoB: raw_reward, done, reason)."""
+    """Facts that the page declares (MiniWoB: raw_reward, done, reason)."""
     point: tuple[float, float] | None = None
-    """Where the mouse went, in CSS pixels; ``None`` if the page was not touched."""
+    """Point to which the mouse went, in CSS pixels; ``None`` if the page was not touched."""
     error: ErrorCode | None = None
-    """Why the action was not carried out; the whole message is ``observation.error``."""
+    """Reason why the action was not carried out; ``observation.error`` has the message."""
     stop: StopReason | None = None
     """The policy's own end: ``answer`` or ``terminated``."""
     said: str = ""
     """Its answer, or its status."""
     settled: Settled | None = None
-    """How the page came to rest; ``None`` if it was not touched."""
+    """Result of the wait for the page; ``None`` if it was not touched."""
     earlier_notices: tuple[str, ...] = ()
     """Notices since the last look at the page that an earlier observation has shown to the policy. For the grading they hold until
     the next look."""
@@ -42,12 +42,12 @@ class PageStep:
     frames: tuple[str, ...] = ()
     """Addresses of the frames that can be seen."""
     signals: PageSignals | None = None
-    """What the browser says of the step, when it is asked for."""
+    """Browser signals of the step, when they are asked for."""
 
     inspected: Any = None
-    """What `PoolOptions.inspect` gave; ``None`` without it, and where nothing could be read."""
+    """Result of `PoolOptions.inspect`; ``None`` without it, and where nothing could be read."""
 
     @property
     def dom_hash(self) -> str:
-        """Of structure, text and form state; empty where nothing was read."""
+        """Hash of structure, text and form state; empty where nothing was read."""
         return self.hash_dom()

@@ -17,10 +17,10 @@ from envs.settle import FONTS_CONF
 logger = logging.getLogger(__name__)
 
 PINNED_FOLDER = Path(sys.prefix) / "chromium"
-"""Where setup puts them: the executable ``chromium``, its libraries, ``fonts``."""
+"""Folder of the pinned Chromium that setup makes: ``chromium``, its libraries, ``fonts``."""
 
 PINNED_PRODUCT: str = json.loads(Path(__file__).with_name("pinned.json").read_bytes())["product"]
-"""What the pinned Chromium calls itself (``Browser.getVersion``)."""
+"""Product name of the pinned Chromium (``Browser.getVersion``)."""
 
 FONTS = (
     (PINNED_FOLDER, "Arimo_400Regular.ttf", "pinned-fonts.conf"),

@@ -55,7 +55,7 @@ class BrowserPool:
         self.dispatcher = Dispatcher()
         """Queues of all operations on pages."""
         self.egress = EgressProxy(secrets=secrets)
-        """The way out of all pages."""
+        """The proxy of all pages."""
         self._numbers = itertools.count()
         self._cache = ContextCache()
         self._browser_set = BrowserSet(self.options, self.counters, self.egress, self._cache)
@@ -84,9 +84,9 @@ class BrowserPool:
 
     @asynccontextmanager
     async def lease(self, site: Site) -> AsyncIterator[WebSession]:
-        """A session on ``site``, closed at the end.
+        """Lend a session on ``site``, closed at the end.
 
-        Chromium is started (again) if it is not there.
+        Chromium is started (again) if it does not run.
 
         Raises:
             BrowserError: Chromium cannot be started, or the pool is closed.
@@ -104,16 +104,16 @@ class BrowserPool:
     ) -> T:
         """Run ``work`` on a blank tab in a context of its own, closed afterwards.
 
-        It takes no place of a session, so that grading never waits for episodes.
+        It takes no session's place, so that grading never waits for episodes.
 
         Args:
-            where: A site, whose pages look as in episodes; or what to show pages on that are not of a site, such as what a policy wrote: then
-                the tab reaches nothing at all.
-            deadline: Real seconds for ``work``; to get the tab may take as long as a step.
-            what: Names it in errors.
+            where: A site, whose pages look as in episodes; or a screen for pages of no site, such as one that a policy wrote: the tab then
+                reaches nothing.
+            deadline: Real seconds for ``work``; opening the tab may take as long as a step.
+            what: Name of the work in errors.
 
         Raises:
-            BrowserError: no browser or context, or the work failed or took longer.
+            BrowserError: No browser or context, or the work failed or took longer.
         """
         async with self._scratch:
             self._browser_set.check_open()
@@ -157,7 +157,7 @@ class BrowserPool:
         }
 
     async def close(self) -> None:
-        """Stop everything. Sessions that are still out fail."""
+        """Stop everything. Sessions that are still lent fail."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)  # their errors are logged by `start_background`
@@ -166,9 +166,9 @@ class BrowserPool:
     # ------------------------------------------------------------------------------------- used by sessions
 
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
-        """A context for an episode.
+        """Return a context for an episode.
 
-        An idle one that already shows the task's page, a new one while there is room, else any of
+        That is an idle one which shows the task's page, a new one while there is room, else any of
         the site's.
         """
         cache, again = self._cache, site.stateless_pages
@@ -195,7 +195,7 @@ class BrowserPool:
             self._opening -= 1
 
     def episode_page(self, context: BrowserContext, site: Site, task: WebTask) -> EpisodePage:
-        """The page of a new episode, with its queues."""
+        """Make the page of a new episode, with its queues."""
         return EpisodePage(
             context=context,
             queues=self.dispatcher.open_queues(f"{task.task_id} #{next(self._numbers)}"),
@@ -211,10 +211,9 @@ class BrowserPool:
         )
 
     def record_episode(self, site: Site, *, loaded: bool) -> None:
-        """Count an episode that has begun, and open a context beforehand.
+        """Count an episode that has begun, and open a context for the next one.
 
-        Its page was ``loaded`` for it or was there. Only now is a context prepared for the next one: it would slow the first observation of this
-        one.
+        ``loaded`` is True if its page was loaded for it. Opened earlier, the next context would slow this episode's first observation.
         """
         self.counters.episodes += 1
         self.counters.navigations += loaded
@@ -245,7 +244,7 @@ class BrowserPool:
 
     @property
     def _places_taken(self) -> int:
-        """Contexts that are there or about to be, without those that are opened beforehand."""
+        """Number of contexts that are open or being opened, without those opened beforehand."""
         return self._cache.size + self._opening + len(self._leaving)
 
     async def _make_room(self) -> None:
@@ -280,13 +279,16 @@ class BrowserPool:
             await self._browser_set.remove_if_over(browser)
 
     def _date(self, site: Site, given: str = "") -> float | None:
-        """What the clock of a site's pages says when it begins; ``None`` for the real time. ``given`` is the task's date."""
+        """Return the date at which the clock of a site's pages begins; ``None`` for the real time.
+
+        ``given`` is the task's date.
+        """
         if chosen := given or self.options.page_date:
             return read_date(chosen)
         return None if site.foreign else EPOCH_SECONDS
 
     def _context_options(self, site: Site) -> ContextOptions:
-        """As a site's contexts are opened, but for their way out."""
+        """Return the context options of a site, without the proxy."""
         options = self.options
         return ContextOptions(
             owner=site.name,

@@ -61,10 +61,10 @@ class WebSession:
     def server(self) -> ServerState | None:
         """The site's server state for this episode; ``None`` where it has none.
 
-        To be asked before the session is closed or reset.
+        Use it before the session is closed or reset.
 
         Raises:
-            BrowserError: the session is closed.
+            BrowserError: The session is closed.
         """
         self._check_open("server")
         return None if self._site_episode is None else self._site_episode.state
@@ -73,7 +73,7 @@ class WebSession:
         """Begin an episode, in a new epoch.
 
         Raises:
-            BrowserError: the browser, the page or the deadline.
+            BrowserError: The browser, the page or the deadline failed.
         """
         with self._one_at_a_time("reset"):
             self.epoch += 1
@@ -107,12 +107,12 @@ class WebSession:
         """Carry out an action and look.
 
         Args:
-            action: What to do.
+            action: The action.
             epoch: Epoch that the caller means; the present one if not given.
-            step_id: Number of the step in its epoch; the next one if not given. The last one again gives the same answer again.
+            step_id: Number of the step in its epoch; the next one if not given. The last number again returns the same result again.
 
         Raises:
-            BrowserError: the browser, the page or the deadline; or there is no such episode or step.
+            BrowserError: The browser, the page or the deadline failed; or there is no such episode or step.
         """
         with self._one_at_a_time("step"):
             again = self._answered(action, self.epoch if epoch is None else epoch, step_id)
@@ -129,12 +129,12 @@ class WebSession:
             return result
 
     async def evidence(self, needs: Needs) -> Recorded:
-        """What the episode's grading asks to be read at its end.
+        """Read the evidence that the episode's grading needs.
 
-        The page is left as it is, but for a dialog, which is cancelled.
+        The page stays as it is, but for a dialog, which is cancelled.
 
         Raises:
-            BrowserError: the browser, the page or the deadline; or there is no episode.
+            BrowserError: The browser, the page or the deadline failed; or there is no episode.
         """
         with self._one_at_a_time("evidence"):
             context, page = self._context, self._page
@@ -143,12 +143,12 @@ class WebSession:
             return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
 
     async def look(self, work: Callable[[FinalPage], Awaitable[T]]) -> T:
-        """Look at the page, and at others of its site, after the episode's end.
+        """Run ``work`` on the page, and on others of its site, after the episode's end.
 
-        All of it within the deadline of a step. The episode cannot go on afterwards.
+        It has the deadline of a step. The episode cannot go on afterwards.
 
         Raises:
-            BrowserError: the browser or the deadline; or there is no episode. And what ``work`` raises.
+            BrowserError: The browser or the deadline failed; or there is no episode. Errors of ``work`` pass.
         """
         with self._one_at_a_time("look"):
             context, page = self._context, self._page
@@ -165,14 +165,14 @@ class WebSession:
     async def close(self) -> None:
         """Give the page back.
 
-        Every later call is refused, but for `close`, which does nothing again.
+        Later calls are refused; `close` again does nothing.
         """
         self._closed = True
         self._result = None
         await self._give_back()
 
     def _answered(self, action: Action, epoch: int, step_id: int | None) -> PageStep | None:
-        """The answer of a step that was carried out before.
+        """Return the result of a step that was carried out before.
 
         Returns ``None`` if it is a new one.
         """
@@ -213,10 +213,9 @@ class WebSession:
     async def _release(
         self, context: BrowserContext | None, page: EpisodePage | None, site_episode: SiteEpisode | None
     ) -> None:
-        """Each of these, whatever becomes of those before.
+        """Release the context, the downloads and the site's episode, each even if one before fails.
 
-        The context, whose pages still write files and ask their server; then the files, then the
-        server's state.
+        The context goes first: its pages may still write files and ask their server.
         """
         folder = page.downloads if page is not None else None
         async with AsyncExitStack() as ends:  # the last one first
@@ -259,30 +258,28 @@ async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> No
 class FinalPage:
     """The page of an episode after its end, for the checks of a benchmark. Given by `WebSession.look`.
 
-    Where it is, what it holds, what an expression is there; and other pages of its site, with the
-    episode's log-in. It is an `envs.rewards.webarena.PageAccess`.
+    It gives the address, the content and the values of expressions, and loads other pages of the site
+    with the episode's log-in. It is an `envs.rewards.webarena.PageAccess`.
 
-    Expressions run in a world of their own: the page's scripts do not change what they call, and they may change the page (prepare it).
+    Expressions run in an isolated world: the page's scripts cannot change what they call; they may change the page.
     """
 
     def __init__(self, page: EpisodePage) -> None:
         self._page = page
 
     async def url(self) -> str:
-        """Address that is shown, as the page's history has it."""
+        """Return the address that is shown, as the page's history has it."""
         tab = self._page.tab
         return await self._page.run(OperationKind.EVALUATION, lambda: shown_address(tab.cdp))
 
     async def goto(self, url: str) -> None:
         """Load an address anew and wait until the page is at rest.
 
-        A page that says that it does not exist is a page.
-
-        The document that is shown is left first: an address that differs in its fragment only, or not at all, would not be asked for. Neither
-        are copies that the browser has kept. Cookies and what the tab has stored stay.
+        A page with status 404 is a page too. The present document is left first: the browser would not request an address that differs
+        only in its fragment, or not at all. The browser's cache is not used. Cookies and storage stay.
 
         Raises:
-            BrowserError: the address may not be reached or does not answer, or the server failed (500 and more).
+            BrowserError: The address may not be reached or does not answer, or the server failed (500 and more).
         """
         page = self._page
         refused = page.allow.refuse_url(url)
@@ -301,21 +298,21 @@ class FinalPage:
             raise BrowserError(f"{url} answered {status}")
 
     async def content(self) -> str:
-        """HTML of the whole page."""
+        """Return the HTML of the whole page."""
         return str(await self.evaluate("document.documentElement ? document.documentElement.outerHTML : ''"))
 
     async def inspected(self) -> Any:
-        """What `PoolOptions.inspect` gave.
+        """Return the result of `PoolOptions.inspect`.
 
         It is not known after a step that ended with a dialog open.
         """
         return await self._page.inspected()
 
     async def evaluate(self, expression: str) -> object:
-        """Value of a JavaScript expression, after which the page comes to rest.
+        """Evaluate a JavaScript expression and let the page come to rest.
 
         Raises:
-            PageScriptError: the expression threw.
+            PageScriptError: The expression threw.
         """
         page = self._page
         value = await page.run(OperationKind.EVALUATION, lambda: self._evaluate(expression))

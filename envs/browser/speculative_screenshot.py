@@ -29,7 +29,7 @@ class SpeculativeScreenshots:
         """Screenshots of a frame after which something ran."""
         self._take = take
         self._misses = 0
-        """In a row."""
+        """Number of misses in a row."""
         self._without = 0
         """Steps that are not to be tried."""
         self._tab: Tab | None = None

@@ -20,11 +20,11 @@ from enum import StrEnum
 from envs.types import BrowserError
 
 JOURNAL_LENGTH = 256
-"""Transitions that are remembered; a reconnect has four."""
+"""Transitions that the journal keeps; a reconnect has four."""
 
 
 class ConnectionState(StrEnum):
-    """Appears as it is in the metrics."""
+    """State of a connection; metrics use these values."""
 
     NEW = "new"
     CONNECTING = "connecting"
@@ -54,7 +54,7 @@ TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
     S.RECONNECTING: frozenset({S.CONNECTING, S.CLOSED}),
     S.CLOSED: frozenset(),
 }
-"""What may follow each state."""
+"""States that may follow each state."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ConnectionMachine:
         """Go to a state; staying in one is no transition.
 
         Raises:
-            BrowserError: the table does not allow it.
+            BrowserError: The table does not allow it.
         """
         before = self.state
         if after is before:
@@ -101,7 +101,7 @@ class ConnectionMachine:
 
     @property
     def usable(self) -> bool:
-        """Calls may be made."""
+        """True if calls may be made."""
         return self.state in (ConnectionState.READY, ConnectionState.BUSY, ConnectionState.DEGRADED)
 
     def seconds(self) -> dict[str, float]:

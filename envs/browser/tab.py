@@ -33,7 +33,7 @@ STATUS_ALONE = "net::ERR_HTTP_RESPONSE_CODE_FAILURE"
 """The site answered with an error's status and nothing else; the browser shows a page of its own for it."""
 
 DOCUMENTS = {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]}
-"""What ``Fetch.enable`` catches: the requests of documents."""
+"""Parameters with which ``Fetch.enable`` catches the requests of documents."""
 
 
 class Tab:
@@ -42,19 +42,19 @@ class Tab:
     def __init__(self, cdp: CdpSession, number: int, clock: VirtualClock) -> None:
         self.cdp = cdp
         self.number = number
-        """As the policy is told, from 1."""
+        """Number that the policy sees, from 1."""
         self.clock = clock
         cdp.on(ATTACHED_AGAIN, lambda _event: self.clock.attached_again())
         self.dialogs = Dialogs(cdp)
         self.intercept = Interceptor(cdp)
         self.signals: SignalReader | None = None
-        """Read after each step, when signals are asked for."""
+        """Reader of the signals of each step, when they are asked for."""
 
     async def load(self, url: str) -> Settled:
         """Load an address and let the page settle.
 
         Raises:
-            BrowserError: there is no page at the address.
+            BrowserError: There is no page at the address.
         """
         settled = await self.visit(url)
         status = self.clock.requests.main_status
@@ -63,7 +63,7 @@ class Tab:
         return settled
 
     async def visit(self, url: str) -> Settled:
-        """`load`, whatever status the site answers with."""
+        """Load an address, whatever status the site answers with."""
         await self.clock.begin()
         failed = (await self.cdp.send("Page.navigate", {"url": url})).get("errorText", "")
         if failed and failed != STATUS_ALONE:
@@ -78,10 +78,10 @@ class Tab:
         return settled
 
     async def evaluate(self, expression: str) -> Any:
-        """Value of a JavaScript expression in the page, as JSON.
+        """Evaluate a JavaScript expression in the page; return its JSON value.
 
         Raises:
-            BrowserError: the expression threw.
+            BrowserError: The expression threw.
         """
         params = {"expression": expression, "returnByValue": True, "awaitPromise": False}
         answer = await self.cdp.send("Runtime.evaluate", params)
@@ -92,11 +92,11 @@ class Tab:
         return answer["result"].get("value")
 
     async def screenshot(self) -> bytes:
-        """JPEG of the viewport."""
+        """Take a JPEG of the viewport."""
         return await self.picture(JPEG)
 
     async def picture(self, params: dict[str, Any]) -> bytes:
-        """A picture with other parameters of ``Page.captureScreenshot``."""
+        """Take a picture with other parameters of ``Page.captureScreenshot``."""
         answer = await send_unless(NO_PICTURE, self.cdp, "Page.captureScreenshot", params)
         # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh contexts).
         answer = answer or await self.cdp.send("Page.captureScreenshot", params)
@@ -104,7 +104,7 @@ class Tab:
 
 
 class FirstRequest:
-    """The request that a window was opened with. Made by `catch`."""
+    """The first request of a new window. Made by `catch`."""
 
     def __init__(self, cdp: Cdp) -> None:
         self._cdp = cdp
@@ -114,9 +114,9 @@ class FirstRequest:
 
     @classmethod
     async def catch(cls, cdp: Cdp) -> FirstRequest | None:
-        """Let a new window go as far as its first request, and stop it there.
+        """Let a new window run up to its first request, and stop it there.
 
-        Returns ``None`` if it makes none (an empty window). It can be set up then.
+        Returns ``None`` for an empty window, which makes none; it can then be set up.
         """
         first = cls(cdp)
         await cdp.send("Fetch.enable", DOCUMENTS)
@@ -155,7 +155,7 @@ class FirstRequest:
         return going
 
     async def _pauses(self, otherwise: asyncio.Future[Any]) -> dict[str, Any] | None:
-        """The next request that is paused; ``None`` if something else is done first."""
+        """Return the next paused request; ``None`` if ``otherwise`` is done first."""
         paused = asyncio.ensure_future(self._paused.get())
         try:
             await asyncio.wait({paused, otherwise}, return_when=asyncio.FIRST_COMPLETED)
@@ -168,13 +168,13 @@ class FirstRequest:
 
 
 async def shown_address(cdp: Cdp) -> str:
-    """Address that a tab shows, as its history has it: also where the page itself does not answer."""
+    """Return the address in a tab's history, which works where the page does not answer."""
     history = await cdp.send("Page.getNavigationHistory")
     return str(history["entries"][history["currentIndex"]]["url"])
 
 
 def white_picture(looks: Looks) -> bytes:
-    """JPEG of a page on which nothing is drawn."""
+    """Return the JPEG of an empty page."""
     from PIL import Image  # slow to import, and seldom needed
 
     picture = io.BytesIO()
@@ -186,7 +186,7 @@ def white_picture(looks: Looks) -> bytes:
 async def show_blank(cdp: Cdp) -> None:
     """Give a window that shows nothing yet an empty page.
 
-    No picture can be made of it, and it may stay so (a download, a mail address).
+    Chromium takes no picture of such a window, and it may stay so (a download, a mail address).
     """
     if not await shown_address(cdp):
         await cdp.send("Page.navigate", {"url": "about:blank"})
@@ -194,7 +194,7 @@ async def show_blank(cdp: Cdp) -> None:
 
 
 def _body(request: dict[str, Any]) -> dict[str, Any]:
-    """What a form sent; nothing for a plain address."""
+    """Return the body and headers of a form's request; nothing for a GET."""
     if request["method"] == "GET":
         return {}
     parts = [binary(entry.get("bytes", "")) for entry in request.get("postDataEntries", ())]

@@ -1,7 +1,7 @@
-"""When a page has settled, and what makes equal episodes look equal.
+"""Waits until a page has settled, and makes equal episodes look equal.
 
-``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows what is in flight, ``quiescence`` is the way
-out where a clock cannot be held, and ``determinism`` is what a page is given before its first script. Everything speaks to one
+``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows the requests in flight,
+``quiescence`` waits where a clock cannot be held, and ``determinism`` prepares a page before its first script. Everything speaks to one
 DevTools session (`envs.cdp.Cdp`); nothing here knows a pool, a site or an action.
 """
 

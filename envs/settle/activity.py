@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 HEAP = "JSHeapUsedSize"
 SCRIPTS = "ScriptDuration"
 COUNTERS = frozenset({SCRIPTS, "Nodes", "LayoutCount", "RecalcStyleCount", HEAP})
-"""Of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and styles were computed, and bytes."""
+"""Metrics read of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and styles were computed, and bytes."""
 
 HEAP_BYTES = 16
-"""That the heap may grow by at rest: 8 come after keys were typed (Chromium 156). The rest of a function that waited took 2,600 when it ran for the
-first time."""
+"""Bytes by which the heap may grow at rest: 8 after keys were typed (Chromium 156). The first run of a function's rest took 2,600."""
 
 
 class ActivityProbe:
@@ -47,16 +46,16 @@ class ActivityProbe:
         self._counting, self._marked = False, None
 
     def listen(self) -> None:
-        """From now on no event of a request or a navigation may come."""
+        """Begin to listen: no event of a request or a navigation may come from now on."""
         self._events_seen = self._requests.events_seen
 
     @property
     def marked(self) -> bool:
-        """Whether `holds` has something to ask."""
+        """True after `mark`: `holds` can then be asked."""
         return self._marked is not None
 
     async def mark(self) -> None:
-        """From now on nothing may run. The page's clock must stand."""
+        """Read the counters: nothing may run from now on. The page's clock must stand."""
         self._marked = await self.read() or None
 
     def unmark(self) -> None:
@@ -64,9 +63,9 @@ class ActivityProbe:
         self._marked = None
 
     async def holds(self) -> bool:
-        """Whether nothing came and nothing ran; false without a mark.
+        """True if nothing came and nothing ran; False without a mark.
 
-        To be asked before a script of ours runs in the page.
+        Ask before a script of ours runs in the page.
         """
         marked, self._marked = self._marked, None
         now = await self.read() if marked else {}

@@ -39,7 +39,7 @@ class Animations:
 
     @property
     def ending(self) -> bool:
-        """Whether one has begun whose end the page will hear of."""
+        """True if an animation has begun whose end the page will be notified of."""
         return bool(self._ending)
 
     async def end(self) -> bool:

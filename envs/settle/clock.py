@@ -1,14 +1,14 @@
 """The virtual clock of a page: stopped between steps, advanced after each action.
 
-What is given runs at full speed: timers fire one after the other without a wait, real network is waited for with the clock stopped, and when
-the span is used up the clock stops again. So what an action leads to does not depend on the load of the machine.
+A span of time runs at full speed: timers fire one after the other without a wait. The clock stands while a real request is under way, and stops
+at the end of the span. So the effect of an action does not depend on the load of the machine.
 
-What is true of Chromium 156 (headless shell), found by trying:
+Facts about Chromium 156 (headless shell), found by trying:
 
 - A renderer process has one clock. Frames of any origin (site isolation is off), windows that a page opens, and its workers' ``Date`` and
   ``performance`` are on it. With ``--renderer-process-limit=1`` (`PROCESS_ARGS`) a browser context has one process, and so one clock, also for
   windows without an opener and for navigations to other sites; without it these begin on real time. Error pages are in a process of their own.
-- While a site has not answered to a navigation, nothing that is asked of the page is: only ``Page.stopLoading`` ends that.
+- While a site has not answered a navigation, the page answers no call: only ``Page.stopLoading`` ends that.
 - A navigation commits on a stopped clock (``Page.navigate`` answers; Playwright's ``goto`` does not, it waits for a script context). A clock that
   runs freely jumps to the next timer of the browser's own, by hours: that is why `begin` stops it before anything is loaded.
 - Frames, and so screenshots, come only while the virtual clock is ahead of the real one: the compositor reads the virtual clock, and waits for
@@ -84,17 +84,17 @@ class VirtualClock:
         open_session: Callable[[str], Cdp] | None = None,
         date: float | None = EPOCH_SECONDS,
     ) -> None:
-        """The clock of the page of a session.
+        """Make the clock of a session's page.
 
         Args:
             cdp: The page's session.
             virtual: False leaves the clock alone (a browser that is not ours) and waits for quiet.
-            background: Wait for the stores of the browser too (IndexedDB, caches, service workers): their answers come in real time and are
-                seen by nobody, so pages that use them are waited for like those with workers.
+            background: Wait for the browser's stores too (IndexedDB, caches, service workers): they answer in real time and send no event,
+                so pages that use them are waited for like those with workers.
             fields: Read the states of fields when the page has settled (`Look.fields`).
-            open_session: The session of an id that the browser gave on this one (flattened); with it the page's workers are
+            open_session: Returns the session of an id that the browser gave on this one (flattened), so that the page's workers are
                 attached to and waited for. Shared workers are not the page's: see `add_worker`.
-            date: What the clock says when it begins, in seconds since 1970; ``None`` is the real time.
+            date: Date at which the clock begins, in seconds since 1970; ``None`` is the real time.
         """
         self.date = date
         self.dates_ahead = 0.0
@@ -102,7 +102,7 @@ class VirtualClock:
         self._dates_scripts: list[str] = []
         self._cdp = cdp
         self.virtual = virtual
-        """Whether the clock is held. A browser that cannot is found out when it is to begin."""
+        """True if the clock is held. `begin` sets it to False in a browser that cannot hold it."""
         self._begun = False
         self._background = background
         self._open_session = open_session
@@ -121,13 +121,13 @@ class VirtualClock:
         self._looked: Look | None = None
         self._animations = Animations(cdp)
         self.requests = RequestTracker()
-        """What is in flight."""
+        """Requests in flight."""
         self.requests.watch(cdp)
         self._time = VirtualTime(cdp, self._probe, self.requests)
         self._activity = ActivityProbe(cdp, self.requests)
         self._spans = Spans(self._time, self.requests, self._activity)
         self.still = False
-        """Whether nothing that can be seen has changed since the last `settle` called ``drawing``, as far as can be known."""
+        """True if nothing visible has changed since the last `settle` called ``drawing``, as far as is known."""
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog_is(True))
         cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog_is(False))
         cdp.on("Page.frameNavigated", self._navigated)
@@ -136,7 +136,7 @@ class VirtualClock:
 
     @property
     def now(self) -> float:
-        """What the clock says, in milliseconds since 1970; 0 where it is not held, or has not begun."""
+        """Date of the clock, in milliseconds since 1970; 0 where it is not held, or has not begun."""
         return self._time.now if self.virtual else 0.0
 
     @property
@@ -149,24 +149,24 @@ class VirtualClock:
 
     @property
     def looked(self) -> Look | None:
-        """What was there when the last `settle` ended, and is there still.
+        """The look at the end of the last `settle`, which still holds: nothing happens while the clock stands.
 
-        Nothing goes on while the clock stands. ``None`` if that is not known.
+        ``None`` if that is not known.
         """
         return self._looked if self.virtual and not self._dialog else None
 
     async def add_worker(self, name: str, cdp: Cdp) -> None:
-        """The page has a worker; its requests are waited for from now on."""
+        """Wait for the requests of a worker of the page from now on."""
         self._workers.add(name)
         self.requests.watch(cdp)
         await cdp.send("Network.enable")
 
     def remove_worker(self, name: str) -> None:
-        """A worker of the page has ended."""
+        """Forget a worker of the page that has ended."""
         self._workers.discard(name)
 
     async def counters(self) -> dict[str, float]:
-        """How much Chromium has done for the page (`envs.settle.activity.COUNTERS`); empty where it does not count."""
+        """Read the counters of Chromium's work for the page (`envs.settle.activity.COUNTERS`); empty where it has none."""
         return await self._activity.read()
 
     async def give(self, milliseconds: float) -> None:
@@ -178,7 +178,7 @@ class VirtualClock:
     async def begin(self) -> None:
         """Stop the clock at its date.
 
-        To be called on the blank page, before anything is loaded; again is nothing.
+        Call it on the blank page, before anything is loaded; a second call does nothing.
 
         On a page whose process has a clock already (a window that a page opened, a page that is attached to again) the clock is taken as it is.
         """
@@ -229,18 +229,18 @@ class VirtualClock:
         present, coming = {"worldName": "rollwright-dates", "runImmediately": True}, dict[str, Any]()
         add, source = "Page.addScriptToEvaluateOnNewDocument", dates_script(milliseconds)
         added = await asyncio.gather(*(self._cdp.send(add, {"source": source, **how}) for how in (present, coming)))
-        self._dates_scripts = [each["identifier"] for each in added]
+        self._dates_scripts = [script["identifier"] for script in added]
         for identifier in before:
             await self._cdp.send("Page.removeScriptToEvaluateOnNewDocument", {"identifier": identifier})
 
     def fail(self, error: BrowserError) -> None:
-        """The page is gone: whoever waits for its clock gets the error."""
+        """Fail everyone who waits for the clock: the page is gone."""
         self._time.fail(error)
 
     def attached_again(self) -> None:
-        """The session was bound to its page anew.
+        """Note that the session was bound to its page anew.
 
-        What was set up on it is set up again by the next call.
+        The next call sets everything up again.
         """
         self._begun = False
         self._activity.attached_again()
@@ -348,9 +348,9 @@ class VirtualClock:
         return look
 
     async def _answered(self) -> bool:
-        """All requests are answered, those that are waited for; whether there were any.
+        """Wait for the answers of all requests that are waited for; return True if there were any.
 
-        They are waited for with the clock stopped, so that the page sees the same time however long they take.
+        The clock stands meanwhile, so that the page sees the same time however long they take.
         """
         some = False
         # A document that is being loaded, in a frame, is not read while the clock stands.
@@ -364,8 +364,10 @@ class VirtualClock:
         return some
 
     async def _drawn(self, drawing: Callable[[], None] | None) -> Look:
-        """A frame has been drawn after all requests were answered, and the animations that began with it have ended. What is ``drawing`` is told
-        before, and the frame is marked."""
+        """Have a frame drawn after all requests are answered, and end the animations that begin with it.
+
+        ``drawing`` is called before, and the frame is marked.
+        """
         if drawing is not None:
             await self._probe.clock()  # what an action began is said before the answer to this
             await self._answered()
@@ -425,10 +427,10 @@ class VirtualClock:
         return SettleReason.BUSY
 
     async def _go_on_without(self, missing: list[Request]) -> bool:
-        """Have the page go on without these requests, as its next documents will; whether there are any.
+        """Have the page and its next documents go on without these requests; return True if there are any.
 
-        A style sheet that is on its way holds back every frame, and a script the rest of its document: that is read anew, if it only has to be asked
-        for again.
+        A missing style sheet holds back every frame, and a missing script the rest of its document: the document is reloaded if a GET is
+        enough.
         """
         if not missing:
             return False

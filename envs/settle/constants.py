@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 EPOCH_SECONDS = 1_700_000_000.0
-"""What the page's clock says when it begins (2023-11-14, UTC), where neither a task, a run nor a live site says otherwise. Any fixed date: pages
-that print it must print the same one."""
+"""Date at which the page's clock begins (2023-11-14, UTC), where neither a task, a run nor a live site sets one. Pages that print the
+date must print the same one."""
 
 LEAD_MS = 14_400_000.0
-"""How far the page's clock is set ahead of ours: longer than a context is used in real time (`CONTEXT_SECONDS` and an episode). It costs 10 ms, once
+"""Lead of the page's clock over ours: longer than a context is used in real time (`CONTEXT_SECONDS` and an episode). It costs 10 ms, once
 a process, on a blank page; a day would cost 45."""
 
 BEHIND_MS = 1000.0
-"""How far the dates of a live page may be behind the real time when an action begins. Cookies, tokens and signatures count seconds."""
+"""Maximum lag of a live page's dates behind the real time when an action begins. Cookies, tokens and signatures count seconds."""
 
 CONTEXT_SECONDS = LEAD_MS / 2000.0
 """Real seconds after which a context is not used for another episode."""
@@ -32,7 +32,7 @@ SAME_MS = 1000.0
 """Two readings of a stopped clock differ by less; a clock in use is ahead of a new one by `LEAD_MS`."""
 
 ROUNDS = 4
-"""How often it is given again: a page that changes at every look (a ticking display) is not waited for longer."""
+"""Number of times that it is given again: a page that changes at every look (a ticking display) gets no more."""
 
 REQUESTS_MS = 1.0
 """Virtual milliseconds for requests to begin and be answered before anything is drawn: any time does, requests hold the clock."""

@@ -40,7 +40,7 @@ FONT_FAMILIES = {
 (Times New Roman, Arial, Courier New) and is installed by ``make setup``."""
 
 FONTS_CONF = Path(__file__).parent / "fonts.conf"
-"""For ``FONTCONFIG_FILE`` in Chromium's environment: the named families too are the same on every machine."""
+"""Value of ``FONTCONFIG_FILE`` in Chromium's environment, so that named families are the same on every machine."""
 
 _SET_METRICS = "Emulation.setDeviceMetricsOverride"
 
@@ -53,7 +53,7 @@ CORNER = 16
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """How pages look and behave on every machine."""
+    """Looks and behaviour of pages, the same on every machine."""
 
     viewport: tuple[int, int]
     """Width and height in CSS pixels."""

@@ -24,7 +24,7 @@ draws none, and is then looked at as it is."""
 
 
 NodePath = tuple[int, ...]
-"""Where an element stands: places among the elements of each parent, from the document down, -1 for a step into a shadow root and -2 for one
+"""Path to an element: its place among the elements of each parent, from the document down; -1 is a step into a shadow root, -2 one
 into a frame."""
 
 
@@ -47,7 +47,7 @@ class FieldStates:
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> FieldStates:
-        """From what ``fields.js`` gives."""
+        """Read the result of ``fields.js``."""
         mixed, invalid, hidden = (value.get(name, ()) for name in ("mixed", "invalid", "hidden"))
         view = value.get("view")
         return cls(
@@ -63,7 +63,7 @@ NO_FIELDS = FieldStates()
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen."""
+    """One look at a page."""
 
     now: float
     """The page's clock, ms since 1970; 0 where the document was being replaced."""
@@ -74,8 +74,7 @@ class Look:
     ready: str
     """``document.readyState``."""
     focus: tuple[int, ...] | None = None
-    """Which element has the keyboard focus, as far as a script can see: places among the elements of each parent, from the document down, and -1
-    for a step into a shadow root; ``None`` when it is the page itself."""
+    """`NodePath` of the element with the keyboard focus, as far as a script can see; ``None`` when it is the page itself."""
     modal: tuple[int, ...] | None = None
     """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
     picker: str = ""
@@ -105,14 +104,14 @@ class PageProbe:
         cdp.on("Page.frameNavigated", self._navigated)
 
     async def clock(self) -> float:
-        """What the page's clock says, ms since 1970; 0 where the document is being replaced.
+        """Read the page's clock, in ms since 1970; 0 where the document is being replaced.
 
-        Not a `look`.
+        It makes no `look`.
         """
         return (await self._evaluate({"clock": True})).now
 
     async def look(self) -> Look:
-        """What is there now."""
+        """Look at the page now."""
         return await self._evaluate({"fields": self._fields})
 
     async def frame(self) -> Look:
@@ -124,7 +123,7 @@ class PageProbe:
             return await self.look()
 
     async def quiet(self, milliseconds: float) -> Look:
-        """What is there when nothing has changed for so long. The page's clock must run."""
+        """Look at the page once nothing has changed for so long. Its clock must run."""
         return await self._evaluate({"quietMs": milliseconds})
 
     def _navigated(self, event: dict[str, Any]) -> None:

@@ -65,7 +65,7 @@ class Request:
     endless: bool = False
     """Not waited for any more."""
     status: int | None = None
-    """Of its answer; ``None`` before it."""
+    """Status of the answer; ``None`` before it."""
     media: str = ""
     """Type of its answer."""
 
@@ -77,11 +77,11 @@ class Request:
 
 @dataclass
 class RequestTracker:
-    """In-flight requests of one page; `watch` adds sessions (its own, its workers')."""
+    """Tracks the requests of one page in flight; `watch` adds sessions (its own, its workers')."""
 
     clock: Callable[[], float] = time.monotonic
     open: dict[str, Request] = field(default_factory=dict)
-    """By request id."""
+    """Requests by id."""
     main_status: int | None = None
     """Status of the newest main document; ``None`` before its answer."""
     workers: int = 0
@@ -134,11 +134,11 @@ class RequestTracker:
         return [request for request in self.open.values() if not request.endless]
 
     def endless(self) -> bool:
-        """Whether an endless request is open that holds the page's clock."""
+        """True if an endless request is open that holds the page's clock."""
         return any(request.endless and request.kind not in FREE for request in self.open.values())
 
     def navigating(self, *, frames: bool = False) -> bool:
-        """Whether a document of the main frame (of any frame) is being loaded or requested."""
+        """True if a document of the main frame (of any frame) is being loaded or requested."""
         return any(
             request.kind in ("Document", "Navigation") and (frames or self._main_frame in ("", request.frame))
             for request in self.open.values()
@@ -147,15 +147,15 @@ class RequestTracker:
     def expire_stalled(self) -> list[Request]:
         """Find requests that have made no progress for long, and wait for them no more."""
         now = self.clock()
-        found = [request for request in self.waiting() if now >= self._patience(request)]
-        self._leave_open(found)
-        return found
+        stalled = [request for request in self.waiting() if now >= self._patience(request)]
+        self._leave_open(stalled)
+        return stalled
 
     def give_up(self) -> list[Request]:
-        """Wait no more for the parts of the page that were waited for without an end; they are returned."""
-        found = [request for request in self.waiting() if request.kind in PATIENT]
-        self._leave_open(found)
-        return found
+        """Give up the parts of the page that have no time limit, and return them."""
+        missing = [request for request in self.waiting() if request.kind in PATIENT]
+        self._leave_open(missing)
+        return missing
 
     def patience(self) -> float:
         """Seconds until `expire_stalled` may find something; infinite if it never will."""
@@ -164,7 +164,7 @@ class RequestTracker:
 
     @property
     def repeatable(self) -> bool:
-        """Whether the main document was only asked for, and so may be again."""
+        """True if the main document was requested by GET, and so may be requested again."""
         return self._main_method == "GET"
 
     async def wait_event(self, seconds: float) -> bool:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class SettleReason(StrEnum):
-    """Why the wait ended, or was slower. Appears as it is in the metrics."""
+    """Reason why the wait ended, or was slower; metrics use these values."""
 
     RESTED = "rested"
     """Nothing was left to wait for."""
