@@ -116,7 +116,7 @@ class BrowserContext:
 
     @property
     def _dates_ahead(self) -> float:
-        return max((tab.clock.dates_ahead for tab in self.tabs), default=0.0)
+        return max((tab.clock.dates.ahead for tab in self.tabs), default=0.0)
 
     @property
     def looks(self) -> Looks:
@@ -303,7 +303,7 @@ class BrowserContext:
             virtual=options.virtual,
             date=self._date,
         )
-        clock.dates_ahead = self._dates_ahead
+        clock.dates.ahead = self._dates_ahead
         tab = Tab(session, next(self._numbers), clock)
         await self._set_up(session)
         if options.signals:

@@ -17,7 +17,7 @@ Facts about Chromium 156 (headless shell), found by trying:
 - Requests hold a ``pauseIfNetworkFetchesPending`` clock, event streams and long polls too, for ever; sockets do not hold it. Messages on
   sockets and streams arrive while the clock stands, and are handed to the page when it goes on.
 - A worker's timer fires when both the virtual and the real time have passed, its requests are seen on its own session only. So pages with
-  workers are waited for in real time as well (`add_worker`).
+  workers are waited for in real time as well (`PageWorkers`).
 - IndexedDB, caches and service workers answer in real time and do not hold the clock: ``background=True`` for sites that use them.
 - A loop of messages without a timer starves the clock unless ``maxVirtualTimeTaskStarvationCount`` is given. A script that never ends lets no
   command through, only ``Runtime.terminateExecution``; afterwards the page is usable.
@@ -31,17 +31,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from envs.background import start_background
 from envs.cancel_scope import CancelScope
 from envs.cdp.messages import UNKNOWN_METHOD, refused_with
 from envs.settle.activity import ActivityProbe
 from envs.settle.animations import Animations
+from envs.settle.answers import Answers
 from envs.settle.constants import (
     ANSWER_SECONDS,
-    ANSWERED_SECONDS,
     BACKGROUND_LOOKS,
     BACKGROUND_SECONDS,
-    BEHIND_MS,
     BUDGET_MS,
     EPOCH_SECONDS,
     FOLLOW_MS,
@@ -49,19 +47,17 @@ from envs.settle.constants import (
     LEAD_MS,
     NAVIGATION_BUDGET_MS,
     REAL_SECONDS,
-    REQUESTS_MS,
     ROUNDS,
     SLICE_MS,
-    SOCKET_QUIET_SECONDS,
-    SOCKET_SECONDS,
 )
-from envs.settle.determinism import dates_script, worker_script
+from envs.settle.page_dates import PageDates
 from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleReason
 from envs.settle.spans import Spans
 from envs.settle.virtual_time import VirtualTime
+from envs.settle.workers import PageWorkers
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
@@ -93,37 +89,32 @@ class VirtualClock:
                 so pages that use them are waited for like those with workers.
             fields: Read the states of fields when the page has settled (`Look.fields`).
             open_session: Returns the session of an id that the browser gave on this one (flattened), so that the page's workers are
-                attached to and waited for. Shared workers are not the page's: see `add_worker`.
+                attached to and waited for. Shared workers are not the page's: see `PageWorkers.add`.
             date: Date at which the clock begins, in seconds since 1970; ``None`` is the real time.
         """
         self.date = date
-        self.dates_ahead = 0.0
-        """Milliseconds by which the documents' dates are ahead of the clock."""
-        self._dates_scripts: list[str] = []
+        self.dates = PageDates(cdp)
         self._cdp = cdp
         self.virtual = virtual
         """True if the clock is held. `begin` sets it to False in a browser that cannot hold it."""
         self._begun = False
         self._background = background
-        self._open_session = open_session
         self._since = 0.0
         self._document_is_new = False
-        self._never_silent = False
         self._blocked: set[str] = set()
         """Patterns of addresses that are not asked for again."""
         self._dialog = False
         self._settling: CancelScope | None = None
         """Cut when a dialog opens, or is open when it begins."""
-        self._workers: set[str] = set()
-        self._adding: set[asyncio.Task[None]] = set()
-        """Workers that are not listened to yet."""
         self._probe = PageProbe(cdp, fields=fields)
         self._looked: Look | None = None
         self._animations = Animations(cdp)
         self.requests = RequestTracker()
         """Requests in flight."""
         self.requests.watch(cdp)
+        self.workers = PageWorkers(cdp, self.requests, open_session)
         self._time = VirtualTime(cdp, self._probe, self.requests)
+        self._pending = Answers(self.requests, self._time)
         self._activity = ActivityProbe(cdp, self.requests)
         self._spans = Spans(self._time, self.requests, self._activity)
         self.still = False
@@ -131,8 +122,6 @@ class VirtualClock:
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog_is(True))
         cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog_is(False))
         cdp.on("Page.frameNavigated", self._navigated)
-        cdp.on("Target.attachedToTarget", self._attached)
-        cdp.on("Target.detachedFromTarget", lambda event: self.remove_worker(event["sessionId"]))
 
     @property
     def now(self) -> float:
@@ -154,16 +143,6 @@ class VirtualClock:
         ``None`` if that is not known.
         """
         return self._looked if self.virtual and not self._dialog else None
-
-    async def add_worker(self, name: str, cdp: Cdp) -> None:
-        """Wait for the requests of a worker of the page from now on."""
-        self._workers.add(name)
-        self.requests.watch(cdp)
-        await cdp.send("Network.enable")
-
-    def remove_worker(self, name: str) -> None:
-        """Forget a worker of the page that has ended."""
-        self._workers.discard(name)
 
     async def counters(self) -> dict[str, float]:
         """Read the counters of Chromium's work for the page (`envs.settle.activity.COUNTERS`); empty where it has none."""
@@ -194,9 +173,7 @@ class VirtualClock:
     async def _begin(self) -> None:
         for domain in ("Page", "Network", "Animation"):
             await self._cdp.send(f"{domain}.enable")
-        if self._open_session is not None:
-            attach = {"autoAttach": True, "waitForDebuggerOnStart": self.virtual, "flatten": True}
-            await self._cdp.send("Target.setAutoAttach", attach)
+        await self.workers.attach(held=self.virtual)
         if self.virtual:
             await self._stop()
 
@@ -215,23 +192,9 @@ class VirtualClock:
         await self._animations.freeze()
 
     async def catch_up(self) -> None:
-        """Set the dates of a page that has the real time to it, where a model has thought for long. No timer falls due."""
-        behind = 1000 * time.time() - self.now
-        if self.date is None and self.now and behind - self.dates_ahead > BEHIND_MS:
-            await self._set_dates_ahead(behind)
-
-    async def _set_dates_ahead(self, milliseconds: float) -> None:
-        """Have the dates of all documents, also of those to come, ahead of the clock.
-
-        Those that are there are told from a world of its own, where the page changes nothing; in new ones that would run before `document_script`.
-        """
-        self.dates_ahead, before = milliseconds, self._dates_scripts
-        present, coming = {"worldName": "rollwright-dates", "runImmediately": True}, dict[str, Any]()
-        add, source = "Page.addScriptToEvaluateOnNewDocument", dates_script(milliseconds)
-        added = await asyncio.gather(*(self._cdp.send(add, {"source": source, **how}) for how in (present, coming)))
-        self._dates_scripts = [script["identifier"] for script in added]
-        for identifier in before:
-            await self._cdp.send("Page.removeScriptToEvaluateOnNewDocument", {"identifier": identifier})
+        """Set the dates of a page on the real date to the real time, where a model has thought for long."""
+        if self.date is None and self.now:
+            await self.dates.catch_up(self.now)
 
     def fail(self, error: BrowserError) -> None:
         """Fail everyone who waits for the clock: the page is gone."""
@@ -325,18 +288,18 @@ class VirtualClock:
                 if turn == 0 and look.now:  # each request moves the clock, and another page of the process may have
                     self._since, self._time.now = min(self._since, look.now), look.now
             await self._time.give(max(until - self._time.now, FOLLOW_MS) if turn == 0 else FOLLOW_MS)
-            await self._listen()
+            await self._pending.listen()
             if loading:
                 self._document_is_new = False
             # Both are asked for at once: counters that were read after the look say that something ran, and never that nothing did.
             held = self._activity.holds() if self._activity.marked else None
             still, look = await asyncio.gather(held, self._look()) if held else (False, await self._look())
-            heard = self.requests.heard_at > heard_before and not self._never_silent
+            heard = self.requests.heard_at > heard_before and not self._pending.never_silent
             heard_before = self.requests.heard_at
             if not (loading or heard or look.changed or self._animations.ending):
                 self.still = still
                 break
-        if self._workers or self.requests.workers or self._background:
+        if self.workers or self.requests.workers or self._background:
             self.still = False
             await self._wait_for_background()
             return SettleReason.BACKGROUND
@@ -347,22 +310,6 @@ class VirtualClock:
         self._looked = look if look is not REPLACED else None
         return look
 
-    async def _answered(self) -> bool:
-        """Wait for the answers of all requests that are waited for; return True if there were any.
-
-        The clock stands meanwhile, so that the page sees the same time however long they take.
-        """
-        some = False
-        # A document that is being loaded, in a frame, is not read while the clock stands.
-        while self.requests.waiting() and not self.requests.navigating(frames=True):
-            some = True
-            heard = await self.requests.wait_event(min(self.requests.patience(), ANSWERED_SECONDS))
-            self.requests.expire_stalled()
-            if not heard:
-                await self._time.give(REQUESTS_MS)  # one that the page put off until its clock goes on
-                break
-        return some
-
     async def _drawn(self, drawing: Callable[[], None] | None) -> Look:
         """Have a frame drawn after all requests are answered, and end the animations that begin with it.
 
@@ -370,11 +317,11 @@ class VirtualClock:
         """
         if drawing is not None:
             await self._probe.clock()  # what an action began is said before the answer to this
-            await self._answered()
+            await self._pending.wait()
             self._activity.listen()
             drawing()
         look = await self._probe.frame()
-        again = await self._answered()  # a frame is cheaper than to ask before each whether there are requests
+        again = await self._pending.wait()  # a frame is cheaper than to ask before each whether there are requests
         if again:
             look = await self._probe.frame()
         for number in range(FRAMES):
@@ -385,19 +332,6 @@ class VirtualClock:
             look = await self._probe.frame()
         return look
 
-    async def _listen(self) -> None:
-        """Wait for the whole answer on a socket on which the page spoke."""
-        requests = self.requests
-        end = requests.clock() + SOCKET_SECONDS
-        while not self._never_silent or requests.unanswered:
-            limit = SOCKET_SECONDS if requests.unanswered else SOCKET_QUIET_SECONDS
-            left = min(end, requests.heard_at + limit) - requests.clock()
-            if left <= 0:
-                self._never_silent = not requests.unanswered and requests.clock() >= end
-                requests.unanswered = 0  # who does not answer now is not waited for again
-                return
-            await self.requests.wait_event(left)
-
     async def _wait_for_background(self) -> None:
         """Let both clocks run until workers and stores are idle for a while."""
         requests = self.requests
@@ -407,7 +341,7 @@ class VirtualClock:
             await self.requests.wait_event(SLICE_MS / 1000)
             await self._time.give(SLICE_MS)
             look = await self._look()
-            busy = look.changed or self._adding or requests.waiting() or requests.finished_at > seen
+            busy = look.changed or self.workers.adding or requests.waiting() or requests.finished_at > seen
             quiet, seen = 0 if busy else quiet + 1, requests.finished_at
 
     async def _cut_off(self) -> SettleReason:
@@ -461,27 +395,4 @@ class VirtualClock:
     def _navigated(self, event: dict[str, Any]) -> None:
         if "parentId" not in event["frame"]:
             self._document_is_new = True
-            self._never_silent = False
-
-    def _attached(self, event: dict[str, Any]) -> None:
-        if self._open_session is None:
-            return
-        name, worker = event["sessionId"], event["targetInfo"]["type"] == "worker"
-        if worker:
-            self._workers.add(name)  # at once: it is waited for also where the page settles before it is listened to
-        start_background(
-            self._add_own(name, self._open_session(name), worker), self._adding, f"worker {name} of a page"
-        )
-
-    async def _add_own(self, name: str, cdp: Cdp, worker: bool) -> None:
-        """Set up what the page has made, and let it begin where it waits for that."""
-        try:
-            if worker:
-                await self.add_worker(name, cdp)
-            if worker and self.virtual:
-                await cdp.send("Runtime.evaluate", {"expression": worker_script()})
-            if self.virtual:
-                await cdp.send("Runtime.runIfWaitingForDebugger")
-        except BaseException:
-            self.remove_worker(name)  # also where its end was said before its session was used
-            raise
+            self._pending.never_silent = False

@@ -72,7 +72,7 @@ class Looks:
     virtual_time: bool = True
     """Frames and time stamps follow the page's clock."""
     dates_ahead: float = 0.0
-    """Milliseconds by which dates are ahead of that clock (`VirtualClock.dates_ahead`)."""
+    """Milliseconds by which dates are ahead of that clock (`PageDates.ahead`)."""
 
 
 def document_script(*, seed: int | None = None, virtual_time: bool = True, dates_ahead: float = 0.0) -> str:

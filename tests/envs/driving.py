@@ -58,7 +58,7 @@ class Driven:
         info = (await self.browser.send("Target.getTargetInfo", {"targetId": self.cdp.target_id}))["targetInfo"]
         for target in (await self.browser.send("Target.getTargets"))["targetInfos"]:
             if target["type"] == "shared_worker" and target["browserContextId"] == info["browserContextId"]:
-                await self.clock.add_worker(target["targetId"], await self.browser.attach(target["targetId"]))
+                await self.clock.workers.add(target["targetId"], await self.browser.attach(target["targetId"]))
 
 
 async def open_driven(

@@ -105,7 +105,7 @@ async def test_live_sites_have_the_real_date_unless_one_is_given(run: str, task:
 async def test_dates_of_live_pages_follow_the_real_time_while_a_model_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
     thought = 0.0
     passing = SimpleNamespace(time=lambda: time.time() + thought, perf_counter=time.perf_counter)
-    monkeypatch.setattr("envs.settle.clock.time", passing)
+    monkeypatch.setattr("envs.settle.page_dates.time", passing)
     kept = """(() => {
       window.fired = 0; setTimeout(() => { window.fired = 1; }, 60_000); window.began = performance.now();
       document.body.append(Object.assign(document.createElement("iframe"), {srcdoc: "x"}));
