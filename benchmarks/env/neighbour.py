@@ -122,7 +122,7 @@ async def _hang(pool: BrowserPool, site: Site) -> None:
 async def _lose(pool: BrowserPool, site: Site) -> float:
     """Seconds from the click that never ends until its place is free again."""
     started = time.perf_counter()
-    session = WebSession(pool, site, step_deadline=DEADLINE)
+    session = WebSession(pool.contexts, pool.dispatcher, site, step_deadline=DEADLINE)
     try:
         await session.reset(page_task("/hang.html"), 0)
         started = time.perf_counter()

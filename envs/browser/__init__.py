@@ -1,9 +1,15 @@
 """Runs real Chromium for episodes: browser pools, contexts, sessions, deadlines.
 
-``BrowserPool`` owns processes, contexts and the way out; ``WebSession`` is what an episode speaks to
-(reset, step), and ``episode`` does what it is asked. ``connection`` and ``states`` are the way to a
-browser that may go away; ``dispatcher`` shares the machine fairly over episodes. Nothing here knows
-a task file, a reward or a policy; a site is what ``Site`` says of it.
+Calls go one way::
+
+    BrowserPool ── lends ──> WebSession ── reset, act, look ──> EpisodePage ──> Tab ──> CdpSession
+         └─────────────┬─────────┘
+              ContextLender ──> BrowserSet ──> Browser ──> Connection
+
+``BrowserPool`` owns all of it. A ``WebSession`` takes a browser context from the ``ContextLender`` at each
+reset and gives it back. ``connection`` and ``states`` survive a lost connection to a browser;
+``dispatcher`` shares the machine fairly over episodes. Nothing here knows a task file, a reward or a
+policy; a ``Site`` says all that is known of a site.
 """
 
 from envs.browser.chromium import chromium_version, find_chromium

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from envs.actions.navigate import BLANK
 from envs.background import log_failure
 from envs.browser.context import CLOSE_SECONDS, BrowserContext
-from envs.browser.dispatcher import OperationKind
+from envs.browser.contexts import ContextLender
+from envs.browser.dispatcher import Dispatcher, OperationKind
 from envs.browser.end_evidence import DownloadFolder, own_world, script_cause
 from envs.browser.episode import EpisodePage
 from envs.browser.page_step import PageStep
@@ -21,12 +23,12 @@ from envs.sites.base import Site, SiteEpisode
 from envs.types import Action, BrowserError, Needs, PageScriptError, Recorded, SiteError, WebTask, needs
 from envs.types.evidence import ServerState
 
-if TYPE_CHECKING:
-    from envs.browser.pool import BrowserPool
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+_numbers = itertools.count()
+"""Numbers that tell episodes of one task apart in the names of their queues."""
 
 
 class WebSession:
@@ -41,12 +43,13 @@ class WebSession:
     from memory and the page is not touched twice.
     """
 
-    def __init__(self, pool: BrowserPool, site: Site, *, step_deadline: float) -> None:
+    def __init__(self, contexts: ContextLender, dispatcher: Dispatcher, site: Site, *, step_deadline: float) -> None:
         self.epoch = 0
         """Counts resets; a step of an earlier epoch is refused."""
         self.step_id = 0
         """Number of the next step of this epoch."""
-        self._pool = pool
+        self._contexts = contexts
+        self._dispatcher = dispatcher
         self._site = site
         self._deadline = step_deadline
         self._context: BrowserContext | None = None
@@ -83,23 +86,23 @@ class WebSession:
             try:
                 async with asyncio.timeout(self._deadline):
                     opened = self._site_episode = await _opened(self._site, task, seed)
-                    self._context = await self._pool.acquire(self._site, task)
+                    self._context = await self._contexts.acquire(self._site, task)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
             finally:
                 if self._closed:  # meanwhile: nobody else gives back what came after that
                     await self._give_back()
             self._check_open("reset")
-            self._page = self._pool.episode_page(self._context, self._site, task)
-            if needs(task.rubric).downloads and not self._pool.options.external:
-                folder = self._page.downloads = self._context.download_folder(self._pool.options.downloads)
+            self._page = self._episode_page(self._context, task)
+            if needs(task.rubric).downloads and not self._contexts.options.external:
+                folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
                 await self._guarded(self._context, folder.allow(), f"downloads of {task.task_id}")
             if self._site.cookies:
                 log_in = self._context.log_in(self._site.cookies)
                 await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, opened.path)
             result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
-            self._pool.record_episode(self._site, loaded=loaded)
+            self._contexts.record_episode(self._site, loaded=loaded)
             self._result = result
             return result
 
@@ -171,6 +174,23 @@ class WebSession:
         self._result = None
         await self._give_back()
 
+    def _episode_page(self, context: BrowserContext, task: WebTask) -> EpisodePage:
+        """Make the page of a new episode, with its queues."""
+        options = self._contexts.options
+        return EpisodePage(
+            context=context,
+            queues=self._dispatcher.open_queues(f"{task.task_id} #{next(_numbers)}"),
+            site=self._site,
+            task=task,
+            budget_ms=options.settle_budget_ms,
+            allow=self._contexts.allow_of(context),
+            marks=options.marks,
+            screenshots=options.screenshots,
+            clipboard=options.process_per_episode,
+            files=options.files / task.files if options.files and task.files else None,
+            inspect=options.inspect,
+        )
+
     def _answered(self, action: Action, epoch: int, step_id: int | None) -> PageStep | None:
         """Return the result of a step that was carried out before.
 
@@ -224,7 +244,7 @@ class WebSession:
             if folder is not None:
                 ends.push_async_callback(folder.remove)
             if context is not None:
-                ends.push_async_callback(self._pool.release, context, self._site)
+                ends.push_async_callback(self._contexts.release, context, self._site)
             if page is not None:
                 page.queues.close(BrowserError("the episode is over"))
             if context is not None and folder is not None and self._site.stateless_pages and context.reusable:

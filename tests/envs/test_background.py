@@ -91,14 +91,14 @@ async def preparing(error: BaseException) -> None:
     async def fail(_options: Any) -> None:
         raise error
 
-    pool._prewarm = fail  # type: ignore[method-assign]
+    pool.contexts._prewarm = fail  # type: ignore[method-assign]
     site: Any = type(
         "Site",
         (),
         {"stateless_pages": False, "name": "", "viewport": (1, 1), "style": "", "observation": ObservationOptions()},
     )()
     site.background = False
-    pool.record_episode(site, loaded=True)
+    pool.contexts.record_episode(site, loaded=True)
     await asyncio.sleep(0)
     await pool.close()
 

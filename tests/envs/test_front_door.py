@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from anyio.from_thread import start_blocking_portal
 
@@ -258,9 +259,10 @@ def test_calls_out_of_order_say_what_to_call(play: Play) -> None:
 
 
 async def test_without_await_inside_a_running_loop() -> None:
+    before = set(psutil.Process().children(recursive=True))
     with open_env_sync("miniwob/click-test", seed=7) as env:
-        pids = env._env._session._pool.browser_pids()
         env.reset()
+        pids = [child.pid for child in set(psutil.Process().children(recursive=True)) - before]
         ended = env.step("click [1]")
     assert ended.reward == 1.0 and env.reward is not None and env.reward.passed
     assert pids and not any(Path(f"/proc/{pid}").exists() for pid in pids), "Chromium is left behind"
@@ -273,8 +275,8 @@ async def test_without_await_inside_a_running_loop() -> None:
 
 def test_a_script_that_forgets_to_close_ends_and_leaves_no_browser() -> None:
     code = (
-        "from envs import open_env_sync; env = open_env_sync('miniwob/click-test'); env.reset();"
-        "print(env._env._session._pool.browser_pids()[0])"
+        "import psutil; from envs import open_env_sync; env = open_env_sync('miniwob/click-test'); env.reset();"
+        "print(psutil.Process().children()[0].pid)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

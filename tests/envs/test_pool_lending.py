@@ -125,11 +125,11 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
 
     made, site = machine(), Place("one")
     async with BrowserPool(process_per_episode=True, max_sessions=2) as pool:
-        first = await pool.acquire(site, TASK)  # type: ignore[arg-type]
+        first = await pool.contexts.acquire(site, TASK)  # type: ignore[arg-type]
         gate = made.may_close
         if step == "way out":
             gate = asyncio.Event()
-            close = type(pool._cache._listeners[first]).close
+            close = type(pool.contexts.cache._listeners[first]).close
 
             async def slowly(listener: Any) -> None:
                 await gate.wait()
@@ -137,14 +137,14 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
 
             monkeypatch.setattr("envs.egress.proxy.Listener.close", slowly)
         gate.clear()
-        giving_back = asyncio.create_task(pool.release(first, site))  # type: ignore[arg-type]
+        giving_back = asyncio.create_task(pool.contexts.release(first, site))  # type: ignore[arg-type]
         await turns()
-        second = await pool.acquire(site, TASK)  # type: ignore[arg-type]
+        second = await pool.contexts.acquire(site, TASK)  # type: ignore[arg-type]
         gate.set()
         await giving_back
         assert made.ended() == [True, False]
-        assert pool._cache.browser_of(second) is made.browsers[1] and not second.broken
-        await pool.release(second, site)  # type: ignore[arg-type]
+        assert pool.contexts.cache.browser_of(second) is made.browsers[1] and not second.broken
+        await pool.contexts.release(second, site)  # type: ignore[arg-type]
         assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
 
 
@@ -154,13 +154,13 @@ async def test_a_browser_for_one_episode_is_given_to_one_while_its_context_is_op
     made, site = machine(), Place("one")
     async with BrowserPool(process_per_episode=True, max_sessions=4) as pool:
         made.may_open.clear()
-        asked = [asyncio.create_task(pool.acquire(site, TASK)) for _ in range(4)]  # type: ignore[arg-type]
+        asked = [asyncio.create_task(pool.contexts.acquire(site, TASK)) for _ in range(4)]  # type: ignore[arg-type]
         while len(made.opening) < 4:
             await turns(1)
         assert len(set(made.opening)) == 4
         made.may_open.set()
         contexts = await asyncio.gather(*asked)
-        await pool.release(contexts[0], site)  # type: ignore[arg-type]
+        await pool.contexts.release(contexts[0], site)  # type: ignore[arg-type]
         assert sum(made.ended()) == 1 and [context.broken for context in contexts[1:]] == [False] * 3
 
 
@@ -169,7 +169,7 @@ async def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: C
     made, site = machine(), Place("one")
     async with BrowserPool(process_per_episode=True) as pool:
         made.may_open.clear()
-        asked = asyncio.create_task(pool.acquire(site, TASK))  # type: ignore[arg-type]
+        asked = asyncio.create_task(pool.contexts.acquire(site, TASK))  # type: ignore[arg-type]
         await turns()
         if end == "cancelled":
             asked.cancel()
@@ -179,7 +179,7 @@ async def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: C
             await asked
         made.fails = False
         assert made.ended() == [True] and pool.metrics()["browsers"] == []
-        await pool.acquire(site, TASK)  # type: ignore[arg-type]
+        await pool.contexts.acquire(site, TASK)  # type: ignore[arg-type]
         assert made.ended() == [True, False]
 
 
@@ -227,21 +227,21 @@ async def test_no_more_contexts_than_sessions_are_there_at_any_time(
 
     made, first, second = machine(), Place("one"), Place("two", stateless=stateless)
     async with BrowserPool(max_sessions=8) as pool:
-        idle = [await pool.acquire(first, TASK) for _ in range(8)]  # type: ignore[arg-type]
+        idle = [await pool.contexts.acquire(first, TASK) for _ in range(8)]  # type: ignore[arg-type]
         for context in idle:
-            await pool.release(context, first)  # type: ignore[arg-type]
+            await pool.contexts.release(context, first)  # type: ignore[arg-type]
         for context in idle[:old]:
             context.reusable = False  # type: ignore[misc]
         event = made.may_open if gate == "opening" else made.may_close
         event.clear()
-        asked = [asyncio.create_task(pool.acquire(second, TASK)) for _ in range(8)]  # type: ignore[arg-type]
+        asked = [asyncio.create_task(pool.contexts.acquire(second, TASK)) for _ in range(8)]  # type: ignore[arg-type]
         await turns()
         event.set()
         lent = await asyncio.gather(*asked)
         assert made.most_alive == 8 and len(set(map(id, made.alive))) == 8
         assert pool.metrics()["lent"] == 8 and pool.metrics()["idle"] == 0
         for context in lent:
-            await pool.release(context, second)  # type: ignore[arg-type]
+            await pool.contexts.release(context, second)  # type: ignore[arg-type]
         assert len(made.alive) == (8 if stateless else 0)
 
 
@@ -250,13 +250,13 @@ async def test_a_context_has_its_place_until_it_is_closed(machine: Callable[[], 
 
     made, one, two = machine(), Place("one"), Place("two")
     async with BrowserPool(max_sessions=2) as pool:
-        idle, broken = [await pool.acquire(one, TASK) for _ in range(2)]  # type: ignore[arg-type]
-        await pool.release(idle, one)  # type: ignore[arg-type]
+        idle, broken = [await pool.contexts.acquire(one, TASK) for _ in range(2)]  # type: ignore[arg-type]
+        await pool.contexts.release(idle, one)  # type: ignore[arg-type]
         broken.broken, broken.reusable = True, False  # type: ignore[misc]
         made.may_close.clear()
-        closing = asyncio.create_task(pool.release(broken, one))  # type: ignore[arg-type]
+        closing = asyncio.create_task(pool.contexts.release(broken, one))  # type: ignore[arg-type]
         await turns()
-        asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
+        asked = asyncio.create_task(pool.contexts.acquire(two, TASK))  # type: ignore[arg-type]
         await turns()
         assert not asked.done()
         made.may_close.set()
@@ -270,19 +270,19 @@ async def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_
 ) -> None:
     made, one, two = machine(), Place("one"), Place("two")
     async with BrowserPool(max_sessions=1) as pool:
-        await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
+        await pool.contexts.release(await pool.contexts.acquire(one, TASK), one)  # type: ignore[arg-type]
         event = made.may_open if gate == "open" else made.may_close
         event.clear()
-        asked = asyncio.create_task(pool.acquire(two, TASK))  # type: ignore[arg-type]
+        asked = asyncio.create_task(pool.contexts.acquire(two, TASK))  # type: ignore[arg-type]
         while not (made.opening[1:] if gate == "open" else made.closing):
             await turns(1)
         asked.cancel()
         event.set()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        context = await pool.acquire(two, TASK)  # type: ignore[arg-type]
-        await pool.release(context, two)  # type: ignore[arg-type]
-        assert await pool.acquire(two, TASK) is context  # type: ignore[arg-type]
+        context = await pool.contexts.acquire(two, TASK)  # type: ignore[arg-type]
+        await pool.contexts.release(context, two)  # type: ignore[arg-type]
+        assert await pool.contexts.acquire(two, TASK) is context  # type: ignore[arg-type]
         assert made.most_alive == 1
 
 
@@ -291,11 +291,11 @@ async def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_len
 ) -> None:
     made, one, two = machine(), Place("one"), Place("two", stateless=False)
     async with BrowserPool(max_sessions=1, prewarm=1) as pool:
-        await pool.release(await pool.acquire(one, TASK), one)  # type: ignore[arg-type]
-        pool.record_episode(two, loaded=True)  # type: ignore[arg-type]
+        await pool.contexts.release(await pool.contexts.acquire(one, TASK), one)  # type: ignore[arg-type]
+        pool.contexts.record_episode(two, loaded=True)  # type: ignore[arg-type]
         await turns()
         assert pool.metrics()["ready"] == 1 and len(made.alive) == 2
-        ready = await pool.acquire(two, TASK)  # type: ignore[arg-type]
+        ready = await pool.contexts.acquire(two, TASK)  # type: ignore[arg-type]
         assert made.alive == [ready] and pool.metrics()["idle"] == 0
 
 
@@ -322,7 +322,7 @@ async def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.
     with pytest.raises(asyncio.CancelledError if end == "cancelled" else BrowserError):
         await entering
     assert {thread.ident for thread in threading.enumerate() if thread.name == "egress-proxy"} == before
-    assert pool.egress.listeners == set()
+    assert pool.contexts.egress.listeners == set()
 
 
 async def test_a_way_out_that_nobody_waits_for_any_more_is_closed() -> None:

@@ -61,7 +61,7 @@ async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
             async with pool.lease(site) as dying:
                 before = set(pool.browser_pids())
                 await dying.reset(task, 0)
-                browser = pool._browser_set.browsers[-1]
+                browser = pool.contexts.browser_set.browsers[-1]
                 assert browser.process is not None and browser.process.pid not in before
                 os.kill(browser.process.pid, signal.SIGKILL)
                 with pytest.raises(BrowserError):
@@ -70,9 +70,9 @@ async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
                     while not browser.lost:
                         await asyncio.sleep(0.01)
                 assert await episode(pool, site, task) == "seen"
-                assert browser not in pool._browser_set.browsers and pool.counters.browsers_lost == 1
+                assert browser not in pool.contexts.browser_set.browsers and pool.counters.browsers_lost == 1
             assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
-        assert pool.browser_pids() == () and not pool._cache._browsers and not pool._cache._listeners
+        assert pool.browser_pids() == () and not pool.contexts.cache._browsers and not pool.contexts.cache._listeners
 
 
 async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
@@ -94,11 +94,11 @@ async def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -
         ended.append("browser")
 
     browser: Any = SimpleNamespace(contexts=set(), close=close)
-    pool._browser_set.browsers.append(browser)
-    removing = asyncio.create_task(pool._browser_set.remove(browser))
+    pool.contexts.browser_set.browsers.append(browser)
+    removing = asyncio.create_task(pool.contexts.browser_set.remove(browser))
     await asyncio.sleep(0.01)
     removing.cancel()
-    await pool._browser_set.remove(browser)  # there is nothing left to do for others
+    await pool.contexts.browser_set.remove(browser)  # there is nothing left to do for others
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await removing
@@ -115,7 +115,7 @@ async def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypa
         async def work(_: object) -> None:
             raise AssertionError("there is no tab")
 
-        monkeypatch.setattr(pool._browser_set, "open_context", never)
+        monkeypatch.setattr(pool.contexts.browser_set, "open_context", never)
         try:
             for _ in range(3):  # more than may be apart at a time: none of them keeps its place
                 with pytest.raises(BrowserError, match=r"no page for a picture within 0\.05 s"):
@@ -184,7 +184,7 @@ async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
                 assert pool.metrics()["lent"] == 1 and pool.metrics()["idle"] == 0
                 elsewhere = await session.step(Goto(url=f"{(other if at is site else site).origin}/index.html"))
                 assert (elsewhere.observation.error or "").startswith("blocked_host")
-        assert len(pool._cache._listeners) == len(pool._cache._browsers) == 1
+        assert len(pool.contexts.cache._listeners) == len(pool.contexts.cache._browsers) == 1
 
 
 async def test_a_context_that_was_ready_for_too_long_is_not_used(
@@ -193,15 +193,15 @@ async def test_a_context_that_was_ready_for_too_long_is_not_used(
     async with pages({"index.html": TITLE}, prewarm=1) as (pool, site):
         await episode(pool, site, page_task("/index.html"))
         async with asyncio.timeout(10):
-            while not pool._cache.ready:
+            while not pool.contexts.cache.ready:
                 await asyncio.sleep(0.01)
-        old = pool._cache.ready[0]
+        old = pool.contexts.cache.ready[0]
         monkeypatch.setattr(
             "envs.browser.context.CONTEXT_SECONDS", 0.0
         )  # frames come only while its clock is ahead of ours
         assert await episode(pool, site, page_task("/index.html")) == "seen"
         async with asyncio.timeout(10):
-            while old in pool._cache._browsers:
+            while old in pool.contexts.cache._browsers:
                 await asyncio.sleep(0.01)
         assert pool.counters.contexts_broken == 0
 
@@ -214,14 +214,14 @@ async def test_a_context_that_was_idle_for_too_long_is_not_used_again(
         for _ in range(2):
             async with pool.lease(site) as session:
                 await session.reset(task, 0)
-        [old] = pool._cache.idle
+        [old] = pool.contexts.cache.idle
         assert pool.counters.contexts_opened == 1
         monkeypatch.setattr("envs.browser.context.CONTEXT_SECONDS", 0.0)
         async with pool.lease(site) as session:
             await session.reset(task, 0)
-            assert pool.counters.contexts_opened == 2 and pool._cache.idle == []
+            assert pool.counters.contexts_opened == 2 and pool.contexts.cache.idle == []
         async with asyncio.timeout(10):
-            while old in pool._cache._browsers:
+            while old in pool.contexts.cache._browsers:
                 await asyncio.sleep(0.01)
         assert pool.counters.contexts_broken == 0
 
@@ -233,10 +233,10 @@ async def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callabl
             for _ in range(2):
                 await episode(pool, site, page_task("/index.html"))
             async with asyncio.timeout(10):
-                while [context._options.style for context in pool._cache.ready] != [style, style]:
+                while [context._options.style for context in pool.contexts.cache.ready] != [style, style]:
                     await asyncio.sleep(0.01)
         async with asyncio.timeout(10):
-            while len(pool._cache._listeners) != 2:
+            while len(pool.contexts.cache._listeners) != 2:
                 await asyncio.sleep(0.01)
 
 
