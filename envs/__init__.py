@@ -68,7 +68,7 @@ _MODULES = {
     "envs.sync": ("SyncWebEnv", "open_env_sync"),
     "envs.tasks": ("load_tasks",),
 }
-"""Where names come from that are not of `envs.types`."""
+"""Modules of the names that are not in `envs.types`."""
 
 _ELSEWHERE = {name for names in _MODULES.values() for name in names}
 

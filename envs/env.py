@@ -62,20 +62,20 @@ AnyAction = Action | Mapping[str, Any] | str
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a reset or a step gave."""
+    """Result of a reset or a step."""
 
     reward: float | None
     """0.0 until the end, then the episode's score within [-1, 1]; ``None`` if it abstained (``abstained`` says why)."""
     done: bool
     """The episode is over; go on with ``reset``."""
     observation: Observation
-    """What a text policy sees of the page; ``observation.error`` says why the last action was not carried out."""
+    """The page as a text policy sees it; ``observation.error`` has the reason why the last action was not carried out."""
     screenshot: bytes
     """JPEG of the viewport; empty where the site shows nothing at the end (MiniWoB)."""
     stop: StopReason | None = None
-    """Why the episode is over; ``None`` before."""
+    """Reason why the episode is over; ``None`` before its end."""
     abstained: str | None = None
-    """Why there is no reward although the episode is over: a browser that failed, a wall, a grader without an answer."""
+    """Reason why an ended episode has no reward: a browser that failed, a wall, a grader without an answer."""
 
 
 def open_env(
@@ -95,35 +95,35 @@ def open_env(
     site: Site | None = None,
     pool: BrowserPool | None = None,
 ) -> WebEnv:
-    """An environment for a task, to be used in ``async with`` (in scripts without an event loop: `open_env_sync`).
+    """Make an environment for a task, used in ``async with`` (without an event loop: `open_env_sync`).
 
     Args:
         task: An id of `list_tasks`, ``live/<host>``, an address, a task of a file, or the path of a page of ``site``.
-        seed: Of the page; the first of the task's training seeds if not given.
-        instruction: What to do; live pages need one.
-        horizon: Most steps of an episode; the task's own if not given.
-        date: What the page's clock says when an episode begins (``2024-05-01T09:30Z``); the task's own if not given.
-        reward: Says what an ended episode is worth, in place of the task's rubric, evaluators or page: a function of an `Episode`,
-            or its name (docs/extending.md).
-        weights: Of reward components by name, over the defaults; ``{"length": 0.1, "my_rewards:polite": 0.5}``.
-        parser: Reads actions in texts: a function, an entry point, or ``module:function``.
-        repeats: Equal steps in a row that end the episode; 0 for never.
-        stop_on_invalid: A text that is no action ends the episode, as it does in a run by default.
-        judge: Entered; for rubrics with facts that no program can check (docs/judge.md).
-        live: Log-ins, and what pages of live sites may reach. An address that is opened may be reached by itself.
-        site: That serves the task, not started; made from the task's ``site`` if not given.
-        pool: Browsers that several environments share (`make_pool`); one of its own if not given.
+        seed: Seed of the page; the first of the task's training seeds if not given.
+        instruction: Instruction for the policy; live pages need one.
+        horizon: Maximum number of steps of an episode; the task's own if not given.
+        date: Date of the page's clock when an episode begins (``2024-05-01T09:30Z``); the task's own if not given.
+        reward: Reward of an ended episode in place of the task's rubric, evaluators or page: a function of an `Episode`, or its name
+            (docs/extending.md).
+        weights: Weights of reward components by name, over the defaults; ``{"length": 0.1, "my_rewards:polite": 0.5}``.
+        parser: Parser of actions in texts: a function, an entry point, or ``module:function``.
+        repeats: Number of equal steps in a row that end the episode; 0 for never.
+        stop_on_invalid: True ends the episode at a text that is no action, as runs do by default.
+        judge: An entered judge, for rubrics with facts that no program can check (docs/judge.md).
+        live: Log-ins, and the hosts that live pages may reach. An opened address may always be reached.
+        site: Site that serves the task, not started; made from the task's ``site`` if not given.
+        pool: Browsers that several environments share (`make_pool`); an own pool if not given.
 
     Raises:
-        TaskError: there is no such task or seed.
-        ConfigError: a name or an option is wrong.
+        TaskError: There is no such task or seed.
+        ConfigError: A name or an option is wrong.
     """
     if not isinstance(task, str):
-        found = task
+        chosen = task
     elif site is not None and task.partition("/")[0] not in FAMILIES and "://" not in task:
-        found = page_task(site.name, f"/{task.lstrip('/')}", instruction, f"{site.name}/{task.lstrip('/')}")
+        chosen = page_task(site.name, f"/{task.lstrip('/')}", instruction, f"{site.name}/{task.lstrip('/')}")
     else:
-        found = find_task(task, instruction=instruction, seed=seed)
+        chosen = find_task(task, instruction=instruction, seed=seed)
     changed: dict[str, Any] = {}
     if instruction is not None:
         changed["instruction"] = instruction
@@ -140,11 +140,11 @@ def open_env(
     live = live or LiveOptions()
     if isinstance(task, str) and "://" in task:
         # A person names this address, so it may be reached, also on this machine.
-        origin = f"{task.partition('://')[0].lower()}://{found.site}"
-        live = replace(live, addresses={found.site: origin, **live.addresses})
+        origin = f"{task.partition('://')[0].lower()}://{chosen.site}"
+        live = replace(live, addresses={chosen.site: origin, **live.addresses})
     return WebEnv(
-        found.model_copy(update=changed),
-        seed=_seed(found, seed),
+        chosen.model_copy(update=changed),
+        seed=_seed(chosen, seed),
         reward=reward,
         weights=weights,
         parser=parser,
@@ -196,7 +196,7 @@ class WebEnv:
     ) -> None:
         self.task = task
         self.seed = seed
-        """Of the next episode."""
+        """Seed of the next episode."""
         self.trajectory: Trajectory | None = None
         """The record of the last ended episode, with its reward; its model fields are empty."""
         self._own: PartSource | None = None
@@ -262,11 +262,11 @@ class WebEnv:
         """Begin an episode.
 
         Args:
-            seed: Of this and the next episodes; the last one again if not given.
+            seed: Seed of this and the next episodes; the last one again if not given.
 
         Raises:
-            BrowserError: the page did not come up, or the environment is not open.
-            TaskError: the seed is not one of the task's.
+            BrowserError: The page did not come up, or the environment is not open.
+            TaskError: The seed is not one of the task's.
         """
         if self._session is None:
             raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
@@ -375,7 +375,7 @@ class WebEnv:
 
 
 def _cause(reward: RewardBundle) -> str | None:
-    """Why there is no reward, with what is said of the parts that could not be had."""
+    """Return the reason why there is no reward, with the evidence of the missing parts."""
     if reward.abstained != NO_PARTS:
         return reward.abstained
     missing = "; ".join(part.evidence for part in reward.parts if part.value is None)

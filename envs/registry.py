@@ -23,7 +23,7 @@ LIVE = "live"
 """Family of tasks on a host that somebody else serves: ``live/<host>`` or ``live/<host>/<path>``, with an instruction."""
 
 LIVE_SEEDS = {Split.TRAIN: SeedRange(start=0, stop=2**31)}
-"""Of the open web, whose pages have no seeds: any will do, and none changes a page."""
+"""Seeds of the open web, whose pages have none: any will do, and none changes a page."""
 
 
 @cache
@@ -64,15 +64,15 @@ def list_tasks(family: str = "") -> list[str]:
 
 
 def find_task(task_id: str, *, instruction: str | None = None, seed: int | None = None) -> WebTask:
-    """The task of an id or of an address on the web.
+    """Return the task of an id or of an address on the web.
 
     Args:
         task_id: An id of `list_tasks`; ``bundled/<kind>`` for a task of that kind; ``live/<host>``; or ``http://…``, ``https://…``.
-        instruction: What to do, for a live page, which does not say it; of other tasks it replaces their own.
-        seed: Chooses among the tasks of a kind; the first one if not given.
+        instruction: Instruction for a live page, which has none; it replaces that of other tasks.
+        seed: Seed that chooses among the tasks of a kind; the first one if not given.
 
     Raises:
-        TaskError: nothing has this id, with those that are near; or a live page has no instruction.
+        TaskError: No task has this id (the message suggests similar ones), or a live page has no instruction.
     """
     family, _, rest = task_id.partition("/")
     if task_id.startswith(("file:", "/", ".")):
@@ -92,22 +92,22 @@ def find_task(task_id: str, *, instruction: str | None = None, seed: int | None 
 
 
 def _of_kind(tasks: Iterable[WebTask], kind: str, seed: int | None) -> WebTask | None:
-    found = [task for task in tasks if task.kind == kind]
-    fitting = [task for task in found if seed is not None and split_of(task, seed) is not None]
-    return next(iter([*fitting, *found]), None)
+    same_kind = [task for task in tasks if task.kind == kind]
+    fitting = [task for task in same_kind if seed is not None and split_of(task, seed) is not None]
+    return next(iter([*fitting, *same_kind]), None)
 
 
 def split_of(task: WebTask, seed: int) -> Split | None:
-    """Which split of a task a seed belongs to; ``None`` if to none."""
+    """Return the split of a task that a seed belongs to, or ``None``."""
     return next((split for split, seeds in task.seeds.items() if seeds.start <= seed < seeds.stop), None)
 
 
 def _family(name: str) -> Callable[[], dict[str, WebTask]]:
     if name not in FAMILIES:
-        known = [*(f"{each}/…" for each in FAMILIES), "live/HOST", "an address (https://…)", "a WebTask"]
+        known = [*(f"{family}/…" for family in FAMILIES), "live/HOST", "an address (https://…)", "a WebTask"]
         known.append('a page of a folder with site=StaticSite("mine", "FOLDER")')
         ids = [f"{family}/{task.kind}" for family, tasks in FAMILIES.items() for task in tasks().values()]
-        same = [each for each in ids if each.partition("/")[2] == name]  # the family was left out
+        same = [task_id for task_id in ids if task_id.partition("/")[2] == name]  # the family was left out
         hint = near(name, same, cutoff=0.0) if same else near(name, [*FAMILIES, *ids])
         raise TaskError(f"no tasks are called {name!r}; {hint}open_env takes {', '.join(known)}")
     return FAMILIES[name]

@@ -37,26 +37,26 @@ class SyncWebEnv:
 
     @property
     def task(self) -> WebTask:
-        """What is attempted."""
+        """The task that is attempted."""
         return self._env.task
 
     @property
     def trajectory(self) -> Trajectory | None:
-        """As `WebEnv.trajectory`."""
+        """The same as `WebEnv.trajectory`."""
         return self._env.trajectory
 
     @property
     def reward(self) -> RewardBundle | None:
-        """As `WebEnv.reward`."""
+        """The same as `WebEnv.reward`."""
         return self._env.reward
 
     def reset(self, seed: int | None = None) -> StepResult:
-        """As `WebEnv.reset`."""
+        """The same as `WebEnv.reset`."""
         self._check_open()
         return self._call(self._env.reset, seed)
 
     def step(self, action: AnyAction) -> StepResult:
-        """As `WebEnv.step`."""
+        """The same as `WebEnv.step`."""
         self._check_open()
         return self._call(self._env.step, action)
 
@@ -83,11 +83,11 @@ def open_env_sync(task: str | WebTask, **options: Any) -> SyncWebEnv:
     The environment is open at once; use it in ``with``, or `close` it.
 
     Args:
-        task: As `open_env`.
-        options: As `open_env`; a ``pool`` belongs to its own event loop, so none can be shared here.
+        task: The same as of `open_env`.
+        options: The same as of `open_env`, without ``pool``: a pool belongs to its own event loop.
 
     Raises:
-        TaskError, ConfigError, BrowserError: as `open_env`, and when the browser does not start.
+        TaskError, ConfigError, BrowserError: The errors of `open_env`; the browser does not start.
     """
     if options.get("pool") is not None:
         raise BrowserError("a pool belongs to its own event loop: leave pool= out, or use open_env")

@@ -44,12 +44,12 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--api-key is of a vLLM server; give its address with --server")
     findings: list[Finding] = []
     try:
-        subject, found = _of_run(options.run) if options.run else _of_machine(options)
+        subject, checks = _of_run(options.run) if options.run else _of_machine(options)
         raise_on_interrupt()
-        for each in found:
-            findings.append(each)
+        for finding in checks:
+            findings.append(finding)
             if not options.json:
-                print(each, flush=True)
+                print(finding, flush=True)
     except KeyboardInterrupt:
         print("interrupted: nothing was changed", file=sys.stderr)
         return STATUS
@@ -67,10 +67,10 @@ def main(arguments: Sequence[str]) -> int:
 def _of_run(folder: Path) -> tuple[dict[str, str], Iterator[Finding]]:
     from tasks_lib.preflight.doctor import examine  # seconds
 
-    def found() -> Iterator[Finding]:
+    def checks() -> Iterator[Finding]:
         yield from examine(folder)
 
-    return {"run": str(folder)}, found()
+    return {"run": str(folder)}, checks()
 
 
 def _of_machine(options: argparse.Namespace) -> tuple[dict[str, str], Iterator[Finding]]:

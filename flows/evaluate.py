@@ -50,12 +50,12 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         ``v000000.json`` for a checkpoint that is no run's.
     """
     announce_run("evaluate", config.run_id)
-    found = check_once(check_evaluation, config)
+    findings = check_once(check_evaluation, config)
     config = with_template(config)
     tasks = open_tasks(config.tasks)
     store = RunStore(config.run_dir)
     with run_lock(config.run_dir), undo_failed_start(store), RunProgress(1) as progress:
-        for what in found:
+        for what in findings:
             progress.log(what)
         freeze_config(config, store)
         checkpoint = resolve_path(config.policy.checkpoint).resolve()

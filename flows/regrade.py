@@ -50,20 +50,20 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
                     regrading.run()
         finally:  # also when it was stopped: what is graded by then shows
             report = build_report(regrading.store.root)
-        found = regrading.summary()
-        rows = [{"what": name, "value": value} for name, value in found.items() if name not in ("abstained", "judge")]
+        summary = regrading.summary()
+        rows = [{"what": name, "value": value} for name, value in summary.items() if name not in ("abstained", "judge")]
         rows += [
             {"what": f"judge: {name} {what}", "value": "no limit" if value is None else value}
-            for name, account in found.get("judge", {}).items()
+            for name, account in summary.get("judge", {}).items()
             for what, value in account.items()
         ]
-        rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in found["abstained"].items()]
+        rows += [{"what": f"abstained: {cause}", "value": count} for cause, count in summary["abstained"].items()]
         publish_table(artifact_key(config.run_id, "regraded"), rows)
         for row in rows:
             progress.log(f"{row['what'].replace('_', ' '):24s} {figure(row['value'])}")
         progress.log(f"rewards: {regrading.folder}")
         progress.log(f"report:  {report}")
-    return found
+    return summary
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ def simulate(config: SimulateConfig) -> list[dict[str, Any]]:
     """
     check_once(check_simulation, config)
     with RunProgress(1) as progress:
-        found = list(compare(config))
-        rows = rows_of(found)
+        lines = list(compare(config))
+        rows = rows_of(lines)
         publish_table(artifact_key(config.run_id, "settings"), rows)
         for row in rows:
             progress.log(describe_row(row))
         if config.output:
-            write_json(resolve_path(config.output), document_of(found))
+            write_json(resolve_path(config.output), document_of(lines))
             progress.log(f"results: {config.output}")
     return rows
 

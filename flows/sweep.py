@@ -36,10 +36,10 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     """Train the arms of a sweep, as subflows or as flow runs of a deployment, and leave a comparison of them.
 
     Args:
-        config: What all arms have, and what is different in each.
+        config: The configuration that all arms share, and the values that differ.
 
     Returns:
-        What is in ``sweep.json`` of the sweep's folder.
+        The content of ``sweep.json`` in the sweep's folder.
     """
     announce_run("sweep", config.run_id, preset=config.preset)
     progress = RunProgress(1)  # only its lines: the bar is the arms'

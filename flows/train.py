@@ -50,14 +50,14 @@ def train(config: TrainConfig) -> dict[str, Any]:
     """
     started = time.perf_counter()
     announce_run("train", config.run_id, mode=config.mode, preset=config.preset)
-    found = check_once(check_training, config)
+    findings = check_once(check_training, config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if finished := finished_result(config, run.store):
             progress.log(f"run {config.run_id} is finished already: {run.store.root}")
             progress.log(f"[bold]{result_sentence(finished)}[/bold]")
             return finished
         progress.log(f"run {config.run_id} in {run.store.root}")
-        for what in (*found, *filter(None, [run.choices]), *run.repairs):
+        for what in (*findings, *filter(None, [run.choices]), *run.repairs):
             progress.log(what)
         config = run.config  # with what is derived
         progress.log("starting the trainer, and workers with their browsers and the policy …")

@@ -1,10 +1,11 @@
-"""From what an episode left behind to a reward bundle.
+"""Grades the record of an episode into a reward bundle.
 
-Graded after the browser has been given back.
+Grading comes after the browser has been given back.
 
-`bundle` does the arithmetic of parts, `rubric` grades by a rubric of facts, `facts` checks each type of fact against `evidence`, `formats` reads
-rubrics of other systems, `compose` puts the parts of all sources together and `grader` asks them. Nothing here drives a browser; a judge, a server's
-state and sources of parts come in through protocols.
+`bundle` does the arithmetic of parts, `rubric` grades by a rubric of facts, `facts` checks each
+type of fact against `evidence`, `formats` reads rubrics of other systems, `compose` puts the parts
+of all sources together and `grader` asks them. Nothing here drives a browser. Judges, server states
+and sources of parts are protocols.
 """
 
 from typing import TYPE_CHECKING

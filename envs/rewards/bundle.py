@@ -1,4 +1,4 @@
-"""From parts to a reward bundle. Pure functions: no browser, no clock, no network."""
+"""Makes a reward bundle of parts. Pure functions: no browser, no clock, no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_PARTS = "no reward part is available"
 """Cause of an abstention when nothing could be judged."""
 
 ROUNDING = 1e-9
-"""By how much a mean may be below the threshold and pass: .85 is no exact number in binary."""
+"""Shortfall of a mean that still passes: .85 is no exact number in binary."""
 
 
 def score(
@@ -25,16 +25,18 @@ def score(
     failed: Sequence[str] = (),
     rubric_hash: str = "",
 ) -> RewardBundle:
-    """``G * sum(w_i v_i) / sum(w_i)`` of the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, within [-1, 1].
+    """Make the bundle of reward parts.
 
-    G is 0 if a gate or a required part does not hold, else 1. If one of those is not available and none fails the bundle abstains.
+    The score is ``G * sum(w_i v_i) / sum(w_i)`` of the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, within [-1, 1].
+
+    G is 0 if a gate or a required part does not hold, else 1. If one of those is not available and none fails, the bundle abstains.
 
     Args:
         parts: Parts in any order; those with value ``None`` are kept as evidence and left out of the mean.
-        abstained: Cause given by the episode (a broken browser, a deadline). There is then no score whatever the parts say.
-        threshold: Mean (times G) of the scored parts from which the episode passes. ``None``: it passes if every one of them holds.
-        failed: Other conditions that are not met, in words: the episode does not pass, and its score stands.
-        rubric_hash: Of the rubric that the parts come from.
+        abstained: Cause given by the episode (a broken browser, a deadline). The bundle then has no score.
+        threshold: Least mean (times G) of the scored parts that passes. ``None``: the episode passes if every one of them holds.
+        failed: Other conditions that are not met, as texts: the episode does not pass, and its score stands.
+        rubric_hash: Hash of the rubric that the parts come from.
     """
     parts = tuple(parts)
     abstained = _cause(parts) if abstained is None else abstained
@@ -74,9 +76,9 @@ def failed_requirements(parts: Sequence[RewardPart]) -> list[str]:
 
 
 def _cause(parts: Sequence[RewardPart]) -> str | None:
-    """Why the parts give no score.
+    """Return the reason why the parts give no score, or ``None``.
 
-    Where a gate or a required part fails, it is 0 whatever the others are.
+    The score is 0 where a gate or a required part fails, whatever the others are.
     """
     if failed_requirements(parts):
         return None
@@ -100,8 +102,9 @@ def _binary(parts: Sequence[RewardPart]) -> float | None:
 
 
 def page_reward(facts: Mapping[str, float | bool | str], *, steps: int, weight: float = 1.0) -> RewardPart:
-    """What the page itself says of the episode: 1 if it ended with a positive reward, else 0 (BrowserGym's rule for
-    MiniWoB).
+    """Make the part of the page's own verdict: 1 if it ended with a positive reward, else 0.
+
+    That is BrowserGym's rule for MiniWoB.
 
     An episode that reached its horizon before the page declared an end scores 0: not finishing is a failure of the
     policy. Only a page that declares nothing at all makes the part unavailable.

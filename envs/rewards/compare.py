@@ -1,4 +1,4 @@
-"""How texts, numbers, values and addresses are compared. Pure."""
+"""Compares texts, numbers, values and addresses. Pure."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def number_in(text: str) -> float | None:
 
 
 def _numbers(text: str) -> Iterator[float]:
-    for found in _NUMBER.finditer(text):
-        plain = re.sub(r"[$€£¥,\s]", "", found[0]).replace("−", "-")
+    for match in _NUMBER.finditer(text):
+        plain = re.sub(r"[$€£¥,\s]", "", match[0]).replace("−", "-")
         value = float(plain)
         if math.isfinite(value):
             yield value
 
 
 def compare(value: object, op: Compare, wanted: object) -> bool:
-    """Whether a value stands to another as ``op`` says.
+    """True if a value and another one compare as ``op`` says.
 
-    True is not 1 here; what has no order is neither above nor below anything.
+    True is not 1 here. A value without an order is neither above nor below another one.
     """
     if op in (Compare.EQ, Compare.NE):
         return (isinstance(value, bool) == isinstance(wanted, bool) and value == wanted) == (op is Compare.EQ)
@@ -77,7 +77,7 @@ def compare(value: object, op: Compare, wanted: object) -> bool:
 
 
 def same_page(wanted: str, match: str, url: str) -> bool:
-    """Whether an address is as a `UrlFact` wants it."""
+    """True if an address matches that of a `UrlFact`."""
     if match == "regex":
         return search(wanted, [url]) is not None
     if match == "contains":

@@ -19,23 +19,23 @@ from envs.types import PartRole, RewardBundle, RewardPart, WebTask
 
 
 class Component(StrEnum):
-    """What a built-in part of a reward is about.
+    """Built-in component of a reward.
 
-    Its weight is `rewards.<name>` of the configuration; with weight 0 it is not asked.
+    Its weight is `rewards.<name>` of the configuration; with weight 0 its sources are not asked.
 
-    Other components have names of their own and their weights in `rewards.extra` (`envs.rewards.functions`).
+    Other components have their weights in `rewards.extra` (`envs.rewards.functions`).
     """
 
     TASK = "task"
-    """What was asked for was done: the rubric, the evaluators of a benchmark, or the page's own word."""
+    """Success of the task: the rubric, the evaluators of a benchmark, or the page's own verdict."""
     VISUAL = "visual"
     """It looks like its reference (Design2Code)."""
     SEMANTIC = "semantic"
     """Its document is like its reference's (DOM similarity)."""
     PERFORMANCE = "performance"
-    """How well the pages ran (ChromiumRL's quality)."""
+    """Quality of the pages' run (ChromiumRL's quality)."""
     FORMAT = "format"
-    """How many turns were in the first, strict form."""
+    """Share of turns in the first, strict form."""
     LENGTH = "length"
     """A penalty for steps."""
     ACTION_ERRORS = "action_errors"
@@ -50,11 +50,11 @@ MEAN = (PartRole.SCORED, PartRole.SHAPING)
 
 
 class PartSource(Protocol):
-    """Where parts of a reward come from. One object grades many episodes, several at once."""
+    """A source of reward parts. One object grades many episodes, several at once."""
 
     @property
     def component(self) -> str:
-        """What its parts are about: a `Component`, or another name that has a weight."""
+        """Component of its parts: a `Component`, or another name that has a weight."""
         ...
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
@@ -71,31 +71,31 @@ class PartSource(Protocol):
 
 
 def compose(
-    found: Mapping[str, Sequence[RewardPart]],
+    available: Mapping[str, Sequence[RewardPart]],
     weights: Mapping[str, float],
     *,
     rubric: RewardBundle | None = None,
     page: RewardPart | None = None,
 ) -> RewardBundle:
-    """The bundle of an episode.
+    """Put the parts of all sources together into the bundle of an episode.
 
-    A component's available parts together have its weight; a component without any is left out of the mean. Without parts beside it, the bundle
-    of a rubric or of a page is what it is alone.
+    A component's available parts together have its weight; a component without any is left out of the mean. Without other parts,
+    the bundle of a rubric or of a page stays as it is.
 
     Args:
-        found: What the sources gave, by component; those without a weight are left out.
-        weights: Of the components; 0 where one is missing.
+        available: Parts of the sources by component; those without a weight are left out.
+        weights: Weights of the components; 0 where one is missing.
         rubric: The bundle of the task's rubric.
-        page: What the page says of itself, where nothing else says whether the task was done.
+        page: The page's own verdict, used where nothing else tells if the task was done.
     """
     # Built-in components in their order, then the others in that of their sources, whoever answered first.
-    names: list[str] = [*Component, *(name for name in found if name not in set(Component))]
-    weighed = [name for name in names if found.get(name) and weights.get(name, 0.0) > 0]
-    found = {component: found[component] for component in weighed}
-    success, by = _success(found, weights, rubric, page)
+    names: list[str] = [*Component, *(name for name in available if name not in set(Component))]
+    weighed = [name for name in names if available.get(name) and weights.get(name, 0.0) > 0]
+    available = {component: available[component] for component in weighed}
+    success, by = _success(available, weights, rubric, page)
     beside = [
         part
-        for component, parts in found.items()
+        for component, parts in available.items()
         if component not in by
         for part in _share(map(_shaping, parts), weights[component])
     ]
@@ -110,19 +110,19 @@ def compose(
 
 
 def _success(
-    found: Mapping[str, Sequence[RewardPart]],
+    available: Mapping[str, Sequence[RewardPart]],
     weights: Mapping[str, float],
     rubric: RewardBundle | None,
     page: RewardPart | None,
 ) -> tuple[RewardBundle, set[str]]:
-    """What says whether the task was done, and the components that went into it."""
+    """Return the bundle that tells if the task was done, and the components in it."""
     if rubric is not None:
         return rubric, set()
-    if Component.TASK in found:
-        return score(found[Component.TASK], threshold=None), {Component.TASK}
-    looks = [component for component in (Component.VISUAL, Component.SEMANTIC) if component in found]
+    if Component.TASK in available:
+        return score(available[Component.TASK], threshold=None), {Component.TASK}
+    looks = [component for component in (Component.VISUAL, Component.SEMANTIC) if component in available]
     if looks:
-        parts = [part for component in looks for part in _share(found[component], weights[component])]
+        parts = [part for component in looks for part in _share(available[component], weights[component])]
         return score(parts, threshold=None), set(looks)
     return score([] if page is None else [page]), set()
 

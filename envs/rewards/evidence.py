@@ -1,4 +1,4 @@
-"""What an episode left behind, as far as facts are checked against it."""
+"""The evidence of an episode against which facts are checked."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["DomElement", "Download", "EpisodeEvidence"]
 
 
 class EpisodeEvidence(Record):
-    """What an episode left behind.
+    """Evidence of an episode.
 
-    ``None`` means that something was not recorded, which never depends on what the policy did; then facts
-    about it are not available. What was recorded and is not there makes a fact false.
+    ``None`` means that something was not recorded, which never depends on the policy's actions; facts
+    about it are then not available. Recorded evidence without the thing makes a fact false.
     """
 
     seed: int = 0
-    """Of the episode, whose world a reference page is loaded in."""
+    """Seed of the episode, with which a reference page is loaded."""
     steps: tuple[Step, ...] = ()
     """Each with what the policy saw before its action."""
     final: Observation | None = None
     """The page after the last action."""
     pages: tuple[WholePage, ...] = ()
-    """As in `Recorded`: the last page whole, and those of all steps if a fact asks for them."""
+    """The whole last page, and those of all steps if a fact asks for them (`Recorded.pages`)."""
     answer: str = ""
     """Empty when none was given; the status of a policy that ends an episode is no answer."""
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
@@ -44,13 +44,13 @@ class EpisodeEvidence(Record):
     final_screenshot: str = ""
     """Name of the blob of the last page's picture, as in a trajectory; empty when there is none."""
     scripts: dict[str, PageReply] = Field(default_factory=dict)
-    """What the last page answered to the rubric's ``js`` facts, by expression."""
+    """Replies of the last page to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
-    """What the checks of WebArena's ``program_html`` found."""
+    """Texts for the checks of WebArena's ``program_html``."""
     absent: dict[str, str] = Field(default_factory=dict)
-    """Why ``dom``, ``downloads`` or ``domdiff`` is ``None`` although it was asked for."""
+    """Reason why ``dom``, ``downloads`` or ``domdiff`` is ``None`` although it was asked for."""
     server: tuple[ServerAnswer, ...] | None = None
-    """What the site's server said at the end (`envs.rewards.server_answers`)."""
+    """Answers of the site's server at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
     """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
     domdiff_cut: bool = False
@@ -58,13 +58,13 @@ class EpisodeEvidence(Record):
 
     @property
     def views(self) -> tuple[Observation, ...]:
-        """What was seen, in order."""
+        """The observations, in order."""
         seen = tuple(step.observation for step in self.steps)
         return seen if self.final is None else (*seen, self.final)
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeEvidence:
-        """From a stored episode."""
+        """Read the evidence of a stored episode."""
         recorded = trajectory.recorded or Recorded()
         return cls(
             seed=trajectory.seed,

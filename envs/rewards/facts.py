@@ -64,12 +64,12 @@ SHOWN = 160
 
 
 class FactResult(Record):
-    """What became of a fact, before ``negate``."""
+    """Result of checking a fact, before ``negate``."""
 
     value: float | None
     """Confidence in [0, 1]; ``None`` when it is not available."""
     evidence: str
-    """What was seen, or why it is not available."""
+    """Observation behind the value, or the reason why it is not available."""
     cost: Cost = Cost()
     undecided: bool = False
     """It hangs on what was left out: there is no value, and the episode abstains."""
@@ -79,12 +79,12 @@ class FactJudge(Protocol):
     """A model that judges facts."""
 
     async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
-        """Whether the fact is so.
+        """Judge a fact.
 
-        It may be called for several facts of an episode at once; ``group`` is ``None`` for a gate.
+        Several facts of an episode may be judged at once; ``group`` is ``None`` for a gate.
 
         Raises:
-            JudgeError: it could not say; the fact is then not available, with the error's message. A judge that was paid for
+            JudgeError: The judge could not tell; the fact is then not available, with the error's message. A judge that was paid for
                 trying returns a result without a value instead: an error has no cost.
         """
         ...
@@ -114,7 +114,7 @@ def undecided_result(cause: str) -> FactResult:
 
 
 def _no_unless(cut: str, evidence: str) -> FactResult:
-    """A fact that nothing of what was seen makes true: false, or undecided if something was left out (``cut`` says what)."""
+    """Return the result of a fact that no evidence makes true: undecided if something was cut, else false."""
     return undecided_result(f"{evidence}, and {cut}") if cut else known_result(False, evidence)
 
 
@@ -123,9 +123,9 @@ def _url(fact: UrlFact, pages: Pages) -> FactResult:
     if seen is None:
         return unavailable_result(NO_PAGE)
     views = seen.views
-    found = next((page.url for page in views if same_page(fact.url, fact.match, page.url)), None)
-    if found is not None:
-        return known_result(True, f"at {found}")
+    address = next((page.url for page in views if same_page(fact.url, fact.match, page.url)), None)
+    if address is not None:
+        return known_result(True, f"at {address}")
     cut = next((f"the address {page.url[:SHOWN]} is shortened" for page in views if page.url.endswith(CUT)), "")
     return _no_unless(cut, f"at {views[0].url[:SHOWN]}")
 
@@ -135,9 +135,9 @@ def _text(fact: TextFact, pages: Pages) -> FactResult:
     if seen is None:
         return unavailable_result(NO_PAGE)
     by_case = fact.case_sensitive or fact.match is Match.REGEX
-    found = find_text(fact.text, fact.match, pages.lines(seen, by_case), fact.case_sensitive)
-    if found is not None:
-        return known_result(True, f"the page has {found[:SHOWN]!r}")
+    line = find_text(fact.text, fact.match, pages.lines(seen, by_case), fact.case_sensitive)
+    if line is not None:
+        return known_result(True, f"the page has {line[:SHOWN]!r}")
     if not seen.wholes and any(page.elements and not page.text for page in seen.views):
         return unavailable_result("the words of the page were not recorded, only its elements")
     return _no_unless(
@@ -158,19 +158,19 @@ def _answer(fact: AnswerFact, pages: Pages) -> FactResult:
         )
         return known_result(near, f"answered {number:g}")
     lines = [comparable(answer, Match(fact.match), fact.case_sensitive)]
-    found = any(
+    right = any(
         find_text(wanted, Match(fact.match), lines, fact.case_sensitive) is not None for wanted in fact.expected
     )
-    return known_result(found, f"answered {answer!r}" if answer else "no answer was given")
+    return known_result(right, f"answered {answer!r}" if answer else "no answer was given")
 
 
 def _element(fact: ElementFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable_result(NO_PAGE)
-    found = next(pages.find(seen, fact.element), None)
-    if found is not None:
-        return known_result(True, f"{found.tag} {found.text!r} is there")
+    element = next(pages.find(seen, fact.element), None)
+    if element is not None:
+        return known_result(True, f"{element.tag} {element.text!r} is there")
     return _no_unless(seen.elements_cut(fact.element), "no such element is listed")
 
 
@@ -178,13 +178,13 @@ def _element_state(fact: ElementStateFact, pages: Pages) -> FactResult:
     seen = pages.shown(fact.when)
     if seen is None:
         return unavailable_result(NO_PAGE)
-    found = list(pages.find(seen, fact.element))
+    elements = list(pages.find(seen, fact.element))
     is_text = isinstance(fact.equals, str)
-    states = [full_text(each, fact.property) if is_text else getattr(each, fact.property) for each in found]
+    states = [full_text(one, fact.property) if is_text else getattr(one, fact.property) for one in elements]
     if fact.equals in states:
         return known_result(True, f"{fact.property} is {fact.equals!r}")
     cut = seen.elements_cut(fact.element)
-    if is_text and any(cut_text_may_match(each, fact.property, str(fact.equals), Match.EXACT) for each in found):
+    if is_text and any(cut_text_may_match(one, fact.property, str(fact.equals), Match.EXACT) for one in elements):
         cut = cut or f"{fact.property} is shortened"
     return _no_unless(cut, f"{fact.property} is {states[0]!r}" if states else "no such element is listed")
 
@@ -204,8 +204,8 @@ def _dom_attribute(fact: DomAttributeFact, pages: Pages) -> FactResult:
     if dom is None:
         return unavailable_result(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.attribute.lower()
-    found = [dom[at].attributes.get(name) for at in parse_selector(fact.selector).select(dom)]
-    return _one_of(fact, pages, found, name)
+    values = [dom[node].attributes.get(name) for node in parse_selector(fact.selector).select(dom)]
+    return _one_of(fact, pages, values, name)
 
 
 def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
@@ -213,7 +213,7 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
     if dom is None:
         return unavailable_result(pages.evidence.absent.get("dom", NO_DOM))
     name = fact.property.lower()
-    styles = [dom[at].styles for at in parse_selector(fact.selector).select(dom)]
+    styles = [dom[node].styles for node in parse_selector(fact.selector).select(dom)]
     read = [style for style in styles if style is not None and name in style]
     if len(read) < len(styles) and not any(style[name] == fact.expected_value for style in read):
         return unavailable_result(f"style {name} of {fact.selector} was not recorded")
@@ -233,18 +233,18 @@ def _js(fact: JsFact, pages: Pages) -> FactResult:
     return known_result(reply.value, f"{' '.join(fact.expression.split())[:SHOWN]} is {str(reply.value).lower()}")
 
 
-def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, found: Sequence[str | None], name: str) -> FactResult:
-    if not found:
+def _one_of(fact: DomAttributeFact | DomStyleFact, pages: Pages, values: Sequence[str | None], name: str) -> FactResult:
+    if not values:
         return _not_seen(fact, pages, "no node matches")
-    if fact.expected_value in found:
+    if fact.expected_value in values:
         return known_result(True, f"{name} is {fact.expected_value!r}")
-    return _not_seen(fact, pages, f"{name} is {found[0]!r} for")
+    return _not_seen(fact, pages, f"{name} is {values[0]!r} for")
 
 
 def _not_seen(fact: DomPresentFact | DomAttributeFact | DomStyleFact, pages: Pages, seen: str) -> FactResult:
-    """Of a page that was recorded whole: the fact is false.
+    """Return the result where no recorded node fits.
 
-    Of a larger one it is not known.
+    The fact is false on a page that was recorded whole, and undecided on a larger one.
     """
     more = f"the page has more than the {len(pages.evidence.dom or ()):,} elements that are recorded"
     return _no_unless(more if pages.evidence.dom_cut else "", f"{seen} {fact.selector}")
@@ -276,9 +276,9 @@ def _download(fact: DownloadFact, pages: Pages) -> FactResult:
     if unread and not right:
         return unavailable_result(f"the contents of {unread[0]!r} were not recorded")
     names = ", ".join(f"{file.name!r} ({file.size} bytes)" for file in right or files)
-    said = f"downloaded {names}" if names else "nothing was downloaded"
+    evidence = f"downloaded {names}" if names else "nothing was downloaded"
     cut = "further files were still on their way" if pages.evidence.downloads_cut else ""
-    return known_result(True, said) if right else _no_unless(cut, said)
+    return known_result(True, evidence) if right else _no_unless(cut, evidence)
 
 
 def _signal(fact: SignalFact, pages: Pages) -> FactResult:

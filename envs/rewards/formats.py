@@ -27,7 +27,7 @@ W8_TYPES = (
     "signal_threshold",
 )
 OURS = {"negate", "holds_at", "after"}
-"""What a fact of W8's does not have."""
+"""Fields that W8's facts have not."""
 
 W8_SATISFIED = 1e-9
 """W8 takes a similarity as satisfied when it is above 0."""
@@ -78,7 +78,9 @@ def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
     ours["fact_groups"] = [_w8_group(group) for group in groups] if isinstance(groups, list) else groups
     needs = data.get("pass_requirements")
     if isinstance(needs, dict):
-        ours["pass_requirements"] = {"floors" if key == "domdiff_floors" else key: each for key, each in needs.items()}
+        ours["pass_requirements"] = {
+            "floors" if key == "domdiff_floors" else key: value for key, value in needs.items()
+        }
     elif needs is not None:
         ours["pass_requirements"] = needs
     return _read(ours, where)
@@ -121,9 +123,9 @@ def decode_groups(given: Any) -> Any:
         ValueError: a text that begins as such JSON is none, so it is no fact in words either.
     """
     if isinstance(given, list):
-        return [_decoded(each) for each in given]
-    found = _decoded(given)
-    return [found] if isinstance(found, dict) else decode_groups(found) if isinstance(found, list) else given
+        return [_decoded(group) for group in given]
+    groups = _decoded(given)
+    return [groups] if isinstance(groups, dict) else decode_groups(groups) if isinstance(groups, list) else given
 
 
 def _decoded(given: Any) -> Any:
@@ -161,22 +163,24 @@ def webgym_reference_answer(row: Mapping[str, Any]) -> str:
     Raises:
         TaskError: it is neither a text nor a number, or the two columns differ.
     """
-    found = {
+    given = {
         name: row[name] for name in ANSWERS if row.get(name) not in (None, [], {}) and row[name] == row[name]
     }  # no NaN
-    for name, value in found.items():
+    for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TaskError(
                 f"row: {name}: {value!r} is neither a text nor a number, so no answer can be compared with it"
             )
-    said = {name: text for name, value in found.items() if (text := str(value).strip())}
-    if len(set(said.values())) > 1:
-        raise TaskError(f"row: {ANSWERS[0]}: {said[ANSWERS[0]]!r}, and {ANSWERS[1]} is {said[ANSWERS[1]]!r}; keep one")
-    return next(iter(said.values()), "")
+    answers = {name: text for name, value in given.items() if (text := str(value).strip())}
+    if len(set(answers.values())) > 1:
+        raise TaskError(
+            f"row: {ANSWERS[0]}: {answers[ANSWERS[0]]!r}, and {ANSWERS[1]} is {answers[ANSWERS[1]]!r}; keep one"
+        )
+    return next(iter(answers.values()), "")
 
 
 def asks_only_reference(rubric: Rubric) -> bool:
-    """Whether all that a rubric asks for is a reference answer: nobody has said yet what else must be so."""
+    """True if a rubric asks for nothing but a reference answer."""
     return [group.name for group in rubric.fact_groups] == [REFERENCE]
 
 
@@ -228,21 +232,21 @@ def _webgym_problems(groups: object) -> Iterator[str]:
         yield "evaluator_reference: expected a list of groups"
         return
     for number, group in enumerate(groups):
-        at = f"evaluator_reference.{number}"
+        where = f"evaluator_reference.{number}"
         if not isinstance(group, dict):
-            yield f"{at}: is a {type(group).__name__}; expected an object with id, description and facts"
+            yield f"{where}: is a {type(group).__name__}; expected an object with id, description and facts"
             continue
         if not isinstance(group.get("id"), str | int) or isinstance(group["id"], bool):
-            yield f"{at}.id: expected a text or a number"
+            yield f"{where}.id: expected a text or a number"
         if not isinstance(group.get("description", ""), str | None):
-            yield f"{at}.description: expected a text"
+            yield f"{where}.description: expected a text"
         facts = group.get("facts")
         if not isinstance(facts, list) or not facts:
-            yield f"{at}.facts: expected a list of texts"
+            yield f"{where}.facts: expected a list of texts"
             continue
         for place, fact in enumerate(facts):
             if not isinstance(fact, str) or not fact.strip():
-                yield f"{at}.facts.{place}: expected a text, not {fact!r}"
+                yield f"{where}.facts.{place}: expected a text, not {fact!r}"
 
 
 def to_w8(rubric: Rubric) -> dict[str, Any]:
@@ -255,12 +259,12 @@ def to_w8(rubric: Rubric) -> dict[str, Any]:
     if "gates" in written:
         raise TaskError(f"gates: W8's form has none; gate {rubric.gates[0].id!r} cannot be written")
     for group, dumped in zip(rubric.fact_groups, written["fact_groups"], strict=True):
-        for fact, each in zip(group.facts, dumped["facts"], strict=True):
-            if each.get("holds_at") == W8_SATISFIED:
-                del each["holds_at"]
-            if fact.type not in W8_TYPES or OURS & each.keys():
+        for fact, fields in zip(group.facts, dumped["facts"], strict=True):
+            if fields.get("holds_at") == W8_SATISFIED:
+                del fields["holds_at"]
+            if fact.type not in W8_TYPES or OURS & fields.keys():
                 raise TaskError(f"fact {fact.id!r}: W8's form has no place for it (type {fact.type})")
-            each["type"] = fact.type
+            fields["type"] = fact.type
     needs = written.get("pass_requirements", {})
     if "floors" in needs:
         needs["domdiff_floors"] = needs.pop("floors")
@@ -300,8 +304,8 @@ def _read(data: object, where: str) -> Rubric:
     try:
         return Rubric.model_validate_json(orjson.dumps(data), strict=True)
     except ValidationError as error:
-        found = [f"{where}: {_field(each['loc'])}: {each['msg']}" for each in error.errors()]
-        raise TaskError("\n".join(found)) from error
+        problems = [f"{where}: {_field(one['loc'])}: {one['msg']}" for one in error.errors()]
+        raise TaskError("\n".join(problems)) from error
     except TypeError as error:  # of orjson: what no JSON file can hold
         raise TaskError(f"{where}: {error}") from error
 

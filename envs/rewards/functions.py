@@ -44,12 +44,12 @@ class Episode:
 
     @property
     def answer(self) -> str:
-        """Of an episode that ended with an answer; else empty."""
+        """The policy's answer; empty if the episode ended without one."""
         return self.evidence.answer
 
     @property
     def page_facts(self) -> Mapping[str, float | bool | str]:
-        """What the page declares (MiniWoB: raw_reward, done, reason)."""
+        """Facts that the page declares (MiniWoB: raw_reward, done, reason)."""
         return self.evidence.page_facts
 
 
@@ -114,23 +114,25 @@ class NamedSource:
 
 
 def reward_source(name: str, component: str = "") -> PartSource:
-    """The source of parts that a configuration names.
+    """Return the source of parts that a configuration names.
 
     Args:
-        name: Of an entry point, or ``module:function``.
-        component: What its parts are about; the name itself if not given.
+        name: Name of an entry point, or ``module:function``.
+        component: Component of its parts; the name itself if not given.
 
     Raises:
-        ConfigError: there is no such thing, or it cannot be imported in this process.
+        ConfigError: There is no such source, or it cannot be imported in this process.
     """
-    found = REWARDS.find(name)
-    if inspect.isclass(found):
-        found = found()
-    if hasattr(found, "parts"):
-        return NamedSource(found, component or name)
-    if not callable(found):
-        raise ConfigError(f"reward {name!r} is {found!r}; expected a function of an episode, or a class with parts()")
-    return FunctionSource(found, component or name, name)
+    extension = REWARDS.find(name)
+    if inspect.isclass(extension):
+        extension = extension()
+    if hasattr(extension, "parts"):
+        return NamedSource(extension, component or name)
+    if not callable(extension):
+        raise ConfigError(
+            f"reward {name!r} is {extension!r}; expected a function of an episode, or a class with parts()"
+        )
+    return FunctionSource(extension, component or name, name)
 
 
 def extra_sources(names: Mapping[str, float]) -> list[PartSource]:

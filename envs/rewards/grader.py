@@ -24,13 +24,13 @@ class Grading:
     """The grading of one episode, as far as it has come."""
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """By what took them: ``program``, ``ask`` (the judge), and each component that was asked for."""
+    """Seconds by work: ``program``, ``ask`` (the judge), and each component that was asked for."""
     results: dict[str, FactResult] = field(default_factory=dict)
-    """Of the rubric's facts, by their ids."""
+    """Results of the rubric's facts, by their ids."""
     rubric: RewardBundle | None = None
-    """What they come to; what a program can tell at first, then with the answers of others."""
-    found: list[RewardPart] = field(default_factory=list)
-    """What the sources gave so far."""
+    """Bundle of the rubric: first of the program's checks, then with the judge's answers."""
+    parts: list[RewardPart] = field(default_factory=list)
+    """Parts of the sources so far."""
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -42,15 +42,15 @@ class Grading:
             self.seconds[name] += time.perf_counter() - started
 
     def lost(self, rubric: Rubric, facts: Mapping[str, FactResult]) -> None:
-        """Facts that somebody was asked about and did not answer in time, with what that cost."""
+        """Record the facts that the judge did not answer in time, with their cost."""
         if self.rubric is not None and facts:
             self.results |= facts
             # Parts do not hang on the evidence, and nobody will look at the score.
             self.rubric = combine(rubric, self.results, EpisodeEvidence(), self.rubric.rubric_hash)
 
     def given_up(self, cause: str) -> RewardBundle:
-        """The abstention with what was found until now."""
-        parts = [*(self.rubric.parts if self.rubric else ()), *self.found]
+        """Return the abstention with the parts so far."""
+        parts = [*(self.rubric.parts if self.rubric else ()), *self.parts]
         return score(parts, abstained=cause, rubric_hash=self.rubric.rubric_hash if self.rubric else "")
 
 
@@ -59,13 +59,13 @@ class Grader:
     """Grades episodes, several at once on one event loop."""
 
     weights: Mapping[str, float]
-    """By component."""
+    """Weights by component."""
     sources: Sequence[PartSource] = ()
     """Several may be of one component; those without a weight are never asked."""
     threads: Executor | None = None
-    """Where rubrics are checked by program; ``None``: the event loop's own."""
+    """Threads that check rubrics by program; ``None``: the event loop's own."""
     own: PartSource | None = None
-    """Says what an episode is worth in place of the task's rubric, its evaluators and the page's own word."""
+    """Source of the reward in place of the task's rubric, its evaluators and the page's own verdict."""
 
     async def grade(
         self,
@@ -75,12 +75,12 @@ class Grader:
         *,
         judge: FactJudge | None = None,
     ) -> RewardBundle:
-        """The bundle of an episode.
+        """Grade an episode.
 
-        ``grading`` is written as it goes on, for whoever gives up waiting.
+        ``grading`` is filled meanwhile, for callers that stop waiting.
 
         Raises:
-            JudgeError: the task's rubric or its evaluators are not those that were frozen.
+            JudgeError: The task's rubric or its evaluators are not those that were frozen.
         """
         rubric = task.rubric if self.own is None else None
         if task.evaluators is not None:
@@ -95,11 +95,11 @@ class Grader:
             if rubric is not None and judge is not None:
                 tasks.create_task(_ask(rubric, evidence, grading, judge))
             asked = [(source, tasks.create_task(_parts(source, task, evidence, grading))) for source in sources]
-        found: defaultdict[str, list[RewardPart]] = defaultdict(list)
+        available: defaultdict[str, list[RewardPart]] = defaultdict(list)
         for source, parts in asked:  # in the order of the sources, whoever answered first
-            found[source.component] += parts.result()
+            available[source.component] += parts.result()
         page = None if self.own is not None else page_reward(evidence.page_facts, steps=len(evidence.steps))
-        return compose(found, self.weights, rubric=grading.rubric, page=page)
+        return compose(available, self.weights, rubric=grading.rubric, page=page)
 
     async def _by_program(self, task: WebTask, evidence: EpisodeEvidence, grading: Grading) -> None:
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class Grader:
 
 
 def _check(task: WebTask, evidence: EpisodeEvidence) -> tuple[dict[str, FactResult], RewardBundle]:
-    """What a program can tell of the rubric's facts, and what they come to."""
+    """Check the rubric's facts by program; return their results and the bundle."""
     assert task.rubric is not None
     known = frozen_hash(task.rubric, task.rubric_hash or None)
     results = check_by_program(task.rubric, evidence)
@@ -135,5 +135,5 @@ async def _parts(
         except (JudgeError, SiteError, BrowserError) as error:
             cost = Cost(seconds=time.perf_counter() - started)
             parts = (RewardPart(name=source.component, value=None, weight=1.0, evidence=str(error), cost=cost),)
-    grading.found += parts
+    grading.parts += parts
     return parts

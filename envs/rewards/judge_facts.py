@@ -28,7 +28,7 @@ from envs.types import JudgeFact as RubricFact
 
 NO_CLAIM = "there is no answer, so nothing is claimed"
 THE_END = "none: the page after the last action"
-"""What stands in the place of an action beside the last picture."""
+"""Text in place of an action beside the last picture."""
 NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 
 
@@ -46,10 +46,10 @@ class EpisodeJudge:
     def __init__(self, judge: Judge, rubric: Rubric, *, instruction: str, screenshot: Callable[[str], bytes]) -> None:
         """
         Args:
-            judge: Entered.
-            rubric: Its ``judge`` facts are put before the judge.
-            instruction: Of the task, as the policy read it.
-            screenshot: The bytes of a step's picture, or of what it changed (JSON), by its name.
+            judge: An entered judge.
+            rubric: Rubric whose ``judge`` facts are judged.
+            instruction: Instruction of the task, as the policy read it.
+            screenshot: Returns the bytes of a step's picture, or of its changes (JSON), by name.
         """
         self._judge = judge
         self._instruction = instruction
@@ -64,10 +64,10 @@ class EpisodeJudge:
         self._pending: asyncio.Future[Judgement] | None = None
         self._calls: list[CallRecord] = []
         self.judgement: Judgement | None = None
-        """With every call and check; ``None`` before it was asked."""
+        """The judgement with every call and check; ``None`` before the judge was asked."""
 
     async def judge(self, fact: RubricFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
-        """Whether the fact is so; not available, with the cause, if the judge abstained."""
+        """Judge a fact; it is not available, with the cause, if the judge abstained."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._ask_judge(evidence))
         judgement = self.judgement = await asyncio.shield(self._pending)
@@ -136,11 +136,11 @@ class EpisodeJudge:
         )
 
     def _changes(self, step: Step) -> str:
-        """What the step changed, as far as it was recorded."""
+        """Describe the recorded changes of a step."""
         return describe_diff(StepDiff.model_validate_json(self._screenshot(step.dom_diff))) if step.dom_diff else ""
 
     def _cost(self, judgement: Judgement, fact: RubricFact) -> Cost:
-        own = {each.id for _, each in self._facts}
+        own = {other.id for _, other in self._facts}
         return cost_of(
             call
             for call in judgement.calls
@@ -171,4 +171,4 @@ def _grounded(judgement: Judgement, not_asked: str) -> tuple[float | None, str]:
 
 
 def _check(judgement: Judgement, purpose: Purpose, subject: str) -> Check | None:
-    return next((each for each in judgement.checks if each.purpose is purpose and each.subject == subject), None)
+    return next((one for one in judgement.checks if (one.purpose, one.subject) == (purpose, subject)), None)

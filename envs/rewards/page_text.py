@@ -26,7 +26,7 @@ class Shown(NamedTuple):
     """One page of an episode, or all, as facts read them."""
 
     views: tuple[Observation, ...]
-    """What was in view."""
+    """The views of the page."""
     wholes: tuple[WholePage, ...]
     """The same pages with what was out of view; empty where that was not recorded."""
 
@@ -37,7 +37,7 @@ class Shown(NamedTuple):
         yield from chain.from_iterable(page.elements for page in self.wholes)
 
     def words_cut(self, wanted: str, match: Match) -> str:
-        """What of the words is not recorded and may be the wanted ones; empty if nothing."""
+        """Describe the missing words that may be the wanted ones; empty if there are none."""
         if any(page.dialog for page in self.views):
             return DIALOG
         if self.wholes:
@@ -45,7 +45,7 @@ class Shown(NamedTuple):
         return next((why for page in self.views if (why := _words_cut(page, wanted, match))), "")
 
     def elements_cut(self, query: ElementQuery) -> str:
-        """Why an element that is not found may be there; empty if it is not."""
+        """Return the reason why an element that was not found may exist; empty if it does not."""
         if any(page.dialog for page in self.views):
             return DIALOG
         if self.wholes:
@@ -55,7 +55,7 @@ class Shown(NamedTuple):
 
 
 class Pages:
-    """What an episode showed. Used for one grading."""
+    """The pages that an episode showed. Used for one grading."""
 
     def __init__(self, evidence: EpisodeEvidence) -> None:
         self.evidence = evidence
@@ -127,7 +127,7 @@ def _words_of_old_record(page: Observation) -> Iterator[str]:
 
 
 def _words_cut(page: Observation, wanted: str, match: Match) -> str:
-    """What of a page's words is not recorded and may be the wanted ones; empty if nothing."""
+    """Describe the missing words of a page that may be the wanted ones; empty if there are none."""
     if was_cut(page.text) or page.hidden.over_limit:
         return "the page has more than is recorded"
     if out_of_view(page):
@@ -148,7 +148,7 @@ def _words_cut(page: Observation, wanted: str, match: Match) -> str:
 
 
 def _elements_cut(page: Observation, query: ElementQuery) -> str:
-    """Why an element that is not found in view may be there; empty if it is not."""
+    """Return the reason why an element that is not in view may exist; empty if it does not."""
     if page.hidden.over_limit:
         return f"{page.hidden.over_limit:,} more elements are not listed"
     if out_of_view(page):
@@ -161,7 +161,7 @@ def _elements_cut(page: Observation, query: ElementQuery) -> str:
 
 
 def cut_text_may_match(element: Element, name: str, wanted: str, match: Match) -> bool:
-    """Whether a text of an element is recorded in part, and the whole one may be, have or match the wanted text."""
+    """True if an element's text was cut and the whole one may match the wanted text."""
     text = full_text(element, name)
     cut = looks_shortened(text) if element.whole is None else name in element.whole.cut
     return cut and _may_continue_to_match(text, wanted, match)

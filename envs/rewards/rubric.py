@@ -34,13 +34,13 @@ from envs.types import (
 
 
 def grade_by_program(rubric: Rubric, evidence: EpisodeEvidence, *, expected_hash: str | None = None) -> RewardBundle:
-    """Grade without asking anybody: facts for a judge are not available.
+    """Grade by program alone: facts for a judge are not available.
 
     Raises:
-        JudgeError: the rubric's hash is not the expected one.
+        JudgeError: The rubric's hash is not the expected one.
     """
-    found = frozen_hash(rubric, expected_hash)
-    return combine(rubric, check_by_program(rubric, evidence), evidence, found)
+    known = frozen_hash(rubric, expected_hash)
+    return combine(rubric, check_by_program(rubric, evidence), evidence, known)
 
 
 async def grade(
@@ -50,29 +50,31 @@ async def grade(
     judge: FactJudge | None = None,
     expected_hash: str | None = None,
 ) -> RewardBundle:
-    """Grade: what a program checks first, then the judge, about all of its facts at once. A question that fails makes its fact not available.
+    """Grade by program, then by the judge about all of its facts at once.
+
+    A question that fails makes its fact not available.
 
     Raises:
-        JudgeError: the rubric's hash is not the expected one.
+        JudgeError: The rubric's hash is not the expected one.
     """
-    found = frozen_hash(rubric, expected_hash)
+    known = frozen_hash(rubric, expected_hash)
     results = check_by_program(rubric, evidence)
     if judge is not None:
         results |= await ask_judge(rubric, evidence, judge)
-    return combine(rubric, results, evidence, found)
+    return combine(rubric, results, evidence, known)
 
 
 def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, FactResult]:
-    """Every fact by its id, as far as a program can tell, before ``negate``.
+    """Check every fact by program; return the results by id, before ``negate``.
 
-    Pure, and a matter of CPU.
+    Pure, and it takes CPU.
     """
     pages = Pages(evidence)
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
 
 
 async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: FactJudge) -> dict[str, FactResult]:
-    """The facts that a judge has to be asked about, all at once, by their ids."""
+    """Ask the judge about its facts, all at once; return the results by id."""
     async with asyncio.TaskGroup() as tasks:
         asked = {
             fact.id: tasks.create_task(_ask(fact, group, evidence, judge))
@@ -83,14 +85,14 @@ async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: FactJudge)
 
 
 def combine(
-    rubric: Rubric, results: Mapping[str, FactResult], evidence: EpisodeEvidence, found_hash: str = ""
+    rubric: Rubric, results: Mapping[str, FactResult], evidence: EpisodeEvidence, known_hash: str = ""
 ) -> RewardBundle:
-    """The bundle of a rubric whose facts have been checked.
+    """Make the bundle of a rubric whose facts have been checked.
 
     Args:
-        results: By fact id, before ``negate``; a fact without one is not available.
-        evidence: For the floors.
-        found_hash: Of the rubric; computed when it is not given.
+        results: Results by fact id, before ``negate``; a fact without one is not available.
+        evidence: Evidence for the floors.
+        known_hash: Hash of the rubric; computed when it is not given.
     """
     values = {fact.id: _confidence(fact, results.get(fact.id)) for fact in rubric.facts()}
     required = frozenset(rubric.pass_requirements.required_fact_ids)
@@ -100,19 +102,19 @@ def combine(
     cause, failed = _other_requirements(rubric, values, evidence)
     if failed_requirements(parts):
         cause = None  # it is 0, whatever a group or a floor would have been
-    bundle_hash = found_hash or rubric_hash(rubric)
+    bundle_hash = known_hash or rubric_hash(rubric)
     return score(parts, cause, rubric.pass_threshold, failed=failed, rubric_hash=bundle_hash)
 
 
 def frozen_hash(rubric: Rubric, expected: str | None) -> str:
-    """The rubric's hash; ``JudgeError`` if it is not the expected one."""
-    found = rubric_hash(rubric)
-    if expected is not None and found != expected:
+    """Return the rubric's hash; raise ``JudgeError`` if it is not the expected one."""
+    actual = rubric_hash(rubric)
+    if expected is not None and actual != expected:
         raise JudgeError(
-            f"the rubric has hash {found}, and {expected} was frozen for this run: it was changed since. "
+            f"the rubric has hash {actual}, and {expected} was frozen for this run: it was changed since. "
             "Grade by the rubric that was frozen, or start a new run with this one"
         )
-    return found
+    return actual
 
 
 def _placed(rubric: Rubric) -> Iterator[tuple[FactGroup | None, Fact]]:
@@ -144,7 +146,7 @@ def _group_parts(group: FactGroup, values: Mapping[str, FactResult], required: f
     known = math.fsum(fact.weight for fact in group.facts if values[fact.id].value is not None)
     for fact in group.facts:
         # Without an available fact the group is left out of R, and the weights only show how much it would have been.
-        share = fact.weight / (known or math.fsum(each.weight for each in group.facts))
+        share = fact.weight / (known or math.fsum(other.weight for other in group.facts))
         name = f"{group.name}/{fact.id}"
         needed = fact.id in required or values[fact.id].undecided
         yield _part(name, fact, values[fact.id], group.weight * share, PartRole.SCORED, needed)
@@ -169,7 +171,7 @@ def _part(
 def _other_requirements(
     rubric: Rubric, values: Mapping[str, FactResult], evidence: EpisodeEvidence
 ) -> tuple[str | None, list[str]]:
-    """Why it cannot be known whether the groups and floors are reached, and which of them are not."""
+    """Return the reason why groups or floors are undecided, and those that are not reached."""
     cause: str | None = None
     failed: list[str] = []
     facts = {group.name: group.facts for group in rubric.fact_groups}

@@ -25,22 +25,22 @@ async def record_answers(rubric: Rubric, state: ServerState) -> tuple[ServerAnsw
         if isinstance(fact, SqlFact | HttpFact):
             facts.setdefault(_key(fact), []).append(fact)
     answers = await asyncio.gather(*(_ask(alike, state) for alike in facts.values()))
-    return tuple(answer for each in answers for answer in each)
+    return tuple(answer for group in answers for answer in group)
 
 
 def find_answer(fact: SqlFact | HttpFact, answers: Sequence[ServerAnswer]) -> ServerAnswer | None:
-    """The answer to a fact's question, if it was asked."""
-    key, at = _key(fact), fact.at if isinstance(fact, HttpFact) else ()
+    """Return the answer to a fact's question, if it was asked."""
+    key, path = _key(fact), fact.at if isinstance(fact, HttpFact) else ()
     to_it = [answer for answer in answers if (answer.database, answer.asked) == key]
-    # An answer that failed, or that was kept whole, is to all facts of its path; what is empty may have been emptied.
-    exact = [answer for answer in to_it if answer.at == at]
+    # An answer that failed, or that was kept whole, serves all facts of its path; an empty one may have been emptied.
+    exact = [answer for answer in to_it if answer.at == path]
     whole = [answer for answer in to_it if not answer.at and answer.value not in ({}, [])]
     return next(iter((*exact, *whole)), None)
 
 
-def value_at(value: Any, at: Sequence[str | int]) -> Any:
-    """What a JSON value has where these keys and positions lead; ``None`` if it has nothing there."""
-    for key in at:
+def value_at(value: Any, path: Sequence[str | int]) -> Any:
+    """Return the part of a JSON value that these keys and positions lead to, or ``None``."""
+    for key in path:
         if isinstance(value, dict):
             value = value.get(str(key))
         elif isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
@@ -51,7 +51,7 @@ def value_at(value: Any, at: Sequence[str | int]) -> Any:
 
 
 def question_of(fact: SqlFact | HttpFact) -> str:
-    """A fact's question: the query, or the path."""
+    """Return a fact's question: the query, or the path."""
     return fact.query if isinstance(fact, SqlFact) else fact.path
 
 
@@ -63,7 +63,7 @@ def _key(fact: SqlFact | HttpFact) -> _Question:
 
 
 async def _ask(facts: Sequence[SqlFact | HttpFact], state: ServerState) -> list[ServerAnswer]:
-    """The answers to facts with one question."""
+    """Ask one question; return the answers to its facts."""
     fact = facts[0]
     database, question = _key(fact)
     try:
@@ -73,8 +73,8 @@ async def _ask(facts: Sequence[SqlFact | HttpFact], state: ServerState) -> list[
         answer = await state.get_json(fact.path)
     except SiteError as error:
         return [ServerAnswer(database=database, asked=question, error=str(error))]
-    places = dict.fromkeys(fact.at for fact in facts if isinstance(fact, HttpFact))
-    return [ServerAnswer(asked=question, at=at, value=_scalar(value_at(answer, at))) for at in places]
+    paths = dict.fromkeys(fact.at for fact in facts if isinstance(fact, HttpFact))
+    return [ServerAnswer(asked=question, at=path, value=_scalar(value_at(answer, path))) for path in paths]
 
 
 def _scalar(value: Any) -> Any:
