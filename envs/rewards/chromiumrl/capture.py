@@ -49,8 +49,8 @@ def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
     """A document without the nodes after the first ones, and their boxes; nodes are in its order, parents before children."""
     layout, boxes = document["layout"], document["textBoxes"]
     rows = [row for row, node in enumerate(layout["nodeIndex"]) if node < most]
-    at = {row: number for number, row in enumerate(rows)}
-    lines = [line for line, row in enumerate(boxes["layoutIndex"]) if row in at]
+    place = {row: number for number, row in enumerate(rows)}
+    lines = [line for line, row in enumerate(boxes["layoutIndex"]) if row in place]
     chosen = {name: [boxes[name][line] for line in lines] for name in boxes}
     return {
         **document,
@@ -61,8 +61,8 @@ def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
             else table
             for name, table in layout.items()
         }
-        | {"stackingContexts": {"index": [at[row] for row in layout["stackingContexts"]["index"] if row in at]}},
-        "textBoxes": {**chosen, "layoutIndex": [at[row] for row in chosen["layoutIndex"]]},
+        | {"stackingContexts": {"index": [place[row] for row in layout["stackingContexts"]["index"] if row in place]}},
+        "textBoxes": {**chosen, "layoutIndex": [place[row] for row in chosen["layoutIndex"]]},
     }
 
 
@@ -70,5 +70,5 @@ def _before(table: Any, most: int) -> Any:
     """A column of nodes (a list, or sparse: numbers of nodes with or without values) without the rows from a number on."""
     if isinstance(table, Sequence):
         return table[:most]
-    kept = [at for at, node in enumerate(table["index"]) if node < most]
-    return {name: [column[at] for at in kept] for name, column in table.items()}
+    kept = [position for position, node in enumerate(table["index"]) if node < most]
+    return {name: [column[position] for position in kept] for name, column in table.items()}

@@ -20,11 +20,11 @@ _CHECKED = ("checkbox", "radio")
 
 
 def snapshot_of_capture(raw: dict[str, Any], document: str = "") -> DomSnapshot:
-    """The table of a raw ``DOMSnapshot.captureSnapshot``.
+    """Convert a raw ``DOMSnapshot.captureSnapshot`` into a table.
 
     Args:
         raw: The protocol's answer, with paint order and the styles that are `CAPTURED`.
-        document: Which document it is (loader id); empty when unknown.
+        document: Id of the document (loader id); empty when unknown.
     """
     narrow = {**raw, "documents": []}
     rows: list[list[int]] = []
@@ -41,13 +41,13 @@ class _Converter:
     def __init__(self, dom: Dom, rows: Sequence[Sequence[int]]) -> None:
         self.dom = dom
         self.rows = rows
-        self.columns = {name: at for at, name in enumerate(CAPTURED) if name in PROPERTIES}
+        self.columns = {name: position for position, name in enumerate(CAPTURED) if name in PROPERTIES}
         self.attributes: dict[int, dict[str, str]] = {}
         for name, value, node in zip(
             dom.attribute_names.tolist(), dom.attribute_values.tolist(), dom.attribute_nodes.tolist(), strict=True
         ):
             self.attributes.setdefault(node, {})[dom.string(name)] = dom.string(value)
-        self.at: dict[int, int] = {-1: -1}  # node of the snapshot -> row of the table, of the nearest kept node
+        self.row_of: dict[int, int] = {-1: -1}  # node of the snapshot -> row of the table, of the nearest kept node
         self.host: dict[int, int] = {}  # node in a shadow root -> its host
         self.nodes: list[DomNode] = []
         self.counts: dict[tuple[tuple[str, ...], str, str], int] = {}
@@ -59,9 +59,9 @@ class _Converter:
             if above in left_out or node in dom.pseudo:
                 left_out.add(node)
             elif kind in (ELEMENT, TEXT_NODE):
-                self._add(node, self.at[above])
+                self._add(node, self.row_of[above])
             elif kind in (DOCUMENT, _SHADOW_ROOT):
-                self.at[node] = self.at[above]
+                self.row_of[node] = self.row_of[above]
         return DomSnapshot(url=dom.url, document=document, nodes=tuple(self.nodes))
 
     def _add(self, node: int, parent: int) -> None:
@@ -72,7 +72,7 @@ class _Converter:
         number = self.counts[scope, base, step] = self.counts.get((scope, base, step), 0) + 1
         box, attributes = dom.box_of[node], self.attributes.get(node, {})
         left, top, right, bottom = dom.rects[box].tolist() if box >= 0 else (0.0, 0.0, 0.0, 0.0)
-        self.at[node] = len(self.nodes)
+        self.row_of[node] = len(self.nodes)
         self.nodes.append(
             DomNode(
                 tag=tag,
@@ -136,4 +136,4 @@ class _Converter:
         if box < 0 or not self.rows[box]:
             return {}
         row = self.rows[box]
-        return {name: self.dom.string(row[at]) for name, at in self.columns.items() if row[at] >= 0}
+        return {name: self.dom.string(row[position]) for name, position in self.columns.items() if row[position] >= 0}

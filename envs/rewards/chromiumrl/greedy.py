@@ -34,45 +34,45 @@ class Matching:
     """Pairs of nodes that were looked at for how alike they are; lookups of equal nodes are not counted."""
 
     def rest(self, reference: View, live: View) -> tuple[list[int], list[int]]:
-        """What has no partner: deleted, inserted."""
+        """Return the nodes without a partner: deleted, inserted."""
         first, second = {a for a, _ in self.pairs}, {b for _, b in self.pairs}
         return (
-            [at for at in range(len(reference.nodes)) if at not in first],
-            [at for at in range(len(live.nodes)) if at not in second],
+            [index for index in range(len(reference.nodes)) if index not in first],
+            [index for index in range(len(live.nodes)) if index not in second],
         )
 
 
 def match_greedily(reference: View, live: View) -> Matching:
     """The three passes: equal fingerprints, equal texts, most alike."""
-    found = Matching()
-    _fingerprints(reference, live, found)
-    _equal_texts(reference, live, found)
-    _candidates(reference, live, found)
-    found.pairs.sort()
-    return found
+    matching = Matching()
+    _fingerprints(reference, live, matching)
+    _equal_texts(reference, live, matching)
+    _candidates(reference, live, matching)
+    matching.pairs.sort()
+    return matching
 
 
-def _fingerprint(seen: View, at: int) -> tuple[str, ...]:
-    node, text = seen.nodes[at], seen.texts[at]
+def _fingerprint(seen: View, index: int) -> tuple[str, ...]:
+    node, text = seen.nodes[index], seen.texts[index]
     if node.tag == TEXT:
         return (TEXT, text[:TEXT_CHARS])
     read = node.attributes.get
-    shown = text[:ELEMENT_CHARS] if seen.leaves[at] or node.tag in FINGERPRINTED else ""
+    shown = text[:ELEMENT_CHARS] if seen.leaves[index] or node.tag in FINGERPRINTED else ""
     return (node.tag, read("id", ""), read("role", ""), read("aria-label", ""), shown)
 
 
-def _fingerprints(reference: View, live: View, found: Matching) -> None:
+def _fingerprints(reference: View, live: View, matching: Matching) -> None:
     free: dict[tuple[str, ...], list[int]] = {}
-    for at in range(len(live.nodes) - 1, -1, -1):
-        free.setdefault(_fingerprint(live, at), []).append(at)
-    for at in range(len(reference.nodes)):
-        same = free.get(_fingerprint(reference, at))
+    for index in range(len(live.nodes) - 1, -1, -1):
+        free.setdefault(_fingerprint(live, index), []).append(index)
+    for index in range(len(reference.nodes)):
+        same = free.get(_fingerprint(reference, index))
         if same:
-            found.pairs.append((at, same.pop()))
+            matching.pairs.append((index, same.pop()))
 
 
-def _equal_texts(reference: View, live: View, found: Matching) -> None:
-    deleted, inserted = found.rest(reference, live)
+def _equal_texts(reference: View, live: View, matching: Matching) -> None:
+    deleted, inserted = matching.rest(reference, live)
     free: dict[str, list[int]] = {}
     for b in inserted:
         if live.texts[b]:
@@ -80,21 +80,21 @@ def _equal_texts(reference: View, live: View, found: Matching) -> None:
     for a in deleted:
         same = free.get(reference.texts[a])
         if same:
-            found.comparisons += len(same)
+            matching.comparisons += len(same)
             nearest = min(same, key=lambda b: _distance(reference, a, live, b))
             same.remove(nearest)
-            found.pairs.append((a, nearest))
+            matching.pairs.append((a, nearest))
 
 
 def _distance(reference: View, a: int, live: View, b: int) -> float:
-    """Between the top left corners; a node without a box is far."""
+    """Distance between the top left corners; a node without a box is far."""
     first, second = reference.boxes[a], live.boxes[b]
     return math.inf if first is None or second is None else math.dist(first[:2], second[:2])
 
 
-def _candidates(reference: View, live: View, found: Matching) -> None:
-    deleted, inserted = found.rest(reference, live)
-    found.comparisons += len(deleted) * len(inserted)
+def _candidates(reference: View, live: View, matching: Matching) -> None:
+    deleted, inserted = matching.rest(reference, live)
+    matching.comparisons += len(deleted) * len(inserted)
     if not deleted or not inserted:
         return
     first, second = [reference.texts[a] for a in deleted], [live.texts[b] for b in inserted]
@@ -112,4 +112,4 @@ def _candidates(reference: View, live: View, found: Matching) -> None:
         if row not in used_rows and column not in used_columns:
             used_rows.add(row)
             used_columns.add(column)
-            found.pairs.append((deleted[row], inserted[column]))
+            matching.pairs.append((deleted[row], inserted[column]))

@@ -1,4 +1,4 @@
-"""How alike two nodes are: words, boxes, styles (facts section 2.6)."""
+"""Likeness of two nodes: words, boxes, styles (facts section 2.6)."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def word_similarity(first: str, second: str) -> float:
 
 def word_similarities(first: Sequence[str], second: Sequence[str]) -> Matrix:
     """`word_similarity` of all pairs: (len(first), len(second))."""
-    found = np.zeros((len(first), len(second)))
+    similarities = np.zeros((len(first), len(second)))
     words = [set(text.split()) for text in second]
     columns: dict[str, list[int]] = {}
-    for at, contained in enumerate(words):
+    for node, contained in enumerate(words):
         for word in contained:
-            columns.setdefault(word, []).append(at)
+            columns.setdefault(word, []).append(node)
     equal: dict[str, list[int]] = {}
-    for at, text in enumerate(second):
-        equal.setdefault(text, []).append(at)
+    for node, text in enumerate(second):
+        equal.setdefault(text, []).append(node)
     sizes = np.array([len(contained) for contained in words], dtype=np.float64)
     rows: dict[str, Matrix] = {}
-    for at, text in enumerate(first):
+    for node, text in enumerate(first):
         if text not in rows:
             row, own = np.zeros(len(second)), set(text.split())
             for word in own:
@@ -67,8 +67,8 @@ def word_similarities(first: Sequence[str], second: Sequence[str]) -> Matrix:
             row /= np.maximum(1.0, sizes + len(own) - row)
             row[equal.get(text, [])] = 1.0
             rows[text] = row
-        found[at] = rows[text]
-    return found
+        similarities[node] = rows[text]
+    return similarities
 
 
 def box_overlap(first: Box | None, second: Box | None) -> float:
@@ -92,11 +92,11 @@ def overlaps(first: Sequence[Box | None], second: Sequence[Box | None]) -> Matri
 
 
 def _corners(boxes: Sequence[Box | None]) -> Matrix:
-    found = np.full((len(boxes), 4), -1e9)  # far from every page, and empty
-    for at, box in enumerate(boxes):
+    corners = np.full((len(boxes), 4), -1e9)  # far from every page, and empty
+    for node, box in enumerate(boxes):
         if box is not None:
-            found[at] = (box[0], box[1], box[0] + box[2], box[1] + box[3])
-    return found
+            corners[node] = (box[0], box[1], box[0] + box[2], box[1] + box[3])
+    return corners
 
 
 def style_similarity(first: Mapping[str, str], second: Mapping[str, str], native: bool) -> float:
@@ -117,7 +117,7 @@ def style_similarity(first: Mapping[str, str], second: Mapping[str, str], native
 
 
 def property_similarity(name: str, first: str, second: str, over_white: bool = False) -> float:
-    """How alike two computed values of one property are, in [0, 1]."""
+    """Return the likeness of two computed values of one property, in [0, 1]."""
     if first == second:
         return 1.0
     if name in COLOURS:
@@ -132,10 +132,10 @@ def property_similarity(name: str, first: str, second: str, over_white: bool = F
 
 def read_colour(css: str, over_white: bool) -> tuple[float, float, float] | None:
     """Red, green and blue, of which alpha shows white if so wanted."""
-    found = _RGB.fullmatch(css)
-    if found:
-        alpha = float(found[4]) if found[4] and over_white else 1.0
-        red, green, blue = (alpha * float(found[at]) + (1.0 - alpha) * 255.0 for at in (1, 2, 3))
+    match = _RGB.fullmatch(css)
+    if match:
+        alpha = float(match[4]) if match[4] and over_white else 1.0
+        red, green, blue = (alpha * float(match[channel]) + (1.0 - alpha) * 255.0 for channel in (1, 2, 3))
         return red, green, blue
     if re.fullmatch(r"#[0-9a-fA-F]{6}", css):
         return float(int(css[1:3], 16)), float(int(css[3:5], 16)), float(int(css[5:], 16))

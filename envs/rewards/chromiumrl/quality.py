@@ -20,7 +20,7 @@ MEBIBYTE = 2**20
 
 
 class Mark(NamedTuple):
-    """How a signal counts."""
+    """Weight and bounds of a signal."""
 
     weight: float
     full: float
@@ -40,7 +40,7 @@ MARKS = {
     "style": Mark(0.10, 0, 50, "ms"),
     "largest_paint": Mark(0.10, 1000, 4000, "ms"),
 }
-"""By signal. The weights sum to 0.9: the mean divides by the weights present."""
+"""Marks by signal. The weights sum to 0.9: the mean divides by the weights present."""
 
 
 class Measured(Record):
@@ -48,9 +48,9 @@ class Measured(Record):
 
     name: str
     measured: float
-    """In the unit of its mark."""
+    """Measured value, in the unit of its mark."""
     value: float
-    """In [0, 1]."""
+    """Score in [0, 1]."""
     weight: float
 
 
@@ -58,13 +58,13 @@ class Quality(Record):
     """The weighted mean and what it is made of."""
 
     value: float | None
-    """In [0, 1]; ``None`` when no signal was measured."""
+    """Score in [0, 1]; ``None`` when no signal was measured."""
     measured: tuple[Measured, ...]
     left_out: dict[str, str]
-    """Why a signal does not count, by its name."""
+    """Reason why a signal does not count, by its name."""
 
     def part(self, weight: float = 1.0) -> RewardPart:
-        """As a part of a reward bundle, named ``performance``."""
+        """Make the part of a reward bundle named ``performance``."""
         seen = [
             f"{one.name} {one.measured:g} {MARKS[one.name].unit}".rstrip()
             + f" = {one.value:.3f} (weight {one.weight:g})"
@@ -75,10 +75,10 @@ class Quality(Record):
 
 
 def score_signal(name: str, measured: float) -> float:
-    """What a signal is worth, in [0, 1].
+    """Score a signal, in [0, 1].
 
     Raises:
-        JudgeError: the value is not a finite number.
+        JudgeError: The value is not a finite number.
     """
     if not math.isfinite(measured):
         raise JudgeError(
@@ -89,7 +89,7 @@ def score_signal(name: str, measured: float) -> float:
 
 
 def episode_quality(signals: EpisodeSignals) -> Quality:
-    """Of an episode: work per step that measured it, shifts per document, the slowest paints, the most layers and memory."""
+    """Score an episode: work per measured step, shifts per document, slowest paints, most layers and memory."""
     values: dict[str, float | None] = {
         "layout": _per_step(signals, "layout_ms"),
         "layout_shift": None if signals.layout_shift is None else signals.layout_shift / max(1, signals.documents),

@@ -33,7 +33,7 @@ class DomNode(Record):
     box: Box | None = None
     """``None`` when it is not laid out."""
     scroll: tuple[float, float] = (0.0, 0.0)
-    """How far its content is scrolled, CSS pixels; a document's scroll is its root element's."""
+    """Scroll of its content, CSS pixels; a document's scroll is its root element's."""
     styles: dict[str, str] = Field(default_factory=dict)
     """Computed styles by property; a text node has those of its parent."""
     identity: int | None = None
@@ -45,7 +45,7 @@ class DomSnapshot(Record):
 
     url: str = ""
     document: str = ""
-    """Which document this is (a loader id, for example); empty when unknown."""
+    """Id of the document (a loader id, for example); empty when unknown."""
     nodes: tuple[DomNode, ...] = ()
     """Parents before children."""
     cut: bool = False
@@ -60,10 +60,9 @@ class DomSnapshot(Record):
 
 
 def page_offsets(snapshot: DomSnapshot) -> list[tuple[float, float]]:
-    """What to add to each node's box so that scrolling does not move it.
+    """Return the offset of each node's box that undoes scrolling.
 
-    It is the sum of the scrolls above a node, and for a root element its own. What is ``position: fixed`` does not take part in the scrolling of its
-    own document.
+    It is the sum of the scrolls above a node, and for a root element its own. A ``position: fixed`` node does not scroll with its document.
     """
     offsets: list[tuple[float, float]] = []
     around: list[tuple[float, float]] = []  # offset of the frame that a node's document lies in

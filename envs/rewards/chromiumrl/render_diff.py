@@ -16,7 +16,7 @@ NOTHING = "nothing"
 
 
 def describe_diff(diff: StepDiff, most: int = MAX_CHARS) -> str:
-    """What a step changed, one thing a line, in at most ``most`` characters (and a line that counts the rest)."""
+    """Describe the changes of a step, one a line, in at most ``most`` characters (and a line that counts the rest)."""
     lines = list(_lines(diff))
     kept, length = 0, 0
     while kept < len(lines) and length + len(lines[kept]) < most:

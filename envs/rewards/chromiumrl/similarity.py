@@ -36,7 +36,7 @@ Parts = dict[str, float | None]
 
 
 class DomSimilarity(Record):
-    """How alike a live page is to its reference."""
+    """Likeness of a live page to its reference."""
 
     mode: Mode
     structural: float | None
@@ -60,7 +60,7 @@ class DomSimilarity(Record):
     """Pairs of nodes that were compared to find partners."""
 
     def part(self, weight: float = 1.0) -> RewardPart:
-        """As a part of a reward bundle, named ``dom_similarity``."""
+        """Make the part of a reward bundle named ``dom_similarity``."""
         four = ", ".join(
             f"{name} {'not comparable' if value is None else format(value, '.3f')}"
             for name, value in ((name, getattr(self, name)) for name in WEIGHTS)
@@ -129,13 +129,13 @@ def compare_views(reference: View, live: View, mode: Mode, same_document: bool) 
     else:
         matching, unrelated = match_greedily(reference, live), False
     deleted, inserted = matching.rest(reference, live)
-    found = Comparison(
+    comparison = Comparison(
         reference, live, mode == "native", matching, unrelated, deleted, inserted, [], frozenset(matching.pairs)
     )
-    found.changed = [
-        (a, b) for a, b in matching.pairs if reference.nodes[a].tag not in NEVER_CHANGED and _differs(found, a, b)
+    comparison.changed = [
+        (a, b) for a, b in matching.pairs if reference.nodes[a].tag not in NEVER_CHANGED and _differs(comparison, a, b)
     ]
-    return found
+    return comparison
 
 
 def _one_document(reference: DomSnapshot, live: DomSnapshot) -> bool:
@@ -153,7 +153,7 @@ def attribute_changes(reference: Mapping[str, str], live: Mapping[str, str]) -> 
 
 
 def style_changes(reference: Mapping[str, str], live: Mapping[str, str], native: bool) -> list[str]:
-    """Which of the 19 properties differ; in `native` only those that both sides know."""
+    """List those of the 19 properties that differ; in `native` only those that both sides know."""
     names = [name for name in PROPERTIES if not native or (name in reference and name in live)]
     return [name for name in names if reference.get(name, "") != live.get(name, "")]
 
@@ -178,34 +178,34 @@ def _regions(of: Comparison) -> list[tuple[str, int, Inside]]:
     changed = [(of.reference, a) for a, _ in of.changed]
     changed += [(of.reference, a) for a in of.deleted] + [(of.live, b) for b in of.inserted]
     clusters: dict[Path, list[tuple[View, int]]] = {}
-    for seen, at in changed:
-        scopes = len(seen.nodes[at].scope)
-        clusters.setdefault(seen.paths[at][: scopes + SEGMENTS], []).append((seen, at))
-    found = []
+    for seen, index in changed:
+        scopes = len(seen.nodes[index].scope)
+        clusters.setdefault(seen.paths[index][: scopes + SEGMENTS], []).append((seen, index))
+    regions = []
     for members in clusters.values():
         if of.native:
-            path = _common([seen.paths[at] for seen, at in members])
-            found.append(("/" + "/".join(path), len(members), _under(path)))
+            path = _common([seen.paths[index] for seen, index in members])
+            regions.append(("/" + "/".join(path), len(members), _under(path)))
         else:
-            prefix = "".join(_common([tuple(seen.strings[at]) for seen, at in members]))  # by characters
-            found.append((prefix, len(members), _beginning(prefix)))
-    return sorted(found, key=lambda region: (-region[1], region[0]))
+            prefix = "".join(_common([tuple(seen.strings[index]) for seen, index in members]))  # by characters
+            regions.append((prefix, len(members), _beginning(prefix)))
+    return sorted(regions, key=lambda region: (-region[1], region[0]))
 
 
 def _under(path: Path) -> Inside:
-    return lambda seen, at: seen.paths[at][: len(path)] == path
+    return lambda seen, index: seen.paths[index][: len(path)] == path
 
 
 def _beginning(prefix: str) -> Inside:
     """ChromiumRL's test: of characters, so that a prefix may end inside of a segment."""
-    return lambda seen, at: seen.strings[at].startswith(prefix)
+    return lambda seen, index: seen.strings[index].startswith(prefix)
 
 
 def _common(paths: Sequence[Path]) -> Path:
     """The longest common prefix."""
     first, last = min(paths), max(paths)
     length = next(
-        (at for at, (x, y) in enumerate(zip(first, last, strict=False)) if x != y), min(len(first), len(last))
+        (index for index, (x, y) in enumerate(zip(first, last, strict=False)) if x != y), min(len(first), len(last))
     )
     return first[:length]
 
@@ -216,7 +216,7 @@ def _parts(of: Comparison, inside: Inside) -> Parts:
         return _native_parts(of, inside)
     reference, live = of.reference, of.live
     pairs = [(a, b) for a, b in of.matching.pairs if inside(reference, a)]
-    sizes = [sum(inside(seen, at) for at in range(len(seen.nodes))) for seen in (reference, live)]
+    sizes = [sum(inside(seen, index) for index in range(len(seen.nodes))) for seen in (reference, live)]
     texts = [word_similarity(reference.texts[a], live.texts[b]) for a, b in pairs]
     boxes = [box_overlap(reference.boxes[a], live.boxes[b]) for a, b in pairs]
     styles = [style_similarity(reference.styles[a], live.styles[b], native=False) for a, b in pairs]
@@ -230,16 +230,16 @@ def _parts(of: Comparison, inside: Inside) -> Parts:
 
 
 def _native_parts(of: Comparison, inside: Inside) -> Parts:
-    """As above, but what has no partner counts as 0, and what has no text, box or style does not take part."""
+    """Compute the parts as above; a node without a partner counts as 0, one without text, box or style is left out."""
     reference, live = of.reference, of.live
     pairs = [(a, b) for a, b in of.matching.pairs if inside(reference, a) or inside(live, b)]
     deleted = [a for a in of.deleted if inside(reference, a)]
     inserted = [b for b in of.inserted if inside(live, b)]
     has: dict[str, Inside] = {
         "structural": lambda _seen, _at: True,
-        "text": lambda seen, at: bool(seen.texts[at]),
-        "layout": lambda seen, at: seen.boxes[at] is not None,
-        "style": lambda seen, at: bool(seen.styles[at]),
+        "text": lambda seen, index: bool(seen.texts[index]),
+        "layout": lambda seen, index: seen.boxes[index] is not None,
+        "style": lambda seen, index: bool(seen.styles[index]),
     }
     alike: dict[str, Callable[[int, int], float]] = {
         "structural": lambda a, b: _structure(of, a, b),

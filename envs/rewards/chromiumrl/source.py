@@ -30,7 +30,7 @@ MAX_STARTS = 20
 """Budgets that a site's page gets to be ready, as in an episode."""
 
 MAX_ALERTS = 10
-"""That are confirmed after a load, as in an episode."""
+"""Maximum number of alerts that are confirmed after a load, as in an episode."""
 
 MAX_CACHED_PAGES = 64
 """Reference pages that are remembered; one of 5,000 nodes takes some megabytes."""
@@ -64,9 +64,9 @@ class ReferenceSource:
     ) -> None:
         """
         Args:
-            sites: By name; started.
-            blob: The bytes of a blob of the run.
-            mode: Which arithmetic; `DomSimilarity`.
+            sites: Started sites by name.
+            blob: Returns the bytes of a blob of the run.
+            mode: Mode of the comparison (`DomSimilarity`).
         """
         self._pool = pool
         self._sites = sites
@@ -95,19 +95,19 @@ class ReferenceSource:
             return (RewardPart(name="dom_similarity", value=None, weight=1.0, evidence=str(error), required=True),)
 
     async def similarity(self, task: WebTask, page: str, seed: int = 0) -> DomSimilarity:
-        """How like the task's reference in the world of a seed a page is, by the name of its blob.
+        """Compare a page, by the name of its blob, with the task's reference loaded with a seed.
 
         Raises:
-            BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large. PageTooLarge: the page is.
+            BrowserError, SiteError: The reference could not be loaded. JudgeError: It is too large. PageTooLarge: The page is.
         """
         site, there = self._sites[task.site], task.model_copy(update={"path": task.reference})
         key = (task.site, task.reference, seed)
         if (key, page) not in self._found:
             reference = await self._page(key, site, there)
             self._found[key, page] = await asyncio.to_thread(self._compared, reference, page)
-            found = self._found[key, page]
+            similarity = self._found[key, page]
             _drop_oldest(self._found, MAX_CACHED)
-            return found
+            return similarity
         return self._found[key, page]
 
     async def _page(self, key: _Key, site: Site, task: WebTask) -> DomSnapshot:

@@ -40,7 +40,7 @@ class DiffNode(Record):
     """Scope and xpath: in the new page if added, in the old one if removed."""
     tag: str
     text: str
-    """Of the subtree, shortened."""
+    """Text of the subtree, shortened."""
     nodes: int
     """Elements of the subtree."""
 
@@ -49,7 +49,7 @@ class DiffChange(Record):
     """One change of one node that is on both pages."""
 
     path: str
-    """In the new page."""
+    """Path in the new page."""
     tag: str
     kind: str
     before: str
@@ -57,7 +57,7 @@ class DiffChange(Record):
     source: Literal["dom", "prop"] = "dom"
     """``prop``: live form state, which no attribute shows."""
     flag: str | None = None
-    """Why it is no change of its own: ``reflow`` or ``scroll``."""
+    """Reason why it is no change of its own: ``reflow`` or ``scroll``."""
 
 
 class TextDelta(Record):
@@ -84,7 +84,7 @@ class StepDiff(Record):
     changed: tuple[DiffChange, ...] = ()
     flagged_changes: tuple[DiffChange, ...] = ()
     text_delta: TextDelta | None = None
-    """Of two documents; ``None`` within one."""
+    """Difference of the texts of two documents; ``None`` within one document."""
     top_actions: tuple[str, ...] = ()
     """Controls of a new document, ``tag: text``."""
     stats: DiffStats
@@ -123,50 +123,54 @@ def _across(old: View, new: View) -> StepDiff:
     added, removed = (
         tuple(text[:MAX_DIFF_TEXT] for text in lists[name][:MAX_ENTRIES]) for name in ("added", "removed")
     )
-    controls = [at for at, node in enumerate(new.nodes) if node.tag in CONTROLS and new.boxes[at] is not None]
+    controls = [index for index, node in enumerate(new.nodes) if node.tag in CONTROLS and new.boxes[index] is not None]
     return StepDiff(
         cross_document=True,
         text_delta=TextDelta(added=added, removed=removed),
-        top_actions=tuple(f"{new.nodes[at].tag}: {_label(new, at)[:MAX_DIFF_TEXT]}" for at in controls[:MAX_ACTIONS]),
-        stats=_stats({**lists, "top_actions": [new.nodes[at].tag for at in controls]}),
+        top_actions=tuple(
+            f"{new.nodes[index].tag}: {_label(new, index)[:MAX_DIFF_TEXT]}" for index in controls[:MAX_ACTIONS]
+        ),
+        stats=_stats({**lists, "top_actions": [new.nodes[index].tag for index in controls]}),
     )
 
 
-def _label(seen: View, at: int) -> str:
-    read = seen.nodes[at].attributes.get
-    return seen.deep_texts[at] or read("aria-label") or read("placeholder") or read("name") or read("id", "")
+def _label(seen: View, index: int) -> str:
+    read = seen.nodes[index].attributes.get
+    return seen.deep_texts[index] or read("aria-label") or read("placeholder") or read("name") or read("id", "")
 
 
-def _path(seen: View, at: int) -> str:
-    return "".join(f"{scope} > " for scope in seen.nodes[at].scope) + seen.strings[at]
+def _path(seen: View, index: int) -> str:
+    return "".join(f"{scope} > " for scope in seen.nodes[index].scope) + seen.strings[index]
 
 
 def _tops(seen: View, alone: list[int]) -> list[DiffNode]:
     """The subtrees without a partner; each once, at its top."""
     tops: dict[int, int] = {}  # node -> top of its subtree
     sizes: Counter[int] = Counter()
-    for at in alone:
-        tops[at] = tops.get(seen.parents[at], at)
-        sizes[tops[at]] += 1
+    for index in alone:
+        tops[index] = tops.get(seen.parents[index], index)
+        sizes[tops[index]] += 1
     return [
-        DiffNode(path=_path(seen, at), tag=seen.nodes[at].tag, text=_shown(seen, at)[:MAX_DIFF_TEXT], nodes=count)
-        for at, count in sizes.items()
+        DiffNode(
+            path=_path(seen, index), tag=seen.nodes[index].tag, text=_shown(seen, index)[:MAX_DIFF_TEXT], nodes=count
+        )
+        for index, count in sizes.items()
     ]
 
 
-def _shown(seen: View, at: int) -> str:
-    return seen.deep_texts[at] or seen.texts[at]
+def _shown(seen: View, index: int) -> str:
+    return seen.deep_texts[index] or seen.texts[index]
 
 
 def _changes(of: Comparison, a: int, b: int) -> list[DiffChange]:
     """Text, visibility, attributes and styles of one pair, and its own scrolling."""
     old, new = of.reference, of.live
-    found: list[DiffChange] = []
+    changes: list[DiffChange] = []
 
     def note(
         kind: str, before: str, after: str, source: Literal["dom", "prop"] = "dom", flag: str | None = None
     ) -> None:
-        found.append(
+        changes.append(
             DiffChange(
                 **{"path": _path(new, b), "tag": new.nodes[b].tag, "kind": kind, "source": source, "flag": flag},
                 **{"before": before[:MAX_DIFF_TEXT], "after": after[:MAX_DIFF_TEXT]},
@@ -193,11 +197,11 @@ def _changes(of: Comparison, a: int, b: int) -> list[DiffChange]:
                 note(f"style:{name}", old.styles[a][name], new.styles[b][name], "dom", flag)
     if first.scroll != second.scroll:
         note("scroll", str(first.scroll), str(second.scroll), "prop", "scroll")
-    return found
+    return changes
 
 
-def _visible(seen: View, at: int) -> bool:
-    style, box = seen.styles[at].get, seen.boxes[at]
+def _visible(seen: View, index: int) -> bool:
+    style, box = seen.styles[index].get, seen.boxes[index]
     return (
         box is not None
         and style("display") != "none"
@@ -217,7 +221,7 @@ def _inherits(of: Comparison, a: int, b: int) -> tuple[bool, bool] | None:
 
 
 def _inherited_style(of: Comparison, a: int, b: int, name: str) -> bool:
-    """Whether the parents changed in the same way."""
+    """True if the parents changed in the same way."""
     above, over = of.reference.parents[a], of.live.parents[b]
     if (above, over) not in of.paired:
         return False
@@ -237,7 +241,7 @@ def _moved(of: Comparison) -> dict[int, list[DiffChange]]:
     """
     old, new = of.reference, of.live
     pushed = _pushed(of)
-    found: dict[int, list[DiffChange]] = {}
+    moves: dict[int, list[DiffChange]] = {}
     for a, b in of.matching.pairs:
         above, over = old.parents[a], new.parents[b]
         reparented = (above >= 0 or over >= 0) and (above, over) not in of.paired
@@ -251,13 +255,13 @@ def _moved(of: Comparison) -> dict[int, list[DiffChange]]:
                 **{"path": _path(new, b), "tag": new.nodes[b].tag, "kind": "moved", "flag": flag},
                 **{"before": before, "after": after},
             )
-            found[a] = [change]
-    return found
+            moves[a] = [change]
+    return moves
 
 
-def _place(seen: View, at: int) -> tuple[float, float] | None:
+def _place(seen: View, index: int) -> tuple[float, float] | None:
     """Top left corner relative to the parent's."""
-    box, parent = seen.boxes[at], seen.parents[at]
+    box, parent = seen.boxes[index], seen.parents[index]
     above = seen.boxes[parent] if parent >= 0 else None
     if box is None:
         return None

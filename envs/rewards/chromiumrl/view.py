@@ -1,4 +1,4 @@
-"""What of a snapshot a mode compares.
+"""The part of a snapshot that a mode compares.
 
 ``chromiumrl`` sees elements and text nodes of the main document without its shadow roots, boxes of the viewport, no live form state; the text of an
 element is that of its subtree. ``native`` sees elements of all frames and shadow roots, boxes as if nothing were scrolled, and live form state;
@@ -19,7 +19,7 @@ UNREAD = ("script", "style", "noscript", "template")
 """Elements whose text is not the page's."""
 
 Path = tuple[str, ...]
-"""Where a node is: its scope, then the segments of its xpath."""
+"""Path of a node: its scope, then the segments of its xpath."""
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class View:
     strings: list[str] = field(default_factory=list)
     """The xpaths as written; what a string prefix is tested on."""
     leaves: list[bool] = field(default_factory=list)
-    """Without child elements."""
+    """True for nodes without child elements."""
     deep_texts: list[str] = field(default_factory=list)
-    """Of the subtrees."""
+    """Texts of the subtrees."""
 
 
 def squeeze(text: str) -> str:
@@ -48,20 +48,20 @@ def squeeze(text: str) -> str:
 
 
 def view(snapshot: DomSnapshot, mode: Mode) -> View:
-    """What a mode compares; blank text and the text of scripts and styles never takes part."""
+    """Return the nodes that a mode compares, without blank text and the text of scripts and styles."""
     native = mode == "native"
     nodes = snapshot.nodes
     read = _read(nodes)
     own, deep = _texts(nodes, read, across=native)
     boxes = page_boxes(snapshot) if native else [node.box for node in nodes]
     parents_of_elements = {node.parent for node in nodes if node.tag != TEXT}
-    seen, at = View(), {-1: -1}
+    seen, row_of = View(), {-1: -1}
     for index, node in enumerate(nodes):
         if not read[index] or (native and node.tag == TEXT) or (not native and node.scope):
             continue
-        at[index] = len(seen.nodes)
+        row_of[index] = len(seen.nodes)
         seen.nodes.append(node)
-        seen.parents.append(at.get(node.parent, -1))
+        seen.parents.append(row_of.get(node.parent, -1))
         typed = node.state.get("value") if native else None
         seen.texts.append(deep[index] if not native else own[index] if typed is None else squeeze(typed))
         seen.deep_texts.append(deep[index])
@@ -76,7 +76,7 @@ def view(snapshot: DomSnapshot, mode: Mode) -> View:
 
 
 def _read(nodes: Sequence[DomNode]) -> list[bool]:
-    """Which nodes count: not blank text, not what is inside of scripts and styles."""
+    """Return True for each node that counts: no blank text, nothing inside scripts and styles."""
     return [
         node.tag != TEXT or bool(node.text.strip() and (node.parent < 0 or nodes[node.parent].tag not in UNREAD))
         for node in nodes
@@ -84,11 +84,12 @@ def _read(nodes: Sequence[DomNode]) -> list[bool]:
 
 
 def _texts(nodes: Sequence[DomNode], read: Sequence[bool], across: bool) -> tuple[list[str], list[str]]:
-    """Of each node: the text of its own text nodes, and that of its subtree, both squeezed.
+    """Return for each node the text of its own text nodes and that of its subtree, with white space squeezed.
 
     Args:
-        nodes: The table. read: Which of its text counts.
-        across: The text of frames and shadow roots is also that of their hosts.
+        nodes: Rows of the table.
+        read: True for the rows whose text counts.
+        across: True counts the text of frames and shadow roots as their hosts' too.
     """
     own: list[list[str]] = [[] for _ in nodes]
     for index, node in enumerate(nodes):
@@ -96,7 +97,7 @@ def _texts(nodes: Sequence[DomNode], read: Sequence[bool], across: bool) -> tupl
             own[index].append(node.text)
             if node.parent >= 0:
                 own[node.parent].append(node.text)
-    deep: list[list[str]] = [own[at] if node.tag == TEXT else [] for at, node in enumerate(nodes)]
+    deep: list[list[str]] = [own[row] if node.tag == TEXT else [] for row, node in enumerate(nodes)]
     for index in range(
         len(nodes) - 1, 0, -1
     ):  # a node's children come after it: theirs is complete, and collected last to first

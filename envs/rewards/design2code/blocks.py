@@ -23,7 +23,7 @@ from envs.rewards.design2code.ssim import Image
 from envs.types import JudgeError
 
 FILL = "-webkit-text-fill-color"
-"""What letters are painted with; ``color`` unless a page says otherwise."""
+"""Property that paints letters; ``color`` unless a page sets it."""
 
 COMPUTED = (*STYLES, FILL)
 """``computedStyles`` of the capture that `page_blocks` reads."""
@@ -98,9 +98,9 @@ def _decoded(raw: dict[str, Any]) -> tuple[Dom, list[int]]:
 
 
 def seen_part(shown: Image, blank: Image, rect: Sequence[float]) -> Rect | None:
-    """What is seen of a line: its box, cut to the columns that have ink; ``None`` if that is too little.
+    """Return the visible part of a line: its box, cut to the columns with ink; ``None`` if too little is left.
 
-    The height stays the line's: it is that of the font and not of the letters that happen to be in it.
+    The height stays the line's: the font sets it, not the letters in it.
     """
     left, top, right, bottom = _pixels(shown, rect)
     if left >= right or top >= bottom:

@@ -43,9 +43,9 @@ class BlockMatch(NamedTuple):
 
     pairs: list[BlockPair]
     missing: list[TextBlock]
-    """Of the reference."""
+    """Blocks of the reference without a partner."""
     extra: list[TextBlock]
-    """Of the built page."""
+    """Blocks of the built page without a partner."""
 
 
 class _Texts:
@@ -54,15 +54,15 @@ class _Texts:
     def __init__(self, blocks: Sequence[TextBlock]) -> None:
         self.texts = [block.text for block in blocks]
         self.lengths = np.array([len(text) for text in self.texts])
-        self.columns = {letter: at for at, letter in enumerate(sorted(set("".join(self.texts))))}
+        self.columns = {letter: place for place, letter in enumerate(sorted(set("".join(self.texts))))}
         self.counts = np.array([self._count(text) for text in self.texts]).reshape(len(self.texts), len(self.columns))
 
     def _count(self, text: str) -> NDArray[np.int64]:
-        found = np.zeros(len(self.columns), dtype=np.int64)
+        counts = np.zeros(len(self.columns), dtype=np.int64)
         for letter, times in Counter(text).items():
             if letter in self.columns:
-                found[self.columns[letter]] = times
-        return found
+                counts[self.columns[letter]] = times
+        return counts
 
     def ratios(self, text: str, above: float) -> Matrix:
         """Ratcliff-Obershelp similarity of a text with each of these, 0 where it is below ``above``: (len(texts),).
@@ -73,23 +73,25 @@ class _Texts:
         common = np.minimum(self.counts, self._count(text)).sum(axis=1)
         possible = 2.0 * common / (self.lengths + len(text)) >= above
         matcher = SequenceMatcher(None, "", text, autojunk=False)  # it keeps its analysis of the second text
-        found = np.zeros(len(self.texts))
+        ratios = np.zeros(len(self.texts))
         bits = letter_bits(text)
-        for at in np.flatnonzero(possible).tolist():
-            if 2.0 * common_subsequence(bits, len(text), self.texts[at]) < above * (len(text) + len(self.texts[at])):
+        for place in np.flatnonzero(possible).tolist():
+            if 2.0 * common_subsequence(bits, len(text), self.texts[place]) < above * (
+                len(text) + len(self.texts[place])
+            ):
                 continue
-            matcher.set_seq1(self.texts[at])
-            ratio = 1.0 if self.texts[at] == text else matcher.ratio()
-            found[at] = ratio if ratio >= above else 0.0
-        return found
+            matcher.set_seq1(self.texts[place])
+            ratio = 1.0 if self.texts[place] == text else matcher.ratio()
+            ratios[place] = ratio if ratio >= above else 0.0
+        return ratios
 
 
 def letter_bits(text: str) -> dict[str, int]:
-    """Where each letter is: bit k for position k."""
-    found: dict[str, int] = {}
-    for at, letter in enumerate(text):
-        found[letter] = found.get(letter, 0) | 1 << at
-    return found
+    """Return the positions of each letter: bit k for position k."""
+    bits: dict[str, int] = {}
+    for place, letter in enumerate(text):
+        bits[letter] = bits.get(letter, 0) | 1 << place
+    return bits
 
 
 def common_subsequence(bits: dict[str, int], length: int, other: str) -> int:
@@ -115,8 +117,8 @@ def match_blocks(reference: Sequence[TextBlock], built: Sequence[TextBlock]) -> 
     used, taken = {a for a, _ in chosen}, {b for _, b in chosen}
     return BlockMatch(
         pairs=[BlockPair(first[a], second[b], float(alike[a, b])) for a, b in chosen],
-        missing=[block for at, block in enumerate(first) if at not in used],
-        extra=[block for at, block in enumerate(second) if at not in taken],
+        missing=[block for place, block in enumerate(first) if place not in used],
+        extra=[block for place, block in enumerate(second) if place not in taken],
     )
 
 
@@ -126,17 +128,17 @@ def _ratios(first: Sequence[TextBlock], second: Sequence[TextBlock]) -> Matrix:
     A text that occurs once on both pages is only alike to itself: what else could it stand for?
     """
     texts, others = [block.text for block in first], [block.text for block in second]
-    found = np.zeros((len(texts), len(others)))
+    ratios = np.zeros((len(texts), len(others)))
     once = {text for text, count in Counter(texts).items() if count == 1}
     once &= {text for text, count in Counter(others).items() if count == 1}
     rows = [row for row, text in enumerate(texts) if text not in once]
     rest = _Texts([first[row] for row in rows])
     for column, text in enumerate(others):
         if text in once:
-            found[texts.index(text), column] = 1.0
+            ratios[texts.index(text), column] = 1.0
         else:
-            found[rows, column] = rest.ratios(text, KEEP)
-    return found
+            ratios[rows, column] = rest.ratios(text, KEEP)
+    return ratios
 
 
 def _with_context(alike: Matrix) -> Matrix:
@@ -149,27 +151,30 @@ def _with_context(alike: Matrix) -> Matrix:
 def _merge(blocks: list[TextBlock], others: Sequence[TextBlock], alike: Matrix) -> tuple[list[TextBlock], Matrix]:
     """Join neighbours of one page as long as a block of the other becomes more alike; the greatest gain first."""
     texts = _Texts(others)
-    gains = [_gain(blocks, at, texts, alike) for at in range(len(blocks) - 1)]
+    gains = [_gain(blocks, place, texts, alike) for place in range(len(blocks) - 1)]
     while gains and max(gains) > 0:
-        at = int(np.argmax(gains))
-        joined = join_blocks(blocks[at], blocks[at + 1])
-        blocks = [*blocks[:at], joined, *blocks[at + 2 :]]
-        alike = np.concatenate([alike[:at], texts.ratios(joined.text, KEEP)[None], alike[at + 2 :]])
-        gains = [*gains[:at], *gains[at + 1 :]]
-        for near in (at - 1, at):
+        place = int(np.argmax(gains))
+        joined = join_blocks(blocks[place], blocks[place + 1])
+        blocks = [*blocks[:place], joined, *blocks[place + 2 :]]
+        alike = np.concatenate([alike[:place], texts.ratios(joined.text, KEEP)[None], alike[place + 2 :]])
+        gains = [*gains[:place], *gains[place + 1 :]]
+        for near in (place - 1, place):
             if 0 <= near < len(gains):
                 gains[near] = _gain(blocks, near, texts, alike)
     return blocks, alike
 
 
-def _gain(blocks: Sequence[TextBlock], at: int, texts: _Texts, alike: Matrix) -> float:
-    """By how much a block and the next together are more alike to some block than either is to any, or than `KEEP`; 0 if not
-    by more than `MERGE_GAIN`. What already has its equal is left alone, on either page."""
-    alone = max(KEEP, float(alike[at : at + 2].max()))
+def _gain(blocks: Sequence[TextBlock], place: int, texts: _Texts, alike: Matrix) -> float:
+    """Return the gain in likeness of merging a block with the next one; 0 if it is at most `MERGE_GAIN`.
+
+    It is measured against the best likeness of either block, and against `KEEP`. Blocks that have an equal on
+    the other page are not merged.
+    """
+    alone = max(KEEP, float(alike[place : place + 2].max()))
     if alone == 1.0:
         return 0.0
     free = alike.max(axis=0) < 1.0
-    best = float(np.max(texts.ratios(_joined(blocks[at], blocks[at + 1]), alone + MERGE_GAIN) * free))
+    best = float(np.max(texts.ratios(_joined(blocks[place], blocks[place + 1]), alone + MERGE_GAIN) * free))
     return best - alone if best > alone + MERGE_GAIN else 0.0
 
 

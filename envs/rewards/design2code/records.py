@@ -1,4 +1,4 @@
-"""What Design2Code compares: the text blocks of a page."""
+"""The text blocks of a page, which Design2Code compares."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class TextBlock(Record):
     top: float
     width: float = Field(gt=0)
     height: float = Field(gt=0)
-    """In the unit of the page's size, CSS pixels say."""
+    """Height in the unit of the page's size, such as CSS pixels."""
     colour: tuple[int, int, int]
-    """Of the letters: red, green, blue, 0 to 255."""
+    """Colour of the letters: red, green, blue, 0 to 255."""
 
     @property
     def area(self) -> float:
-        """In page units squared."""
+        """Area in page units squared."""
         return self.width * self.height
 
     @property
     def centre(self) -> tuple[float, float]:
-        """In page units."""
+        """Centre in page units."""
         return self.left + self.width / 2, self.top + self.height / 2
 
     @model_validator(mode="after")
@@ -43,5 +43,5 @@ class PageBlocks(Record):
 
     width: float = Field(gt=0)
     height: float = Field(gt=0)
-    """Of the page."""
+    """Height of the page."""
     blocks: tuple[TextBlock, ...] = ()

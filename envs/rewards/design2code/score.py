@@ -44,7 +44,7 @@ class DesignScore(Record):
     """Blocks of the built page without a partner."""
 
     def part(self, weight: float = 1.0) -> RewardPart:
-        """As a part of a reward bundle, named ``design2code``."""
+        """Make the part of a reward bundle named ``design2code``."""
         parts = {name: getattr(self, name) for name in ("block_match", "text", "position", "colour")}
         if self.visual_name is not None:
             parts[self.visual_name] = self.visual
@@ -62,17 +62,18 @@ def design_score(
     """Compare a built page with its reference.
 
     Args:
-        reference: Text blocks of the page to be built. built: Of the page that was built.
-        screenshots: Of the reference and the built page, (height, width, 3) of uint8.
-        clip: Takes the place of SSIM where given.
+        reference: Text blocks of the page to build.
+        built: Text blocks of the page that was built.
+        screenshots: Pictures of the reference and the built page, uint8 of shape (height, width, 3).
+        clip: Function that replaces SSIM where given.
 
     Raises:
-        JudgeError: the screenshots cannot be compared, or ``clip`` gives no number from -1 to 1, or there is nothing to give it.
+        JudgeError: The screenshots cannot be compared, or ``clip`` gives no number from -1 to 1, or there is nothing to give it.
     """
     if clip is not None and screenshots is None:
         raise JudgeError("Design2Code: a CLIP function was given without screenshots; give both")
-    found = match_blocks(reference.blocks, built.blocks)
-    parts = _block_parts(found, reference, built)
+    match = match_blocks(reference.blocks, built.blocks)
+    parts = _block_parts(match, reference, built)
     visual = None if screenshots is None else _visual(*screenshots, clip)
     known = [value for value in (*parts.values(), visual) if value is not None]
     return DesignScore(
@@ -80,23 +81,23 @@ def design_score(
         visual=visual,
         visual_name=None if screenshots is None else "ssim" if clip is None else "clip",
         final=math.fsum(known) / len(known) if known else None,
-        matched=len(found.pairs),
-        missing=len(found.missing),
-        extra=len(found.extra),
+        matched=len(match.pairs),
+        missing=len(match.missing),
+        extra=len(match.extra),
     )
 
 
-def _block_parts(found: BlockMatch, reference: PageBlocks, built: PageBlocks) -> dict[str, float | None]:
+def _block_parts(match: BlockMatch, reference: PageBlocks, built: PageBlocks) -> dict[str, float | None]:
     if not reference.blocks and not built.blocks:
         return dict.fromkeys(("block_match", "text", "position", "colour"))
-    matched = math.fsum(pair.reference.area + pair.built.area for pair in found.pairs)
-    alone = math.fsum(block.area for block in (*found.missing, *found.extra))
+    matched = math.fsum(pair.reference.area + pair.built.area for pair in match.pairs)
+    alone = math.fsum(block.area for block in (*match.missing, *match.extra))
     return {
         "block_match": matched / (matched + alone),
-        "text": _mean([pair.text for pair in found.pairs]),
-        "position": _mean([_position(pair, reference, built) for pair in found.pairs]),
+        "text": _mean([pair.text for pair in match.pairs]),
+        "position": _mean([_position(pair, reference, built) for pair in match.pairs]),
         "colour": _mean(
-            [max(0.0, 1.0 - difference(pair.reference.colour, pair.built.colour) / 100.0) for pair in found.pairs]
+            [max(0.0, 1.0 - difference(pair.reference.colour, pair.built.colour) / 100.0) for pair in match.pairs]
         ),
     }
 

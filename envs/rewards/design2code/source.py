@@ -54,8 +54,8 @@ class DesignSource:
         built = await self._drawer.render(html)
         if reference.cut or built.cut:
             size = " x ".join(f"{most:,}" for most in MAX_PIXELS)
-            said = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
-            return (RewardPart(name=DESIGNS, value=None, weight=1.0, evidence=said, holds_at=HOLDS_AT, required=True),)
+            cause = f"the {'reference' if reference.cut else 'submitted page'} is larger than {size} pixels, and was not seen whole"
+            return (RewardPart(name=DESIGNS, value=None, weight=1.0, evidence=cause, holds_at=HOLDS_AT, required=True),)
         part = (await asyncio.to_thread(compare_designs, reference, built, self._clip)).part()
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)
 

@@ -18,7 +18,7 @@ BAND = 128
 LUMA = (0.299, 0.587, 0.114)
 """Grey of RGB (ITU-R BT.601)."""
 BLANK = 255
-"""What a smaller page is filled up with: white."""
+"""Value that pads a smaller page: white."""
 
 
 def ssim(first: Image, second: Image) -> float:
@@ -68,8 +68,8 @@ def _grey(image: Image, height: int, width: int) -> NDArray[np.float64]:
 
 
 def _window() -> NDArray[np.float64]:
-    at = np.arange(WINDOW) - WINDOW // 2
-    bell = np.exp(-(at**2) / (2 * SIGMA**2))
+    index = np.arange(WINDOW) - WINDOW // 2
+    bell = np.exp(-(index**2) / (2 * SIGMA**2))
     weights: NDArray[np.float64] = bell / bell.sum()
     return weights
 

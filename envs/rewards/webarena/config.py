@@ -40,7 +40,7 @@ VISUAL = ("image", "reasoning_difficulty", "visual_difficulty", "overall_difficu
 """Columns that only VisualWebArena's rows have."""
 
 USED_BY = {"string_match": "reference_answers", "url_match": "reference_url", "program_html": "program_html"}
-"""What each evaluator looks at. The benchmark fills in placeholders for the others."""
+"""Field that each evaluator reads. The benchmark puts placeholders into the others."""
 
 MAX_SHOWN = 20
 """Problems listed in one error; the count of the rest is given."""
@@ -80,11 +80,11 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
     text = json.dumps(raw)
     if addresses:
         inside = {name: json.dumps(address.rstrip("/"))[1:-1] for name, address in addresses.items()}
-        text = PLACEHOLDER.sub(lambda found: inside.get(found.group(), found.group()), text)
+        text = PLACEHOLDER.sub(lambda match: inside.get(match.group(), match.group()), text)
     try:
         return WebArenaTask.model_validate_json(text, strict=True)
     except ValidationError as error:
-        lines = [f"{where}: {_field(each['loc'])}: {each['msg']}" for each in error.errors()]
+        lines = [f"{where}: {_field(one['loc'])}: {one['msg']}" for one in error.errors()]
         raise TaskError("\n".join(lines)) from error
 
 
@@ -97,9 +97,9 @@ def read_eval(raw: object, row: Mapping[str, Any] | None = None) -> WebArenaEval
     Raises:
         ValueError: the first of what is wrong, as ``field: reason``.
     """
-    found = _used(raw, row or {}) if isinstance(raw, dict) else raw
+    data = _used(raw, row or {}) if isinstance(raw, dict) else raw
     try:
-        return WebArenaEval.model_validate_json(json.dumps(found), strict=True)
+        return WebArenaEval.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = _field(first["loc"]) if first["loc"] else ""
@@ -107,27 +107,27 @@ def read_eval(raw: object, row: Mapping[str, Any] | None = None) -> WebArenaEval
 
 
 def _used(raw: dict[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row's evaluators look at, without the placeholders of those that it does not have.
+    """Return the fields that a row's evaluators read, without placeholders for other evaluators.
 
     Raises:
-        ValueError: the row cannot be graded here, as ``field: reason``.
+        ValueError: The row cannot be graded here, as ``field: reason``.
     """
     if row.get("image"):
         asked = str(row["image"])[:100]
         raise ValueError(
             f"image: the task asks about a picture ({asked}), which no task here can show; leave the row out"
         )
-    found = _without_nulls(raw)
-    if isinstance(types := found.get("eval_types"), list):
+    used = _without_nulls(raw)
+    if isinstance(types := used.get("eval_types"), list):
         unused = {field for evaluator, field in USED_BY.items() if evaluator not in types}
-        found = {name: value for name, value in found.items() if name not in unused}
+        used = {name: value for name, value in used.items() if name not in unused}
     if any(name in row for name in VISUAL):
-        return {"url_note": "EXACT"} | found | {"visual": True}
-    if found.get("url_note") == "EXACT":
+        return {"url_note": "EXACT"} | used | {"visual": True}
+    if used.get("url_note") == "EXACT":
         raise ValueError(
             "eval.url_note: EXACT is VisualWebArena's, and this is no row of it; WebArena's rows have GOLD in PRED"
         )
-    return found
+    return used
 
 
 def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = None) -> list[WebArenaTask]:
@@ -137,16 +137,16 @@ def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = Non
         TaskError: it is no JSON, is empty, or has bad tasks; all are named by their place in the file.
     """
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{name}: is no JSON: {error}") from error
-    rows = found if isinstance(found, list) else [found]
+    rows = data if isinstance(data, list) else [data]
     if not rows:
         raise TaskError(f"{name}: has no tasks")
     tasks: list[WebArenaTask] = []
     problems: list[str] = []
     for number, row in enumerate(rows):
-        where = f"{name}[{number}]" if isinstance(found, list) else name
+        where = f"{name}[{number}]" if isinstance(data, list) else name
         try:
             tasks.append(read_task(row, addresses, where))
         except TaskError as error:
@@ -157,9 +157,9 @@ def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = Non
     return tasks
 
 
-def _without_nulls(found: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(raw: dict[str, Any]) -> dict[str, Any]:
     """The benchmark writes what is not used as null."""
-    return {name: each for name, each in found.items() if each is not None}
+    return {name: value for name, value in raw.items() if value is not None}
 
 
 def _field(location: tuple[int | str, ...]) -> str:

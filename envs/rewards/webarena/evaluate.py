@@ -39,7 +39,7 @@ class Part(Record):
 
 
 class EvaluatorResult(Record):
-    """What the evaluators say of an episode."""
+    """Result of the evaluators for an episode."""
 
     score: float | None
     """The benchmark's: 1 if all parts hold, 0 if one does not, ``None`` if that is not known."""
@@ -47,11 +47,11 @@ class EvaluatorResult(Record):
     """Mean over evaluators of the mean of their available parts; ``None`` without any."""
     parts: tuple[Part, ...]
     calls: tuple[CallRecord, ...] = ()
-    """Of the judge."""
+    """Calls of the judge."""
 
     @property
     def abstained(self) -> str | None:
-        """Why there is no score; ``None`` if there is one."""
+        """Reason why there is no score; ``None`` if there is one."""
         if self.score is not None:
             return None
         return "; ".join(f"{part.name}: {part.evidence}" for part in self.parts if part.value is None)
@@ -69,11 +69,11 @@ async def evaluate(
     """Grade an episode.
 
     Args:
-        question: What the task asked for.
-        answer: What the policy answered; ``None`` counts as empty, as in the benchmark.
-        last_url: Address that the episode ended on.
-        seen: What `look_at_pages` found, for program_html.
-        judge: For fuzzy_match and for the reasons of tasks that cannot be done.
+        question: Instruction of the task.
+        answer: Answer of the policy; ``None`` counts as empty, as in the benchmark.
+        last_url: Address on which the episode ended.
+        seen: Result of `look_at_pages`, for program_html.
+        judge: Judge for fuzzy_match and for the reasons of tasks that cannot be done.
     """
     grader = _Grader(evaluators, question, answer or "", last_url, judge)
     if EvalType.STRING_MATCH in evaluators.eval_types:
@@ -121,23 +121,23 @@ class _Grader:
         assert wanted is not None
         if wanted.exact_match is not None:
             self._string("exact_match", exact_match(wanted.exact_match, self.answer), wanted.exact_match)
-        for number, each in enumerate(wanted.must_include):
-            held = includes_one(each, self.answer, alone=len(wanted.must_include) == 1, words=self.rules.visual)
-            self._string(f"must_include {number}", held, each)
-        for number, each in enumerate(wanted.must_exclude):
-            held = must_include(each, self.answer, alone=True, words=self.rules.visual)
-            self._string(f"must_exclude {number}", not held, each)
+        for number, reference in enumerate(wanted.must_include):
+            held = includes_one(reference, self.answer, alone=len(wanted.must_include) == 1, words=self.rules.visual)
+            self._string(f"must_include {number}", held, reference)
+        for number, reference in enumerate(wanted.must_exclude):
+            held = must_include(reference, self.answer, alone=True, words=self.rules.visual)
+            self._string(f"must_exclude {number}", not held, reference)
         if wanted.fuzzy_match == NOT_ACHIEVABLE:
             await self._unachievable()
         else:
             fuzzy = (wanted.fuzzy_match,) if isinstance(wanted.fuzzy_match, str) else wanted.fuzzy_match
-            for number, each in enumerate(fuzzy):
-                await self._judged(f"fuzzy_match {number}", each)
+            for number, reference in enumerate(fuzzy):
+                await self._judged(f"fuzzy_match {number}", reference)
 
     def address(self) -> None:
         wanted = self.rules.reference_url or ""
-        if (found := PLACEHOLDER.search(wanted)) is not None:
-            self._add(EvalType.URL_MATCH, "url_match", None, f"the address of {found.group()} is not known")
+        if (placeholder := PLACEHOLDER.search(wanted)) is not None:
+            self._add(EvalType.URL_MATCH, "url_match", None, f"the address of {placeholder.group()} is not known")
             return
         exact = self.rules.url_note == "EXACT"
         held = same_url(wanted, self.last_url, exact=exact) if self.rules.visual else url_match(wanted, self.last_url)
@@ -169,10 +169,10 @@ class _Grader:
         if self.judge is None:
             self._add(EvalType.STRING_MATCH, name, None, "needs a judge, and there is none")
             return
-        found = await self.judge.compare(self.question, reference, self.answer, unachievable=unachievable)
-        self.calls += found.calls
-        value = None if found.state == "abstained" else float(found.state == "passed")
-        self._add(EvalType.STRING_MATCH, name, value, found.reason)
+        verdict = await self.judge.compare(self.question, reference, self.answer, unachievable=unachievable)
+        self.calls += verdict.calls
+        value = None if verdict.state == "abstained" else float(verdict.state == "passed")
+        self._add(EvalType.STRING_MATCH, name, value, verdict.reason)
 
     def _string(self, name: str, held: bool, reference: str) -> None:
         self._add(EvalType.STRING_MATCH, name, float(held), f"{self.answer[:200]!r} for {reference!r}")

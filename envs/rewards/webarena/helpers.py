@@ -47,7 +47,7 @@ async def call(program: str, helpers: Mapping[str, Helper], *, page: object, las
         raise UnknownHelper(
             f"no helper {name!r}; {near(name, helpers)}there are {', '.join(sorted(helpers)) or 'none'}"
         )
-    given = [page if each is PAGE else _with_last(each, last_url) for each in arguments]
+    given = [page if argument is PAGE else _with_last(argument, last_url) for argument in arguments]
     try:
         inspect.signature(helper).bind(*given)
     except TypeError as error:
@@ -70,12 +70,12 @@ def read_helper_call(program: str) -> tuple[str, list[Any]]:
     """
     source = program.strip().removeprefix("func:").strip()
     try:
-        found = ast.parse(source, mode="eval").body
+        call = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnknownHelper(f"{program[:80]!r} is no call: {error}") from error
-    if not isinstance(found, ast.Call) or not isinstance(found.func, ast.Name) or found.keywords:
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise UnknownHelper(f"{program[:80]!r}: expected func:name(literals)")
-    return found.func.id, [_argument(each, program) for each in found.args]
+    return call.func.id, [_argument(one, program) for one in call.args]
 
 
 def _argument(node: ast.expr, program: str) -> Any:

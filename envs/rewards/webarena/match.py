@@ -6,14 +6,14 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 OR = " |OR| "
-"""Between alternatives."""
+"""Separator of alternatives."""
 
 _TOKEN = re.compile(r"\w+(?:[.,:/'-]\w+)*|\S")
 """Words and numbers (``3.5``, ``10:30``), and each other sign alone. The benchmark uses NLTK's tokenizer for this one purpose."""
 
 
 def clean(answer: str) -> str:
-    """Without outer space and one pair of outer quotes, in small letters."""
+    """Strip outer space and one pair of outer quotes, and lower the case."""
     answer = answer.strip()
     if len(answer) > 1 and answer[0] == answer[-1] and answer[0] in "'\"":
         answer = answer[1:-1]
@@ -40,13 +40,13 @@ def must_include(reference: str, text: str, *, alone: bool = False, words: bool 
 
 def includes_one(references: str, text: str, *, alone: bool = False, words: bool = False) -> bool:
     """One of the alternatives ``a |OR| b`` is in the text."""
-    return any(must_include(each, text, alone=alone, words=words) for each in references.split(OR))
+    return any(must_include(one, text, alone=alone, words=words) for one in references.split(OR))
 
 
 def same_url(references: str, url: str, *, exact: bool) -> bool:
     """VisualWebArena's comparison: one of the alternatives is the address, but for a last slash, or (not ``exact``) a part of it."""
-    wanted, shown = [each.removesuffix("/") for each in references.split(OR)], url.removesuffix("/")
-    return shown in wanted if exact else any(each in shown for each in wanted)
+    wanted, shown = [one.removesuffix("/") for one in references.split(OR)], url.removesuffix("/")
+    return shown in wanted if exact else any(one in shown for one in wanted)
 
 
 def url_match(references: str, url: str) -> bool:
@@ -60,13 +60,13 @@ def url_match(references: str, url: str) -> bool:
     """
     wanted: dict[str, set[str]] = {}
     bases: list[str] = []
-    for each in references.split(OR):
-        base, query = _split(each.strip())
+    for reference in references.split(OR):
+        base, query = _split(reference.strip())
         bases.append(base)
         for name, values in query.items():
             wanted.setdefault(name, set()).update(values)
     base, query = _split(url)
-    return any(each in base for each in bases) and all(
+    return any(one in base for one in bases) and all(
         values & set(query.get(name, [])) for name, values in wanted.items()
     )
 

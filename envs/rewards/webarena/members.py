@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from envs.types import PageScriptError, SiteError
 
 NAME = "gitlab_get_project_memeber_role"
-"""As the benchmark spells it."""
+"""Name of the helper, in the benchmark's spelling."""
 SIGN_IN = "/users/sign_in"
-"""Where GitLab sends who is not logged in."""
+"""Path to which GitLab redirects visitors without a log-in."""
 
 _ROLE = """(() => {
   const accounts = [...document.querySelectorAll("td[data-label='Account'] span.gl-avatar-labeled-sublabel")];

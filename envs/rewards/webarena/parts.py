@@ -26,8 +26,8 @@ class WebArenaParts:
     def __init__(self, addresses: Mapping[str, str] | None = None, judge: AnswerJudge | None = None) -> None:
         """
         Args:
-            addresses: Of sites by their names, for the placeholders.
-            judge: Entered. Compares answers in other words; without one those comparisons are not available.
+            addresses: Addresses of sites by name, for the placeholders.
+            judge: An entered judge that compares answers in other words; without one those comparisons are not available.
         """
         self._addresses = addresses or {}
         self._judge = judge
@@ -42,7 +42,7 @@ class WebArenaParts:
             return ()
         check_frozen(task.evaluators, task.evaluators_hash)
         final, read = evidence.final, evidence.steps[0].observation.instruction if evidence.steps else ""
-        found = await evaluate(
+        result = await evaluate(
             placed(task.evaluators, self._addresses),
             question=task.instruction or read,
             answer=evidence.answer,
@@ -50,31 +50,31 @@ class WebArenaParts:
             seen=evidence.looked or (),
             judge=self._judge,
         )
-        return parts_of(found)
+        return parts_of(result)
 
 
 def check_frozen(evaluators: WebArenaEval, expected: str) -> None:
     """Raises ``JudgeError`` if evaluators are not those of an expected hash; none is expected where it is empty."""
-    if expected and (found := evaluators_hash(evaluators)) != expected:
+    if expected and (actual := evaluators_hash(evaluators)) != expected:
         raise JudgeError(
-            f"the evaluators have hash {found}, and {expected} was frozen for this run: they were changed since. "
+            f"the evaluators have hash {actual}, and {expected} was frozen for this run: they were changed since. "
             "Grade by those that were frozen, or start a new run with these"
         )
 
 
-def parts_of(found: EvaluatorResult) -> tuple[RewardPart, ...]:
+def parts_of(result: EvaluatorResult) -> tuple[RewardPart, ...]:
     """The parts of an evaluation. Pure."""
-    known = Counter[EvalType](part.evaluator for part in found.parts if part.value is not None)
-    judged = [part.name for part in found.parts if part.name.startswith(("fuzzy_match", "unachievable"))]
-    cost = cost_of(found.calls)
+    known = Counter[EvalType](part.evaluator for part in result.parts if part.value is not None)
+    judged = [part.name for part in result.parts if part.name.startswith(("fuzzy_match", "unachievable"))]
+    cost = cost_of(result.calls)
     return tuple(
         RewardPart(
             name=f"{part.evaluator}/{part.name}",
             value=part.value,
             weight=1.0 / max(1, known[part.evaluator]),
             evidence=part.evidence,
-            required=part.value is None and found.score is None,
+            required=part.value is None and result.score is None,
             cost=cost if part.name in judged[:1] else Cost(),
         )
-        for part in found.parts
+        for part in result.parts
     )

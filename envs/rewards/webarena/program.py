@@ -57,32 +57,32 @@ class PageAccess(Protocol):
 async def read_pages(
     evaluators: WebArenaEval, page: PageAccess, last_url: str, helpers: Mapping[str, Helper] | None = None
 ) -> tuple[PageText, ...]:
-    """What each check of ``program_html`` finds, in their order; empty where the task has none.
+    """Read the text for each check of ``program_html``, in their order; empty where the task has none.
 
     As in the benchmark, a ``last`` page is looked at as the episode left it, and any other is loaded anew, also where the episode stands on
-    its address: what was typed and not saved is not there. Checks of the ``last`` page come before any navigation. What cannot be looked at
+    its address: what was typed and not saved is not there. Checks of the ``last`` page come before any navigation. A failed check
     is recorded with its reason, never raised.
     """
     if EvalType.PROGRAM_HTML not in evaluators.eval_types:
         return ()
     checks = evaluators.program_html
-    found: dict[int, PageText] = {}
-    for number in sorted(range(len(checks)), key=lambda each: checks[each].url != LAST):
+    texts: dict[int, PageText] = {}
+    for number in sorted(range(len(checks)), key=lambda number: checks[number].url != LAST):
         programs, words = {**HELPERS, **(helpers or {})}, evaluators.visual
-        found[number] = await read_page(checks[number], page, programs, last_url, words=words)
-    return tuple(found[number] for number in range(len(checks)))
+        texts[number] = await read_page(checks[number], page, programs, last_url, words=words)
+    return tuple(texts[number] for number in range(len(checks)))
 
 
 async def read_page(
     check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str, *, words: bool = False
 ) -> PageText:
-    """What the element that a check names says; its trouble is an unknown helper, an address without its site, a browser or site that failed."""
+    """Read the text of a check's element. ``trouble`` names an unknown helper, a missing site, a failed browser or site."""
     address = ""
     try:
         address = await _address(check, page, helpers, last_url)
-        if (found := PLACEHOLDER.search(address)) is not None:
+        if (placeholder := PLACEHOLDER.search(address)) is not None:
             return PageText(
-                address=address, trouble=f"the address of {found.group()} is not known; give tasks.addresses"
+                address=address, trouble=f"the address of {placeholder.group()} is not known; give tasks.addresses"
             )
         if check.url != LAST:
             await page.goto(address)
@@ -95,10 +95,12 @@ async def read_page(
 
 
 def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tuple[float | None, str]:
-    """Share of the required contents that is there (1 or 0 for exact_match), and what was seen; ``None`` if nothing was. Pure.
+    """Return the share of the required contents that is there (1 or 0 for exact_match), and the evidence.
+
+    The share is ``None`` if nothing was seen. Pure.
 
     Args:
-        words: As in `must_include`.
+        words: The same as of `must_include`.
     """
     if seen.trouble:
         return None, seen.trouble
@@ -107,14 +109,16 @@ def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tu
     if wanted.exact_match is not None:
         held = exact_match(wanted.exact_match, text)
         return float(held), f"{'is' if held else 'is not'} {wanted.exact_match!r}: {shown}"
-    missing = [each for each in wanted.must_include if not includes_one(each, text, words=words)]
+    missing = [one for one in wanted.must_include if not includes_one(one, text, words=words)]
     share = 1 - len(missing) / len(wanted.must_include)
     return share, f"lacks {', '.join(map(repr, missing))}: {shown}" if missing else f"has all: {shown}"
 
 
 def as_needed(check: PageCheck, text: str, *, words: bool = False) -> str:
-    """As much of a text as the check's comparison needs to come out as with all of it: its beginning, and what was looked for with a little
-    around it. Pure."""
+    """Cut a text to what the check's comparison needs: its beginning, and each match with its surroundings.
+
+    The comparison has the same result as with the whole text. Pure.
+    """
     if len(text) <= MAX_TEXT:
         return text
     wanted, plain = check.required_contents, clean(text)
@@ -122,12 +126,12 @@ def as_needed(check: PageCheck, text: str, *, words: bool = False) -> str:
         kept = plain[:MAX_TEXT]
     else:
         kept = plain[:MAX_SHOWN]
-        for needle in (clean(each) for alternatives in wanted.must_include for each in alternatives.split(OR)):
+        for needle in (clean(one) for alternatives in wanted.must_include for one in alternatives.split(OR)):
             place = plain.find(needle)
             if place >= 0:
                 kept += f" … {plain[max(0, place - AROUND) : place + len(needle) + AROUND]}"
         kept += " …"
-    whole, short = (compare_page(check, PageText(address="", text=each), words=words)[0] for each in (text, kept))
+    whole, short = (compare_page(check, PageText(address="", text=one), words=words)[0] for one in (text, kept))
     return kept if whole == short else text  # equal to a long reference, or found across a gap
 
 

@@ -45,7 +45,7 @@ MAX_FILE = 100_000
 """Bytes of an account's file."""
 
 _TOKEN = re.compile(r"[!-~]{1,8000}")
-"""What a header can hold."""
+"""A token that a header can hold."""
 _TOKEN_PATH = "/rest/default/V1/integration/admin/token"
 _NEWEST_ORDER = (
     "/rest/V1/orders?searchCriteria[sortOrders][0][field]=created_at&searchCriteria[sortOrders][0][direction]=DESC"
@@ -55,7 +55,7 @@ _NEWEST_ORDER = (
 
 @dataclass(frozen=True)
 class Account:
-    """Who asks. In no error and no record."""
+    """Account of the requests. It enters no error and no record."""
 
     username: str = field(repr=False)
     password: str = field(repr=False)
@@ -109,7 +109,7 @@ class Shop:
 
     @property
     def helpers(self) -> Mapping[str, Helper]:
-        """By the benchmark's names."""
+        """Helpers by the benchmark's names."""
         return dict(zip(NAMES, (self.order_url, self.review_author, self.review_rating), strict=True))
 
     async def order_url(self) -> str:
@@ -118,9 +118,9 @@ class Shop:
         Raises:
             SiteError: the shop cannot be asked, or has no order at all, in which case the benchmark fails too.
         """
-        found = await self._ask(_NEWEST_ORDER)
+        answer = await self._ask(_NEWEST_ORDER)
         what = asked(_NEWEST_ORDER)
-        match found:
+        match answer:
             case {"items": []}:
                 raise SiteError(
                     f"{what}: the shop has no orders; the benchmark's own has, so see tasks.addresses.{SITE}"
@@ -163,10 +163,10 @@ class Shop:
         if not isinstance(sku, str) or not sku:
             raise SiteError("the sku of a product is asked for; expected a text")
         path = f"/rest/V1/products/{quote(sku, safe='')}/reviews"
-        found = await self._ask(path)
-        if not isinstance(found, list):
+        answer = await self._ask(path)
+        if not isinstance(answer, list):
             raise SiteError(f"{asked(path)}: expected a list of reviews")
-        return found, asked(path)
+        return answer, asked(path)
 
     async def _ask(self, path: str) -> Any:
         """The JSON at a path of the shop, as its administrator."""

@@ -18,16 +18,16 @@ KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
 
 
 def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Mapping[str, Helper]:
-    """All helpers of the benchmark, by name.
+    """Return all helpers of the benchmark, by name.
 
-    To be made once for a worker: the shop's keep its token.
+    Call it once for a worker: the shop's helpers keep its token.
 
     Args:
-        addresses: Of sites by their names (``tasks.addresses``).
+        addresses: Addresses of sites by name (``tasks.addresses``).
         logins: Files by the names of their sites, and ``shopping_site_admin`` (``tasks.logins``). Read when they are needed.
 
     Raises:
-        ConfigError: the shop's address is none that a site may have.
+        ConfigError: The shop's address is none that a site may have.
     """
     shop = Shop(addresses.get(SITE, ""), logins.get(ADMIN, ""))
     return {**HELPERS, members.NAME: members.project_member_role, **shop.helpers}
@@ -36,7 +36,7 @@ def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Map
 def unknown_helper(evaluators: WebArenaEval) -> str:
     """A ``func:`` program of a check that calls no helper of the benchmark; empty if there is none. Pure."""
     checks = evaluators.program_html
-    for program in (each for check in checks for each in (check.url, check.locator) if each.startswith("func:")):
+    for program in (source for check in checks for source in (check.url, check.locator) if source.startswith("func:")):
         try:
             name, _ = read_helper_call(program)
         except UnknownHelper:
@@ -47,13 +47,13 @@ def unknown_helper(evaluators: WebArenaEval) -> str:
 
 
 def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str, str]) -> str:
-    """What a check of a page can never have in this configuration, with the key to set; empty if nothing. Pure.
+    """Name what a page's check can never have in this configuration, with the key to set; empty if nothing. Pure.
 
     Args:
-        check: With the addresses of sites put in (`placed`).
+        check: The check with the addresses of sites put in (`placed`).
     """
-    if (found := PLACEHOLDER.search(check.url)) is not None:
-        return f"the address of {found.group()}: set tasks.addresses.{found.group().strip('_').lower()}=http://…"
+    if (placeholder := PLACEHOLDER.search(check.url)) is not None:
+        return f"the address of {placeholder.group()}: set tasks.addresses.{placeholder.group().strip('_').lower()}=http://…"
     for program in (check.url, check.locator):
         if not program.startswith("func:"):
             continue
