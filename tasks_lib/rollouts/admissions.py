@@ -1,8 +1,10 @@
-"""The groups of an asynchronous run: which is started next, which are under way, ready, or in a batch.
+"""Admission of an asynchronous run: which group starts next, which are running, ready or in a
+batch.
 
-Groups are numbered as they are admitted, and drawn in blocks of as many as a batch has: group ``i000002-g0003`` of a run with 16 groups
-in a batch is number 35. All that is kept here follows from the run's files, so a run that was killed goes on with the same counts: groups
-without a record are started again, first of all, those with one are ready or left out, and those that a batch names are consumed.
+Groups are numbered as they are admitted and drawn in blocks of one batch: group ``i000002-g0003``
+of a run with 16 groups in a batch is number 35. All state follows from the run's files, so a run
+that was killed goes on with the same counts. Groups without a record are started again, before any
+new one. Groups with a record are ready or left out, and those that a batch names are consumed.
 """
 
 from __future__ import annotations
@@ -21,25 +23,25 @@ from training.pacing.admission import Pace, capacity
 from training.pacing.window import LiveGroup, fits, next_batch
 
 MAX_LEFT_OUT = 2
-"""Batches of groups that may leave nothing to learn from before a batch is made of what there is."""
+"""Batches of groups without a training signal before a batch is made of what there is."""
 
 
 class NextBatch(NamedTuple):
-    """What a batch is made of."""
+    """Groups that go into one batch."""
 
     trained: tuple[str, ...]
-    """Groups that count: as many as a batch has, unless nothing more is to be had."""
+    """Groups that count: as many as a batch has, unless no more can be had."""
     left_out: tuple[str, ...]
-    """Groups that ended since the batch before and leave nothing to learn from."""
+    """Groups that ended since the previous batch and have no training signal."""
 
     @property
     def group_ids(self) -> tuple[str, ...]:
-        """All of them, as they were admitted."""
+        """All groups of the batch, in the order of admission."""
         return tuple(sorted((*self.trained, *self.left_out)))
 
 
 class Admissions:
-    """The groups of one run. Used by its flow process alone."""
+    """The groups of one run. Only its flow process uses this."""
 
     def __init__(
         self,
@@ -55,11 +57,12 @@ class Admissions:
     ) -> None:
         """
         Args:
-            pace: Of the run.
+            pace: Pace of the run.
             newest: Version that the run was opened at.
-            depth: Versions that admission runs ahead, at most the staleness: less of it leaves slow groups more time.
-            batches: Of the whole run.
-            replace_empty: Groups that leave nothing to learn from do not count for a batch.
+            depth: Versions that admission runs ahead, at most the staleness: less of it leaves slow
+                groups more time.
+            batches: Batches of the whole run.
+            replace_empty: Groups without a training signal do not count for a batch.
         """
         self._store, self._sampler, self._pace, self._algorithm = store, sampler, pace, algorithm
         self._admission = Pace(batch=pace.batch, staleness=depth, running=pace.running)
@@ -69,11 +72,11 @@ class Admissions:
         self.left_out: list[GroupRecord] = []
         """Groups that ended since the newest batch and count for none."""
         self.taken = 0
-        """Batches that were made: of published versions, and of the one that is being trained."""
+        """Number of batches made: those of published versions, and the one being trained."""
         self._unfinished, self._next = self._read(newest)
 
     def limit(self, running: int) -> None:
-        """Have at most so many groups under way from now on; those that are go on."""
+        """Have at most so many groups under way from now on; those under way go on."""
         self._admission = replace(self._admission, running=running)
 
     @property
@@ -88,7 +91,8 @@ class Admissions:
 
     @property
     def lost(self) -> bool:
-        """So many groups left nothing to learn from that no more are started: the batch is made of what there is."""
+        """True when too many groups had no training signal: none is started, and the batch is made
+        of the rest."""
         return len(self.left_out) >= MAX_LEFT_OUT * self._pace.batch
 
     @property
@@ -97,10 +101,10 @@ class Admissions:
         return {group.version for group in self._live.values() if not group.ready}
 
     def admit(self, version: int) -> list[GroupSpec]:
-        """The groups that are to be started now; they count as under way from now on.
+        """Return the groups to start now; they count as under way from now on.
 
         Args:
-            version: That the engines serve.
+            version: Version that the engines serve.
         """
         if self.lost:
             return []
@@ -110,7 +114,7 @@ class Admissions:
         return [self._start(version) for _ in range(room)]
 
     def end(self, record: GroupRecord) -> None:
-        """A group ended."""
+        """Record that a group ended."""
         number = self.number(record.group_id)
         if self._replace and not has_rows(record, self._algorithm):
             self._live.pop(number, None)
@@ -119,10 +123,10 @@ class Admissions:
             self._live[number] = LiveGroup(number, record.policy_version, ready=True)
 
     def next_batch(self, version: int, *, partial: bool = False) -> NextBatch | None:
-        """The groups of the batch that is trained on ``version``; ``None`` while it is waited for.
+        """Return the groups of the batch to train on ``version``; ``None`` while it must wait.
 
         Args:
-            partial: Take what is ready, however few, where a whole batch is not to be had.
+            partial: Take the ready groups, however few, where a whole batch cannot be had.
         """
         last = self.taken + 1 >= self._batches
         if self.running and last:
@@ -143,7 +147,7 @@ class Admissions:
         )
 
     def take(self, group_ids: Iterable[str]) -> None:
-        """A batch was made of these groups."""
+        """Record that a batch was made of these groups."""
         taken = set(group_ids)
         self.taken += 1
         self.left_out = [record for record in self.left_out if record.group_id not in taken]
@@ -151,12 +155,12 @@ class Admissions:
             self._live.pop(self.number(group_id), None)
 
     def number(self, group_id: str) -> int:
-        """``i000002-g0003`` is number 35 of a run with 16 groups in a batch."""
+        """Return the number of a group: ``i000002-g0003`` is 35 where a batch has 16 groups."""
         block, _, index = group_id[1:].partition("-g")
         return int(block) * self._pace.batch + int(index)
 
     def name(self, number: int) -> str:
-        """The id of a group."""
+        """Return the id of the group with this number."""
         block, index = divmod(number, self._pace.batch)
         return f"i{block:06d}-g{index:04d}"
 
@@ -175,7 +179,10 @@ class Admissions:
         return self._block[1][index]
 
     def _read(self, newest: int) -> tuple[list[int], int]:
-        """Take in what the run's files say: numbers of groups that have to be started again, and the next new one."""
+        """Restore the state from the run's files.
+
+        Returns the numbers of the groups to start again, and the next new number.
+        """
         self.taken = newest
         consumed = {group for version in range(1, newest + 1) for group in groups_of_version(self._store, version)}
         ended = set(self._store.group_ids("i*"))
@@ -187,5 +194,6 @@ class Admissions:
 
 
 def has_rows(record: GroupRecord, algorithm: AlgorithmConfig) -> bool:
-    """Whether a group leaves anything to learn from: its rewards differ, or, for cloning, one of its episodes passed."""
+    """Return True if a group has a training signal: its rewards differ, or, for cloning, one of its
+    episodes passed."""
     return bool(build_batch(record.policy_version + 1, [record.episodes], algorithm).rows)

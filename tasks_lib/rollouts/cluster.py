@@ -1,7 +1,7 @@
 """The Dask cluster of a run: a local one, or an existing one.
 
-``use_cluster`` starts what the run's configuration wants, and ``RolloutTaskRunner`` submits to it, so that one flow definition serves a laptop
-and a cluster.
+``use_cluster`` starts what the run's configuration asks for, and ``RolloutTaskRunner`` submits to
+it, so that one flow definition serves a laptop and a cluster.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from training.ledger.store import RunStore
 logger = logging.getLogger(__name__)
 
 TRIAL_SECONDS = 30.0
-"""For a worker to write to the run's folder; a network file system that is gone never answers."""
+"""Seconds for a worker to write to the run's folder: a lost network file system never answers."""
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
 _connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_client", default=None)
@@ -54,23 +54,28 @@ _connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_clie
 def use_cluster(
     config: ClusterConfig, warm: RolloutRequest | None, shards: int = 1, *, evaluator: bool = False
 ) -> Iterator[int]:
-    """Have a cluster with the rollout plugin on every worker; gives the number of workers that can run rollouts.
+    """Open a cluster with the rollout plugin on every worker.
+
+    Yields the number of workers that can run rollouts.
 
     Args:
-        shards: That a worker of a local cluster rolls out at once.
+        shards: Shards that a worker of a local cluster rolls out at once.
         evaluator: Have one more worker, which plays evaluations only.
 
     Raises:
-        ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource, or ``evaluation`` where it is needed.
+        ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource,
+            or ``evaluation`` where it is needed.
     """
     logging.getLogger("distributed").setLevel(logging.WARNING)
     dask.config.set(
         {
             "distributed.scheduler.allowed-failures": 5,
             "distributed.admin.tick.limit": "30s",
-            # The scheduler, which is in this process, keeps so many messages, 20 kB each where they start a task; 1,000 by default.
+            # The scheduler runs in this process and keeps so many messages, 20 kB each where they
+            # start a task; 1,000 by default.
             "distributed.admin.low-level-log-length": 50,
-            # A worker that was killed is started again, which takes longer than Dask's 15 s on a busy machine; then it is given up for good.
+            # A killed worker is started again. On a busy machine that takes longer than Dask's
+            # 15 s, after which Dask would give it up for good.
             "distributed.deploy.lost-worker-timeout": "1h",
             "distributed.comm.timeouts.tcp": f"{DASK_TCP_SECONDS}s",
             **worker_settings(config.workers + evaluator),
@@ -93,9 +98,9 @@ def use_cluster(
 
 
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
-    """Run a coroutine function on every worker of the current cluster that plays training groups, and wait.
+    """Run a coroutine function on every worker that plays training groups, and wait.
 
-    What may pass is logged, as a worker that dies.
+    Failures that may pass, such as a worker that dies, are logged.
 
     Raises:
         RollwrightError: it failed on a worker, as it would again.
@@ -112,9 +117,10 @@ def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: An
 
 
 def record_workers_browsers(store: RunStore, rollout: RolloutConfig) -> None:
-    """Write the versions of the workers' Chromiums into ``config.json``, and warn where they differ.
+    """Write the versions of the workers' Chromiums to ``config.json``, and warn where they differ.
 
-    Those that do not start are left out: their episodes say why. Nothing is written of a browser at ``browser_address``.
+    Browsers that do not start are left out: their episodes say why. Nothing is written of a browser
+    at ``browser_address``.
     """
     if rollout.browser_address:
         return
@@ -127,16 +133,18 @@ def record_workers_browsers(store: RunStore, rollout: RolloutConfig) -> None:
 
 
 def leave_out_workers(folder: Path) -> list[str]:
-    """Retire the workers that cannot write to a folder, where this process and other workers can; their addresses.
+    """Retire the workers that cannot write to a folder, and return their addresses.
+
+    A worker is retired only where this process and other workers can write there.
 
     Raises:
-        DiskError: this process cannot either, or no worker can.
+        DiskError: this process cannot write either, or no worker can.
     """
     try_to_write(folder)
     client = _client()
     workers = workers_offering(client, BROWSER_RESOURCE)
-    found = client.run(_try_to_write, str(folder), workers=workers, on_error="return")
-    broken = {worker: error for worker, error in found.items() if isinstance(error, DiskError | TimeoutError)}
+    results = client.run(_try_to_write, str(folder), workers=workers, on_error="return")
+    broken = {worker: error for worker, error in results.items() if isinstance(error, DiskError | TimeoutError)}
     for worker, error in broken.items():
         if len(broken) == len(workers):
             raise DiskError(f"no worker can write to {folder}: {error or f'no answer in {TRIAL_SECONDS:g} s'}")
@@ -163,7 +171,7 @@ def _client() -> distributed.Client:
 
 
 def worker_settings(workers: int) -> dict[str, Any]:
-    """Dask's settings for a local cluster's workers.
+    """Return Dask's settings for the workers of a local cluster.
 
     OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded.
     """
@@ -174,15 +182,17 @@ def worker_settings(workers: int) -> dict[str, Any]:
             "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
             "DASK_LOGGING__DISTRIBUTED": "warning",
         },
-        # A profile of an event loop in a thread says nothing, and is taken a hundred times a second; whether the worker's own loop is alive is
-        # asked fifty times. Together they took .3 ms of a step. Not by the environment: all settings of ours overrule it in a nanny's worker.
+        # Dask profiles a thread a hundred times a second, which says nothing of an event loop, and
+        # checks fifty times a second that the worker's own loop is alive. Together they took
+        # 0.3 ms of a step. They are not set in the environment, because all our settings overrule
+        # it in a nanny's worker.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "100ms",
     }
 
 
 def workers_for(client: distributed.Client, address: str, resource: str) -> list[str]:
-    """Addresses of the workers of the cluster at ``address`` that offer a resource.
+    """Return the addresses of the workers of the cluster at ``address`` that offer a resource.
 
     Raises:
         ConfigError: none does.
@@ -213,11 +223,12 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
             if evaluator:
                 own = {**spec["options"], "resources": {EVALUATION_RESOURCE: 1}}
                 cluster.worker_spec[config.workers] = {**spec, "options": own}
-            # Not by Dask's own ``sync``: at Ctrl-C it cancels the start, and workers that are half started cannot be closed.
+            # Dask's own ``sync`` would cancel the start at Ctrl-C, and half-started workers cannot
+            # be closed.
             asyncio.run_coroutine_threadsafe(_started(cluster), cluster.loop.asyncio_loop).result()
             yield cluster
     finally:
-        # Nannies set what workers are spawned with in this process too, and leave it there.
+        # Nannies set the workers' environment in this process too, and leave it there.
         for name in dask.config.get("distributed.nanny.pre-spawn-environ"):
             os.environ.pop(name, None)
             if name in before:
@@ -225,32 +236,36 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
 
 
 def _empty_cluster(shards: int) -> distributed.LocalCluster:
-    """A scheduler without workers. Those that it starts ignore SIGINT, from their first instruction.
+    """Start a scheduler without workers, whose later workers ignore SIGINT from the first
+    instruction.
 
-    Ctrl-C reaches all processes of a terminal. A worker that it hit while it imported modules would print a traceback, and its
-    nanny another. This process alone is to be interrupted, at any moment after this one, and it closes the workers.
+    Ctrl-C reaches all processes of a terminal. A worker hit while it imports modules would print a
+    traceback, and its nanny another. So only this process is interrupted, at any moment after this
+    one, and it closes the workers.
     """
-    resource_tracker.ensure_running()  # a thread of Dask's that started it would unblock SIGINT for itself
-    with _block_interrupts():  # Dask's threads inherit it, and the workers from them
+    # Started here because a thread of Dask's that starts it would unblock SIGINT for itself.
+    resource_tracker.ensure_running()
+    with _block_interrupts():  # Dask's threads inherit the mask, and workers theirs
         return distributed.LocalCluster(
             n_workers=0,
             threads_per_worker=shards + 1,
             processes=True,
             resources={BROWSER_RESOURCE: shards},
-            dashboard_address="127.0.0.1:0",  # with None its server of metrics takes port 8787, and warns if that is taken
+            dashboard_address="127.0.0.1:0",  # with None it takes 8787, or warns
             host="127.0.0.1",
             memory_limit=0,
         )
 
 
 async def _started(cluster: distributed.LocalCluster) -> None:
-    """Its workers are there. Raises what keeps one from starting."""
+    """Wait for the cluster's workers. Raises what keeps one from starting."""
     await cluster
 
 
 @contextmanager
 def _block_interrupts() -> Iterator[None]:
-    """SIGINT waits in this thread; threads and processes that are started meanwhile inherit that for good."""
+    """Hold SIGINT back in this thread; threads and processes started meanwhile inherit that for
+    good."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -259,9 +274,11 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def api_url() -> str:
-    """Address of the Prefect API that this process uses; the ephemeral server is started when there is none.
+    """Return the address of this process's Prefect API; start the ephemeral server if there is
+    none.
 
-    Prefect sends its settings along with each task; without the address in them, every worker would start an ephemeral server of its own.
+    Prefect sends its settings along with each task; without the address in them, every worker would
+    start an ephemeral server of its own.
 
     Raises:
         ConfigError: the ephemeral server does not start.
@@ -275,7 +292,7 @@ def api_url() -> str:
     )  # imports all of the server: seconds, in every worker too
 
     server = SubprocessASGIServer()
-    # Ctrl-C reaches all processes of a terminal, and what we report when we are interrupted needs a server.
+    # Ctrl-C reaches all processes of a terminal, and our reports of an interrupt need a server.
     try:
         with _block_interrupts():
             server.start()
@@ -290,7 +307,7 @@ def api_url() -> str:
 
 
 def ephemeral_server_pid() -> int | None:
-    """Pid of the ephemeral server that `api_url` started; ``None`` where it was there before."""
+    """Return the pid of the server that `api_url` started; ``None`` where it ran before."""
     if PREFECT_API_URL.value():
         return None
     from prefect.server.api.server import SubprocessASGIServer
@@ -300,7 +317,10 @@ def ephemeral_server_pid() -> int | None:
 
 
 class _TaskSettings(SettingsContext):
-    """Prefect's settings. They go with each task and are serialized once: that took a third of the time of giving a task to the cluster."""
+    """Prefect's settings, which go with each task, serialized once.
+
+    Serializing them each time took a third of the time of submitting a task.
+    """
 
     _serialized: dict[str, Any] | None = PrivateAttr(None)
 
@@ -318,9 +338,10 @@ class _TaskSettings(SettingsContext):
 
 
 def _name_only(flow: Flow[..., Any]) -> Flow[..., Any]:
-    """A flow of the same name, version and task runner, which is all that a task asks of the flow that it belongs to.
+    """Return a flow with the same name, version and task runner, all that a task asks of its flow.
 
-    The flow itself, its function's code and the schema of its parameters, was three quarters of a message that starts a task.
+    The flow itself, its function's code and the schema of its parameters, was three quarters of a
+    message that starts a task.
     """
     return Flow(_elsewhere, name=flow.name, version=flow.version, task_runner=flow.task_runner)
 
@@ -330,13 +351,14 @@ def _elsewhere() -> None:
 
 
 class _TaskClient(PrefectDaskClient):  # type: ignore[misc]
-    """Gives tasks random keys, and of their flow its name only.
+    """Gives tasks random keys, and only the name of their flow.
 
-    Dask's own keys, a hash of all that goes with a task, differ each time too: the task run's id is in them.
+    Dask's own keys, a hash of all that goes with a task, differ each time too: the task run's id is
+    in them.
     """
 
     _flow: tuple[Flow[..., Any], Flow[..., Any]] | None = None
-    """A flow, and what goes with its tasks."""
+    """A flow, and its name-only copy that goes with tasks."""
 
     def submit(self, func: Any, *args: Any, pure: bool = False, **options: Any) -> distributed.Future:
         with self._small_context():
@@ -352,11 +374,11 @@ class _TaskClient(PrefectDaskClient):  # type: ignore[misc]
 
 
 class RolloutTaskRunner(DaskTaskRunner):  # type: ignore[misc]
-    """The task runner of flows that roll out: submits to the cluster of ``use_cluster``."""
+    """Task runner of flows that roll out; submits to the cluster of ``use_cluster``."""
 
     @property
     def client(self) -> PrefectDaskClient:
-        """Connected to that cluster at the first ``submit``."""
+        """The client of that cluster, connected at the first ``submit``."""
         if self._client is None:  # type: ignore[has-type]
             cluster = _current.get()
             if cluster is None:

@@ -1,7 +1,8 @@
 """Evaluates one policy version: greedy success on held-out seeds.
 
-A version that was damaged is made again, and may have other weights then (`training.ledger.store.RunStore.check_policy`). So what its
-evaluation is of is written down, and an evaluation of other weights is moved to ``outdated/``, with its groups.
+A damaged version is made again, and may then have other weights
+(`training.ledger.store.RunStore.check_policy`). So the weights of each evaluation are recorded, and
+an evaluation of other weights is moved to ``outdated/``, with its groups.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, move_aside_advice, policy_name, read_json, sha256_of, write_json
 
 PHASES = "es"
-"""First letters of the phases that play to measure a version: an evaluation, and a warm start's as it samples in training."""
+"""First letters of phases that measure a version: an evaluation (e) or a warm start's sampling
+(s)."""
 
 
 def evaluate_version(
@@ -39,15 +41,17 @@ def evaluate_version(
     greedy: bool = True,
     memories: Mapping[str, Memory] | None = None,
 ) -> dict[str, Any]:
-    """Success of a published version, from ``evaluations/`` when it is there already.
+    """Return the success of a published version, from ``evaluations/`` when it is stored there.
 
     Its episodes begin with the ``memories`` of their task families, and add nothing to them.
 
     Raises:
-        StorageError: it cannot be counted what the judge spends, before anything is played; or what is there is damaged.
+        StorageError: the judge's spending cannot be counted, before anything is played; or a stored
+            file is damaged.
 
-    Returns ``{version, mean, low, high, n, by_kind, episodes, abstained, causes, seconds}``; the interval is Wilson's at 95 %. Mean and interval
-    are ``None`` where no episode has a reward, by kind too.
+    Returns ``{version, mean, low, high, n, by_kind, episodes, abstained, causes, seconds}``; the
+    interval is Wilson's at 95 %. Mean and interval are ``None`` where no episode has a reward, by
+    kind too.
     """
     path = rollouts.store.evaluation_path(version)
     prepare_evaluation(rollouts.store, version)
@@ -103,28 +107,28 @@ def _measure(
 
 
 def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
-    """The stored evaluation of a version, as `evaluate_version` returns it.
+    """Return the stored evaluation of a version, as `evaluate_version` returns it.
 
     Raises:
-        StorageError: It is missing, damaged, or another version's.
+        StorageError: it is missing, damaged, or another version's.
     """
     path = store.evaluation_path(version)
     remedy = recount_advice(path)
-    found = read_json(path, remedy)
-    kinds = found.get("by_kind") if isinstance(found, dict) else None
-    entries = [found, *kinds.values()] if isinstance(kinds, dict) else []
-    if not entries or not all(isinstance(each, dict) and "mean" in each and "n" in each for each in entries):
+    evaluation = read_json(path, remedy)
+    kinds = evaluation.get("by_kind") if isinstance(evaluation, dict) else None
+    entries = [evaluation, *kinds.values()] if isinstance(kinds, dict) else []
+    if not entries or not all(isinstance(entry, dict) and "mean" in entry and "n" in entry for entry in entries):
         raise StorageError(f"{path} is damaged: it is no evaluation; {remedy}")
-    if found.get("version") != version:
-        raise StorageError(f"{path} is the evaluation of version {found.get('version')}; {remedy}")
-    return mark_unknown(found)
+    if evaluation.get("version") != version:
+        raise StorageError(f"{path} is the evaluation of version {evaluation.get('version')}; {remedy}")
+    return mark_unknown(evaluation)
 
 
 def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write evaluations whose file is gone again, from their lines in the metrics and their groups.
+    """Write lost evaluation files again, from their lines in the metrics and their groups.
 
     Args:
-        lines: Of evaluations. One whose groups are not all there any more is left out.
+        lines: Metrics lines of evaluations. One whose groups are incomplete is left out.
     """
     for line in lines:
         path = store.evaluation_path(line["version"])
@@ -132,37 +136,47 @@ def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> 
         episodes = [episode for record in records for episode in record.episodes]
         if path.exists() or not episodes or len(episodes) != line["n"] + line.get("abstained", 0):
             continue
-        found = {name: value for name, value in line.items() if name not in ("kind", "wall")}
+        fields = {name: value for name, value in line.items() if name not in ("kind", "wall")}
         names = [episode.episode_id for episode in episodes]
-        write_json(path, {**found, "episodes": names, "causes": count_causes(episodes)}, sealed=True)
+        write_json(path, {**fields, "episodes": names, "causes": count_causes(episodes)}, sealed=True)
 
 
 def evaluated_path(store: RunStore, version: int) -> Path:
-    """Which weights the evaluation of a version is of, written when it begins."""
+    """Return the path of the file that records the evaluated weights, written when an evaluation
+    begins."""
     return store.root / "policies" / f"evaluated-{policy_name(version)}.json"
 
 
 def policy_digest(store: RunStore, version: int) -> str:
-    """sha256 of what a version's manifest says of its files: the same for the same weights, tokenizer and template only."""
+    """Return the sha256 of the file list in a version's manifest.
+
+    It is the same only for the same weights, tokenizer and template.
+    """
     return sha256_of(orjson.dumps(store.manifest(version)["files"], option=orjson.OPT_SORT_KEYS))
 
 
 def is_outdated(store: RunStore, version: int) -> bool:
-    """Whether the evaluation of a version is of other weights than it has now.
+    """Return True if the evaluation of a version is of other weights than the version has now.
 
-    Of one that says nothing of its weights it is not known.
+    An evaluation that does not record its weights counts as current.
+
+    Raises:
+        StorageError: the file that records the weights is damaged.
     """
     path = evaluated_path(store, version)
     remedy = f"{move_aside_advice(path)} and start the same command again"
     if version not in store.versions() or not path.exists():
         return False
-    if not isinstance(found := read_json(path, remedy), str):
+    if not isinstance(digest := read_json(path, remedy), str):
         raise StorageError(f"{path} is damaged: it holds no sha256; {remedy}")
-    return found != policy_digest(store, version)
+    return digest != policy_digest(store, version)
 
 
 def move_outdated_aside(store: RunStore, version: int) -> str:
-    """Move the evaluation of a version to ``outdated/`` if it is of other weights; what was done, empty if nothing had to be."""
+    """Move an evaluation of other weights to ``outdated/``.
+
+    Returns what was done; empty if nothing had to be.
+    """
     if not is_outdated(store, version):
         return ""
     number, name = 1, policy_name(version)
@@ -171,13 +185,17 @@ def move_outdated_aside(store: RunStore, version: int) -> str:
     evaluation = store.evaluation_path(version)
     moved = [evaluation, evaluation.with_name(f"sampled-{name}.json")]
     moved += [store.root / "groups" / f"{letter}{version:06d}" for letter in PHASES]
-    for path in (*moved, evaluated_path(store, version)):  # the last one says that there is something to move
+    # The record of the weights goes last: it says that there is something to move.
+    for path in (*moved, evaluated_path(store, version)):
         _move(path, folder / path.relative_to(store.root))
     return f"policy v{version} was made again with other weights: its evaluation was moved to {folder}"
 
 
 def mark_evaluations_doubtful(store: RunStore) -> None:
-    """Before versions are made again: an evaluation of older code whose policy is not there may be of any weights, so it will not stand."""
+    """Mark evaluations without a policy and without recorded weights as outdated.
+
+    Called before versions are made again: such an evaluation, by older code, may be of any weights.
+    """
     played = [path.name for path in (store.root / "groups").glob(f"[{PHASES}]{'[0-9]' * 6}")]
     counted = [path.stem for path in store.evaluation_path(0).parent.glob(f"v{'[0-9]' * 6}.json")]
     for version in {int(name[1:]) for name in (*played, *counted)} - set(store.versions()):
@@ -186,7 +204,8 @@ def mark_evaluations_doubtful(store: RunStore) -> None:
 
 
 def prepare_evaluation(store: RunStore, version: int) -> None:
-    """Before a version is measured: what was measured of other weights does not count, and these weights are written down."""
+    """Move outdated measurements of a version aside and record its weights, before it is
+    measured."""
     move_outdated_aside(store, version)
     if version in store.versions() and not evaluated_path(store, version).exists():
         write_json(evaluated_path(store, version), policy_digest(store, version))

@@ -18,28 +18,29 @@ from tasks_lib.folder.task_sets import with_hashes
 from training.groups import GroupSpec
 
 FEW_SEEDS = 1000
-"""Page seeds of a task up to which it is seen to that it does not come twice in a draw with the same; of more it hardly happens."""
+"""Page seeds of a task up to which a draw repeats no seed; with more a repeat hardly happens."""
 
 EVALUATION_SEED = 0
-"""Of the choice of tasks when there are more than episodes: the same for all runs, so that they can be compared."""
+"""Seed of the choice of tasks where there are more than episodes: the same in all runs, so that
+they can be compared."""
 
 
 def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iteration: int = 0) -> WebTask:
-    """The task with the horizon that a policy gives it; its own without one."""
+    """Return the task with the horizon that a policy gives it, or as it is without a policy."""
     if policy is None:
         return task
     return task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)})
 
 
 def training_groups(
-    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int, spare: int = 0
+    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int, extra_episodes: int = 0
 ) -> list[GroupSpec]:
-    """A group for each task, page seeds drawn uniformly.
+    """Return a group for each task, with page seeds drawn uniformly.
 
-    A task of few seeds that comes again gets another one while there is one.
+    A task of few seeds that comes again gets another seed while one is left.
 
     Args:
-        spare: Episodes that a group starts beyond its size, in case some are slow.
+        extra_episodes: Episodes that a group starts beyond its size, in case some are slow.
     """
     groups = []
     used: defaultdict[str, set[int]] = defaultdict(set)
@@ -53,7 +54,7 @@ def training_groups(
             while page_seed in taken:
                 page_seed = chances.randrange(seeds.start, seeds.stop)
             taken.add(page_seed)
-        seeds_of_all, enough = (page_seed,) * (group_size + spare), group_size if spare else 0
+        seeds_of_all, enough = (page_seed,) * (group_size + extra_episodes), group_size if extra_episodes else 0
         groups.append(
             GroupSpec(group_id=f"{phase}-g{index:04d}", task=with_hashes(task), seeds=seeds_of_all, enough=enough)
         )
@@ -69,10 +70,11 @@ def evaluation_groups(
     greedy: bool = True,
     horizon: HorizonPolicy | None = None,
 ) -> list[GroupSpec]:
-    """The first page seeds of ``split`` for the tasks that have any, ``episodes`` in all and the same each time.
+    """Return groups on the first page seeds of ``split``, ``episodes`` in all, the same each time.
 
-    Every task gets an equal share, or all of its seeds where those are fewer. Of more tasks than episodes, as many as there are
-    episodes are drawn, each difficulty bucket of each site in its share, by a fixed seed.
+    Every task gets an equal share, or all of its seeds where those are fewer. Where there are more
+    tasks than episodes, one task per episode is drawn with a fixed seed, and each difficulty bucket
+    of each site gets its share.
 
     Raises:
         ConfigError: there are fewer seeds than ``episodes``.
@@ -104,9 +106,12 @@ def evaluation_groups(
 
 
 def equal_shares(total: int, most: Sequence[int]) -> list[int]:
-    """``total`` (at most the sum of ``most``) shared out as equally as ``most`` of each allows; what is left over goes to the first ones."""
+    """Divide ``total`` as equally as the limits in ``most`` allow; the rest goes to the first ones.
+
+    ``total`` is at most the sum of ``most``.
+    """
     level, top = 0, max(most, default=0)
-    while level < top:  # the highest level that all can be filled to
+    while level < top:  # search the highest level to which all can be filled
         middle = (level + top + 1) // 2
         if sum(min(limit, middle) for limit in most) <= total:
             level = middle
@@ -120,6 +125,9 @@ def equal_shares(total: int, most: Sequence[int]) -> list[int]:
 
 
 def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int) -> list[list[GroupSpec]]:
-    """Cut groups into the shards of the Prefect tasks: ``groups_per_task`` each, or an equal shard for each worker when it is 0."""
+    """Cut groups into the shards of the Prefect tasks.
+
+    Each has ``groups_per_task`` groups; where that is 0, each worker gets an equal shard.
+    """
     size = groups_per_task or -(-len(groups) // max(workers, 1))
     return [list(groups[start : start + size]) for start in range(0, len(groups), size)]

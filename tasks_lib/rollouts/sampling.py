@@ -1,11 +1,13 @@
 """Task sampling for a training run: draws each iteration's groups, resumably.
 
-A draw depends on the configuration and on the groups of earlier iterations, nothing else. What those groups come to is a `SamplerState`:
-what an iteration's first draw begins from. `GroupSampler` makes it from the one before and the groups that came since, and keeps it as a file, so
-that an iteration costs what its own groups cost. Without the files it is made again from the records of all groups, by the same steps.
+A draw depends only on the configuration and on the groups of earlier iterations. Their results are
+summed up in a `SamplerState`, from which an iteration's first draw begins. `GroupSampler` computes
+it from the previous state and the groups that ended since, and stores it in a file, so that an
+iteration costs only its own groups. Without the files it is computed from the records of all
+groups, by the same steps.
 
-All episodes of an iteration begin with the memories of its state, whoever finishes first: so the members of a group stay comparable, and what
-they change is merged when the next state is made.
+All episodes of an iteration begin with the memories of its state, whoever finishes first. So the
+members of a group stay comparable, and their changes are merged when the next state is made.
 """
 
 from __future__ import annotations
@@ -31,39 +33,44 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, describe_first_error, move_aside_advice, phase_of, read_json, write_json
 
 STATE_FILES = 2
-"""Files of sampler states that are kept: of the iteration under way, and of the one before in case the newest cannot be read."""
+"""Sampler state files to keep: the current iteration's, and the previous one in case it is
+unreadable."""
 
 
 TRIES = 20
-"""Times that rows of blocked sites are drawn again, before rows of the others are taken as they come."""
+"""Times that rows of blocked sites are drawn again, before rows of other sites are drawn at
+random."""
 
 
 ONCE = (SequentialSampler, NoRepeatSampler)
-"""Samplers that promise every row once. What they give of a blocked site is kept until the site is free again; the others come back to it."""
+"""Samplers that give every row once. Their rows of a blocked site are kept until the site is free;
+other samplers give such rows again."""
 
 
 class SamplerState(Record):
-    """What the draws of an iteration begin from.
+    """State from which the draws of an iteration begin.
 
-    The same on every machine that has the same earlier groups.
+    It is the same on every machine that has the same earlier groups.
     """
 
     iteration: int
     sampler: dict[str, Any]
     """State of the sampler."""
     passed: tuple[int, ...] = ()
-    """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`); they come before its next ones."""
+    """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`); they come
+    before its next ones."""
     memories: dict[str, Memory] = Field(default_factory=dict)
-    """What each task family remembers (`family_of`); none without ``rollout.memory=family``."""
+    """Memory of each task family (`family_of`); empty without ``rollout.memory=family``."""
     pending: tuple[str, ...] = ()
     """Groups of earlier draws that had not ended yet, which only asynchronous runs have."""
 
 
 class GroupSampler:
-    """The draws of one run. Used by its flow process alone."""
+    """The draws of one run. Only its flow process uses this."""
 
     def __init__(self, store: RunStore, tasks: TaskIndex, config: TrainConfig) -> None:
-        """Raises `ConfigError` if no task has training seeds, and `TaskError` if the sampler does not fit the tasks."""
+        """Raises `ConfigError` if no task has training seeds, and `TaskError` if the sampler does
+        not fit."""
         self._store, self._config = store, config
         self._overlapping = config.mode == "async"
         self._tasks = trainable(tasks)
@@ -78,10 +85,10 @@ class GroupSampler:
         self._first = SamplerState(iteration=0, sampler=self._sampler.state())
         self._newest = self._first
         self._passed: list[int] = []
-        """As in `SamplerState`, at the draw that is being made."""
+        """`SamplerState.passed` at the draw that is being made."""
 
     def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """The groups of an iteration's draw."""
+        """Return the groups of an iteration's draw."""
         config = self._config
         state = self.state(iteration)
         self._resume(state)
@@ -96,25 +103,25 @@ class GroupSampler:
             chances,
             phase=phase_name(iteration, draw),
             group_size=config.algorithm.group_size,
-            spare=config.rollout.spare,
+            extra_episodes=config.rollout.spare,
         )
         return with_memories(groups, state.memories)
 
     def memories(self, version: int) -> dict[str, Memory]:
-        """What the task families remember when a version is there: after the iterations that made it."""
+        """Return the memories of the task families after the iterations that made a version."""
         if self._config.rollout.memory != "family":
             return {}
         return self._newest_known().memories if self._overlapping else self.state(version).memories
 
     def _newest_known(self) -> SamplerState:
-        """Of an asynchronous run: that of the newest draw."""
+        """Return the state of the newest draw of an asynchronous run."""
         known = sorted(self._store.sampler_state_path(0).parent.glob("i*.json"))
         if known and (newest := int(known[-1].stem[1:])) > self._newest.iteration:
             return _read(self._store, newest)
         return self._newest
 
     def state(self, iteration: int) -> SamplerState:
-        """What an iteration's draws begin from.
+        """Return the state from which an iteration's draws begin.
 
         Raises:
             StorageError: its file, or a group's record, cannot be read.
@@ -131,7 +138,11 @@ class GroupSampler:
         return state
 
     def _after(self, state: SamplerState) -> SamplerState:
-        """The state of the next iteration: the draws of this one are made, and what came of them is taken in, in the order of the groups' ids."""
+        """Return the state of the next iteration.
+
+        Makes the draws of this iteration and takes in their results, in the order of the groups'
+        ids.
+        """
         records, pending = self._ended(state)
         self._resume(state)
         draws = 1 if self._overlapping else len({record.group_id.rpartition("-")[0] for record in records})
@@ -150,7 +161,8 @@ class GroupSampler:
         )
 
     def _ended(self, state: SamplerState) -> tuple[list[GroupRecord], tuple[str, ...]]:
-        """Groups that ended since a state was made, and, of an asynchronous run, those that did not."""
+        """Return the groups that ended since a state was made, and those of an asynchronous run
+        that did not."""
         phase = phase_name(state.iteration, 0)
         if not self._overlapping:
             return [read_group(self._store, name) for name in self._store.group_ids(phase)], ()
@@ -165,19 +177,22 @@ class GroupSampler:
         self._passed = list(state.passed)
 
     def _merged(self, memories: dict[str, Memory], records: list[GroupRecord]) -> dict[str, Memory]:
-        """What the families remember after these groups. Episodes without a reward add nothing."""
+        """Return the families' memories after these groups. Episodes without a reward add
+        nothing."""
         if self._config.rollout.memory != "family":
             return memories
         added: defaultdict[str, list[Contribution]] = defaultdict(list)
         for record in records:
-            found = [
+            contributions = [
                 Contribution(episode.score, episode.episode_id, episode.memory)
                 for episode in record.usable
                 if episode.score is not None and episode.memory
             ]
-            if found:
-                added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += found
-        return memories | {name: merge_memories(memories.get(name, ()), found) for name, found in added.items()}
+            if contributions:
+                added[family_of(self._tasks[self._tasks.row_of(record.task_id)])] += contributions
+        return memories | {
+            name: merge_memories(memories.get(name, ()), contributions) for name, contributions in added.items()
+        }
 
     def _keep(self, state: SamplerState) -> None:
         self._newest = state
@@ -190,10 +205,11 @@ class GroupSampler:
                     old.unlink()
 
     def _draw(self, phase: str, left_out: frozenset[str]) -> tuple[random.Random, Rows]:
-        """The rows of one draw, and the chances that its page seeds are to be drawn with.
+        """Return the rows of one draw, and the random generator for its page seeds.
 
-        Others are drawn for rows of sites that are left out; at random, if the sampler does not come to any. Rows that were passed over in earlier
-        draws come first, once their sites are free.
+        Rows of sites that are left out are replaced by other rows: the sampler's next ones, or
+        random ones if it gives none. Rows that were passed over in earlier draws come first, once
+        their sites are free.
         """
         chances = random.Random(f"groups/{self._config.seed}/{phase}")
         count = self._config.rollout.groups_per_iteration
@@ -221,17 +237,17 @@ class GroupSampler:
             self._passed = list(dict.fromkeys([*self._passed, *rows.tolist()]))
 
     def _rows(self, count: int, chances: random.Random) -> Rows:
-        """The sampler's next rows."""
+        """Return the sampler's next rows."""
         if isinstance(self._sampler, SuccessSampler):
             return self._sampler.choose(count, chances)
-        # Samplers without replacement give no more than there are tasks: a larger draw goes round.
+        # Samplers without replacement give each task once: a larger draw takes several rounds.
         whole, rest = divmod(count, len(self._tasks))
         parts = [self._sampler.draw(len(self._tasks)) for _ in range(whole)] + [self._sampler.draw(rest)]
         return np.concatenate(parts)
 
 
 def trainable(tasks: TaskIndex) -> TaskIndex:
-    """The tasks that have training seeds.
+    """Return the tasks that have training seeds.
 
     Raises:
         ConfigError: none has.
@@ -245,12 +261,12 @@ def trainable(tasks: TaskIndex) -> TaskIndex:
 
 
 def family_of(task: WebTask) -> str:
-    """The task family whose memory a task's episodes begin with: the kind, on its site."""
+    """Return the family whose memory a task's episodes begin with: its kind, on its site."""
     return f"{task.site}/{task.kind}"
 
 
 def with_memories(groups: Sequence[GroupSpec], memories: Mapping[str, Memory]) -> list[GroupSpec]:
-    """The groups, each with what its task family remembers."""
+    """Return the groups, each with the memory of its task family."""
     return [
         group.model_copy(update={"memory": memories[name]}) if (name := family_of(group.task)) in memories else group
         for group in groups
@@ -258,14 +274,14 @@ def with_memories(groups: Sequence[GroupSpec], memories: Mapping[str, Memory]) -
 
 
 def update_sampler(sampler: Sampler, record: GroupRecord) -> None:
-    """Have a sampler take in what came of a group; one without any reward says nothing."""
+    """Give a sampler the result of a group; a group without any reward changes nothing."""
     scores = [episode.score for episode in record.usable if episode.score is not None]
     if record.mean is not None:
         sampler.observe_group(record.kind, record.task_id, min(max(record.mean, 0.0), 1.0), has_signal(scores))
 
 
 def phase_name(iteration: int, draw: int) -> str:
-    """``i000003``, and ``i000003-r1`` for its second draw."""
+    """Return ``i000003``, or ``i000003-r1`` for its second draw."""
     return f"i{iteration:06d}" + (f"-r{draw}" if draw else "")
 
 

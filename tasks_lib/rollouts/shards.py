@@ -34,13 +34,15 @@ from training.serving.config import ServingConfig
 logger = get_logger(__name__)
 
 MOVES = 3
-"""Times that a shard is given to other workers because the storage of its own failed."""
+"""Times that a shard is given to other workers because its own worker's storage failed."""
 VISIBLE_SECONDS = 60.0
-"""Until a file that a worker has written must be there: a network file system remembers for a while that it was not."""
+"""Seconds until a file that a worker wrote must be visible: a network file system caches for a
+while that it was absent."""
 
 
 def describe_late_batches(batches: Mapping[str, float], deadline: float) -> str:
-    """A warning about generation batches that closed without a slow page; empty if none did."""
+    """Return a warning about generation batches that closed without a slow page; empty if none
+    did."""
     late = int(batches.get("late_batches", 0))
     if not late:
         return ""
@@ -68,14 +70,14 @@ def roll_out_shard(request: RolloutRequest) -> RolloutReport:
 
 @task(task_run_name="warm-up-{number}", cache_policy=NO_CACHE, persist_result=False)
 def warm_up_worker(number: int, request: RolloutRequest) -> None:
-    """Load what the groups of ``request`` will need, in the worker that this runs on."""
+    """Load what the groups of ``request`` need, in the worker that runs this."""
     RolloutWorker.of_this_process().warm_up(request)
 
 
 def warm_up(request: RolloutRequest, workers: int) -> None:
     """Wait until each worker has its browser and the model.
 
-    They have begun to load when they started.
+    Workers begin to load them when they start.
     """
     with dask.annotate(resources={BROWSER_RESOURCE: 1}):
         futures = [warm_up_worker.submit(number, request) for number in range(workers)]
@@ -85,21 +87,22 @@ def warm_up(request: RolloutRequest, workers: int) -> None:
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a call of ``roll_out`` gave."""
+    """Result of a rollout."""
 
     records: list[GroupRecord]
     seconds: dict[str, float]
-    """`seconds_of` its shards, and ``wall``."""
+    """Result of `seconds_of` for its shards, and ``wall``."""
     browsers: list[dict[str, Any]] = field(default_factory=list)
     """Counters and connection states of each shard's browser pool, at its end."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
-    """What the stages between capture and generation, the generation batches, and the stage of rewards did in each shard."""
+    """Counts of each shard's stages between capture and generation, generation batches and reward
+    stage."""
     uses: list[tuple[WorkerUse, WorkerUse]] = field(default_factory=list)
-    """Of each shard's worker, when the shard began and when it ended."""
+    """Use of each shard's worker, when the shard began and when it ended."""
 
     @property
     def batches(self) -> dict[str, float]:
-        """What the generation batches of all shards did (`EngineStatistics`)."""
+        """Counts of the generation batches of all shards (`EngineStatistics`)."""
         total: Counter[str] = Counter()
         for pipeline in self.pipelines:
             total.update(pipeline.get("batches", {}))
@@ -109,7 +112,7 @@ class Rollout:
 def submit(
     request: RolloutRequest, priority: int = 0, resource: str = BROWSER_RESOURCE
 ) -> PrefectFuture[RolloutReport]:
-    """Give a shard to a worker of the cluster that offers ``resource``, as a Prefect task."""
+    """Submit a shard as a Prefect task, to a worker of the cluster that offers ``resource``."""
     with dask.annotate(resources={resource: 1}, priority=priority):
         return roll_out_shard.submit(request)
 
@@ -122,15 +125,15 @@ class RunningShard:
     future: PrefectFuture[RolloutReport]
     store: RunStore
     started: float
-    """Of the process's monotonic clock."""
+    """Start time in seconds of the process's monotonic clock."""
     resource: str = BROWSER_RESOURCE
     """Dask resource of the workers that may take it."""
 
     def wait(self) -> RolloutReport:
-        """What it came to.
+        """Wait for the shard and return its report.
 
         Raises:
-            RollwrightError: it failed, or a group is not there although its task finished.
+            RollwrightError: it failed, or a group is missing although its task finished.
         """
         report = self._report()
         groups = [group.group_id for group in self.request.groups]
@@ -145,7 +148,10 @@ class RunningShard:
         return report
 
     def _report(self) -> RolloutReport:
-        """The worker's. Where its own storage fails and that of others does not, the shard is given to others, without that worker."""
+        """Return the worker's report.
+
+        Where only its own storage fails, that worker is retired and the shard is given to others.
+        """
         future = self.future
         for _ in range(MOVES):
             try:
@@ -161,22 +167,23 @@ class RunningShard:
 
 
 def seconds_of(reports: Sequence[RolloutReport], workers: int) -> dict[str, float]:
-    """Seconds by activity of the mean of so many workers; it is idle too while it waits for the one that takes longest."""
+    """Return seconds by activity of the mean worker; waiting for the slowest worker counts as
+    idle."""
     seconds: defaultdict[str, float] = defaultdict(float)
-    each: defaultdict[str, float] = defaultdict(float)
+    by_worker: defaultdict[str, float] = defaultdict(float)
     for report in reports:
         for name, value in report.seconds.items():
             seconds[name] += value / workers
         if report.use is not None:
-            each[report.use[0].worker] += sum(report.seconds.values())
-    # More names than workers: one was started again.
-    seconds["idle"] += max(0.0, max(each.values(), default=0.0) - sum(each.values()) / workers)
+            by_worker[report.use[0].worker] += sum(report.seconds.values())
+    # There are more names than workers where one was started again.
+    seconds["idle"] += max(0.0, max(by_worker.values(), default=0.0) - sum(by_worker.values()) / workers)
     return dict(seconds)
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """How groups are rolled out in one run folder: everything but the groups and the version."""
+    """Settings for rollouts in one run folder: all but the groups and the version."""
 
     store: RunStore
     policy: PolicyConfig
@@ -186,16 +193,16 @@ class Rollouts:
     live: LiveOptions = field(default_factory=LiveOptions)
     serving: ServingConfig = field(default_factory=ServingConfig)
     servers: PolicyServers | None = None
-    """Running vLLM servers; ``None`` where the engine is the workers' own."""
+    """Running vLLM servers; ``None`` where the engines are in the workers."""
     teacher: TeacherConfig | None = None
-    """Of the actor ``teacher``."""
+    """Configuration of the actor ``teacher``."""
     resource: str = BROWSER_RESOURCE
-    """Dask resource of the workers that may take them."""
+    """Dask resource of the workers that may take the shards."""
 
     def request(
         self, groups: list[GroupSpec], version: int, actor: ActorName = "policy", *, or_newer: bool = False
     ) -> RolloutRequest:
-        """The request for one shard for a version that the run published."""
+        """Return the request for one shard, for a version that the run published."""
         return RolloutRequest(
             run_dir=str(self.store.root),
             version=version,
@@ -214,15 +221,16 @@ class Rollouts:
         )
 
     def warm_request(self, task: WebTask, version: int) -> RolloutRequest:
-        """Tells workers what they will need, so that they prepare while the rest starts."""
+        """Return a request that tells workers what to prepare while the rest starts."""
         return self.request([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
 
     def start(self, requests: Sequence[RolloutRequest], priority: int = 0) -> list[RunningShard]:
-        """Give shards to the cluster, each as a Prefect task; those of a higher priority are taken first."""
+        """Submit shards to the cluster, each as a Prefect task; a higher priority is taken
+        first."""
         for group in (group for request in requests for group in request.groups):
             size, attempts = len(group.seeds), self.rollout.attempts
-            if said := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
-                logger.warning(said)
+            if repair := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
+                logger.warning(repair)
         return [
             RunningShard(request, submit(request, priority, self.resource), self.store, time.monotonic(), self.resource)
             for request in requests
@@ -231,10 +239,10 @@ class Rollouts:
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
         """Roll out groups on the cluster with a policy version, and wait.
 
-        Inside a flow with ``RolloutTaskRunner``.
+        Call it inside a flow with ``RolloutTaskRunner``.
 
         Raises:
-            RollwrightError: a group is not there although its task finished.
+            RollwrightError: a group is missing although its task finished.
             PolicyError, EngineError: the servers do not serve the version.
         """
         if self.servers is not None and actor == "policy":

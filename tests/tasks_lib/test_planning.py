@@ -44,7 +44,7 @@ def test_a_group_shares_one_training_seed() -> None:
 
 
 def test_a_group_starts_its_spare_episodes_with_the_others() -> None:
-    (group,) = training_groups(TASKS[:1], random.Random(1), phase="i000000", group_size=4, spare=2)
+    (group,) = training_groups(TASKS[:1], random.Random(1), phase="i000000", group_size=4, extra_episodes=2)
     assert len(set(group.seeds)) == 1 and len(group.seeds) == 6 and group.enough == 4
 
 
