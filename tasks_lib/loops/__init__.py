@@ -1,6 +1,7 @@
-"""The training run: opened, trained iteration by iteration, and its result.
+"""Opens a training run, trains it iteration by iteration, and writes its result.
 
 Runs in the flow's process.
 
-``run`` opens a run's folder and ledger, ``synchronous`` is the loop, ``results`` writes what came of it.
+``run`` opens a run's folder and ledger, ``synchronous`` and ``asynchronous`` are the loops,
+``results`` writes the final figures.
 """

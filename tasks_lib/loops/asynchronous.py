@@ -1,8 +1,8 @@
-"""The asynchronous training loop: groups are rolled out without a pause while versions are trained and published.
+"""The asynchronous training loop: rollouts go on while versions are trained and published.
 
-What is waited for: a shard that ends, the update under way, an evaluation. After each of them the loop starts the groups that admission
-allows, and an update when its groups are ready. A version is published between two tokens of the turns under way; none is broken
-off. See docs/async.md.
+The loop waits for shards, the update under way and evaluations. After each of these ends it starts
+the groups that admission allows, and an update when its groups are ready. A version is published
+between two tokens of the turns under way; none is broken off. See docs/async.md.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from training.pacing.admission import Pace
 from training.pacing.staleness import staleness, staleness_histogram
 
 LOOK_SECONDS = 10.0
-"""Longest wait for something that ends, after which it is asked whether anything still may."""
+"""Longest wait in seconds for an event, before the loop checks that something can still end."""
 
 GROUP_PRIORITY = -1
-"""Of training groups on the cluster: those of an evaluation, which holds the next version back, come first."""
+"""Dask priority of training groups: evaluations, which hold the next version back, come first."""
 
 
 class AsynchronousLoop(TrainingLoop):
-    """Rollouts run all the time; each version is trained on the groups that are ready."""
+    """Rolls out all the time, and trains each version on the groups that are ready."""
 
     def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
         self._served = run.opened_at
-        """What the engines serve; the trainer may have published a newer one."""
+        """Version that the engines serve; the trainer may have published a newer one."""
         super().__init__(run, trainer, workers, progress)
         config = run.config
         pace = Pace(
@@ -79,41 +79,44 @@ class AsynchronousLoop(TrainingLoop):
         self._update: Future[dict[str, Any]] | None = None
         self._update_began = 0.0
         self._batch_since = time.monotonic()
-        """When the newest version was published: batches may close by time."""
+        """Monotonic time of the newest publication: batches may close by time."""
         self._records: dict[str, GroupRecord] = {}
-        """Of groups that ended and whose version is not published."""
+        """Groups that ended and whose version is not published, by id."""
         self._timeline: list[tuple[str, float, float]] = []
-        """What ended since the newest version: name, beginning and end in seconds since 1970."""
+        """Work that ended since the newest version: name, beginning and end in seconds since
+        1970."""
         self._clock = Stopwatch()
         self._reports: list[RolloutReport] = []
         self._trainer_queue = TrainerQueue()
         self._last_event = time.monotonic()
         self._threads: list[threading.Thread] = []
-        """An evaluation, and the update under way."""
+        """Threads of an evaluation and of the update under way."""
         self._measured: Future[dict[str, Any]] | None = None
         """The evaluation under way."""
         self._measured_since = 0.0
-        self._unmeasured = deque(self._broken_off()) if run.measuring else deque()
-        """Versions whose evaluation is due, the one under way first, where evaluations have a worker of their own."""
+        self._unmeasured = deque(self._missing_evaluations()) if run.measuring else deque()
+        """Versions whose evaluation is due, the one under way first, where evaluations have a
+        worker of their own."""
 
     @property
     def version(self) -> int:
-        """What the engines serve."""
+        """Version that the engines serve."""
         return self._served
 
     def iterate(self) -> dict[str, Any]:
-        """Go on until the next version is published; its metrics line."""
+        """Run until the next version is published, and return its metrics line."""
         while True:
-            self._begin_what_is_due()
+            self._start_due_work()
             if self._update is not None and self._update.done():
                 return self._finish(self._update.result())
             self._wait()
 
     def evaluate(self) -> None:
-        """Evaluate the version that is served while training groups go on; the next update waits, and with it the next version.
+        """Evaluate the served version while training groups go on; the next update waits for it.
 
-        Where batches are fixed it is measured alone: with whom a turn shares its batch decides the last digits. Where evaluations have a worker
-        of their own this only begins it; after the last update all are waited for.
+        Where batches are fixed, the version is evaluated alone, because the last digits of a turn
+        depend on the other turns of its batch. Where evaluations have their own worker, this only
+        starts one; after the last update it waits for all.
         """
         if self.run.measuring is not None:
             self._evaluate_beside()
@@ -128,7 +131,7 @@ class AsynchronousLoop(TrainingLoop):
                 self._start_groups()
             self._wait()
         self._mark(f"evaluate-{policy_name(self._served)}", began)
-        self._write_down(measured.result())
+        self._record_evaluation(measured.result())
 
     def _evaluate_beside(self) -> None:
         if self._served not in self._unmeasured:
@@ -139,26 +142,28 @@ class AsynchronousLoop(TrainingLoop):
             self._measure_next()
 
     def _measure_next(self) -> None:
-        """Take in an evaluation on its own worker that has ended, and begin the next one that is due."""
+        """Take in an evaluation that ended on its own worker, and start the next one that is
+        due."""
         if self._measured is not None and self._measured.done():
             version = self._unmeasured.popleft()
             self._mark(f"evaluate-{policy_name(version)}", self._measured_since)
             measured, self._measured = self._measured, None
-            self._write_down(measured.result())
+            self._record_evaluation(measured.result())
         if self._measured is None and self._unmeasured:
             version = self._unmeasured[0]
             self._measured_since = time.monotonic()
             self._measured = self._start_beside(self._measure, version, self.run.memories(version))
 
-    def _broken_off(self) -> list[int]:
-        """Earlier versions that were due and have no evaluation, since the run was killed before its end."""
+    def _missing_evaluations(self) -> list[int]:
+        """Return earlier versions whose due evaluation is missing, because the run was killed
+        before it ended."""
         store, every = self.run.store, self.run.config.evaluation.every
         due = [version for version in range(0, self._served, every) if not store.evaluation_path(version).exists()]
         return [version for version in due if not (store.policy_path(version) / REMOVED).exists()]
 
-    # -- what is begun
+    # -- starting work
 
-    def _begin_what_is_due(self) -> None:
+    def _start_due_work(self) -> None:
         self._measure_next()
         self._start_groups()
         self._start_update()
@@ -188,17 +193,17 @@ class AsynchronousLoop(TrainingLoop):
             return
         late = self._admissions.ready > 0 and self._batch_due() <= 0
         with self._clock("batch"):
-            found = self._admissions.next_batch(self._served, partial=late or self._admissions.lost)
-            if found is None:
+            chosen = self._admissions.next_batch(self._served, partial=late or self._admissions.lost)
+            if chosen is None:
                 return
-            self._trainer_queue.leave(found.trained, found.left_out, time.monotonic())
-            records = [self._record_of(group_id) for group_id in found.group_ids]
-            batch = self._batch(version, records, {}, found.group_ids)
+            self._trainer_queue.leave(chosen.trained, chosen.left_out, time.monotonic())
+            records = [self._record_of(group_id) for group_id in chosen.group_ids]
+            batch = self._batch(version, records, {}, chosen.group_ids)
         self._check_success(version - 1, batch, records)
         self._begin_update(batch, records)
 
     def _batch_due(self) -> float:
-        """Seconds until a batch takes what is ready."""
+        """Return the seconds until a batch takes the groups that are ready."""
         seconds = self.run.config.pacing.batch_seconds
         return seconds - (time.monotonic() - self._batch_since) if seconds else float("inf")
 
@@ -212,7 +217,8 @@ class AsynchronousLoop(TrainingLoop):
         self._update = self._start_beside(update_policy, self.run.store.root, batch, self._trainer, remake)
 
     def _resume_update(self) -> None:
-        """A batch that was written before a kill is trained on as it is: the trainer may have begun, or be done."""
+        """Train on a batch that was written before a kill, unchanged: the trainer may have begun or
+        finished it."""
         batch = read_batch(self.run.store, self._served + 1)
         self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids or ()])
 
@@ -233,16 +239,16 @@ class AsynchronousLoop(TrainingLoop):
 
         thread = threading.Thread(target=run, name=getattr(work, "__name__", "beside"), daemon=True)
         thread.start()
-        self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
         return future
 
-    # -- what ends
+    # -- taking in results
 
     def _wait(self) -> None:
-        """Take in the next thing that ends, and whatever else has ended by then; or that it is time for something.
+        """Wait for the next event or deadline, and take in all events that have come by then.
 
         Raises:
-            TrainingError: nothing did for ``pacing.silence`` seconds.
+            TrainingError: nothing ended for ``pacing.silence`` seconds.
         """
         due = self._batch_due() if self._update is None and self._admissions.ready else LOOK_SECONDS
         try:
@@ -260,7 +266,8 @@ class AsynchronousLoop(TrainingLoop):
                 return
 
     def _check_silence(self) -> None:
-        """An update and an evaluation have limits of their own."""
+        """Raise if nothing ended for too long; an update and an evaluation have limits of their
+        own."""
         silence = self.run.config.pacing.silence
         if time.monotonic() - self._last_event < silence or any(thread.is_alive() for thread in self._threads):
             return
@@ -285,7 +292,7 @@ class AsynchronousLoop(TrainingLoop):
             self._mark("groups", shard.started)
 
     def _finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Publish the version that was trained, and write down what made it."""
+        """Publish the version that was trained, and return its metrics line."""
         version = self._served + 1
         self._mark(f"update-{policy_name(version)}", self._update_began)
         self._update = None
@@ -305,7 +312,7 @@ class AsynchronousLoop(TrainingLoop):
         return line
 
     def _serve(self, version: int) -> None:
-        """Have the engines serve a version, between two tokens of what is under way."""
+        """Have the engines serve a version, between two tokens of the turns under way."""
         rollouts = self.run.rollouts
         if rollouts.servers is not None:
             rollouts.servers.publish(version)
@@ -325,11 +332,11 @@ class AsynchronousLoop(TrainingLoop):
         return self._records[group_id]
 
     def _mark(self, name: str, began: float) -> None:
-        """Something that began at a monotonic time ends now."""
+        """Add work that began at a monotonic time and ends now to the timeline."""
         now = time.time()
         self._timeline.append((name, round(now - (time.monotonic() - began), 2), round(now, 2)))
 
-    # -- its line in the metrics
+    # -- the metrics line
 
     def _details(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
         inside: defaultdict[str, float] = defaultdict(float)
@@ -347,7 +354,7 @@ class AsynchronousLoop(TrainingLoop):
             "iteration": batch.version - 1,
             "version": batch.version,
             "wall": self.wall,
-            # Of the flow's own wall time; updates run beside and are in ``asynchronous``.
+            # Shares of the flow's own wall time; updates run in parallel, see ``asynchronous``.
             "seconds": {"rollout": total - sum(seconds.values()), **seconds, "total": total},
             "rollout_split": dict(inside),
             "browsers": [report.browser for report in self._reports[-1:]],

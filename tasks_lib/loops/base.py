@@ -1,4 +1,5 @@
-"""What the training loops have in common: when to evaluate, what to say, and the ledger and metrics of a version."""
+"""Common parts of the training loops: evaluations, progress messages, and a version's ledger and
+metrics."""
 
 from __future__ import annotations
 
@@ -28,16 +29,20 @@ from training.ledger.journal import groups_of_version, published_batch, read_bat
 from training.ledger.store import policy_name
 
 MAX_DRAWS = 2
-"""Times that the groups of a batch are drawn when all of them have nothing to learn from; then a version is published unchanged."""
+"""Draws of a batch's groups while none has a training signal; then a version is published
+unchanged."""
 MAX_FRUITLESS = 3
-"""Iterations in a row in which no episode succeeds, after which the run ends: one or two are bad luck where groups are few and small."""
+"""Iterations in a row without a successful episode, after which the run ends.
+
+One or two are bad luck where groups are few and small.
+"""
 
 UPDATE_SHARE = 0.25
 """Expected time of an update, as a share of its rollout's, before any was measured."""
 
 
 class TrainingLoop(ABC):
-    """The loop of a run, as far as it does not depend on whether rollouts and updates take turns."""
+    """The part of a run's loop that is the same in the synchronous and the asynchronous mode."""
 
     def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
         self.run = run
@@ -49,7 +54,7 @@ class TrainingLoop(ABC):
         self._wall_before = lines[-1]["wall"] if lines else 0.0
         self._started = time.perf_counter()
         self._fruitless = 0
-        """Iterations in a row, of this process, in which no episode succeeded."""
+        """Iterations in a row, of this process, without a successful episode."""
         self._episode_seconds = _pace(run.metrics.lines("evaluation"))
         self._set_outdated_aside()
         self._recover_ledger()
@@ -58,7 +63,7 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def iterate(self) -> dict[str, Any]:
-        """Go on until the next version is published; its metrics line."""
+        """Run until the next version is published, and return its metrics line."""
 
     @property
     def version(self) -> int:
@@ -67,7 +72,7 @@ class TrainingLoop(ABC):
 
     @property
     def wall(self) -> float:
-        """Seconds of the loop, earlier processes of this run included."""
+        """Seconds of the loop, including earlier processes of this run."""
         return self._wall_before + time.perf_counter() - self._started
 
     @property
@@ -76,20 +81,25 @@ class TrainingLoop(ABC):
 
     @property
     def evaluation_due(self) -> bool:
-        """The newest version is one that is evaluated, or its evaluation was begun (it may have been the last one then)."""
+        """True if the newest version is to be evaluated, or its evaluation was begun and not
+        finished.
+
+        It may have been begun because the version was the last one then.
+        """
         run, version = self.run, self.version
         begun = bool(run.store.group_ids(f"e{version:06d}")) and not run.store.evaluation_path(version).exists()
         return version % run.config.evaluation.every == 0 or not self.unfinished or begun
 
     def evaluate(self) -> None:
-        """Evaluate the version that the loop is at, once: what is there of its evaluation is not played again."""
-        self._write_down(self._measure(self.version, self.run.memories(self.version)))
+        """Evaluate the current version once: episodes of it that are recorded are not played
+        again."""
+        self._record_evaluation(self._measure(self.version, self.run.memories(self.version)))
 
     def _measure(self, version: int, memories: Mapping[str, Memory]) -> dict[str, Any]:
         run = self.run
         episodes = run.config.evaluation.episodes
         if not run.store.evaluation_path(version).exists():
-            # Before an episode was measured here nothing is known: the first ones also load models and pages.
+            # No pace is known before an evaluation: first episodes also load models and pages.
             pace = self._episode_seconds
             expected = f", about {format_rough_duration(episodes * pace)}" if pace is not None else ""
             self._progress.log(
@@ -105,8 +115,8 @@ class TrainingLoop(ABC):
             memories=memories,
         )
 
-    def _write_down(self, result: dict[str, Any]) -> None:
-        """Enter an evaluation in the metrics, and say what it found."""
+    def _record_evaluation(self, result: dict[str, Any]) -> None:
+        """Append an evaluation to the metrics, and log its results."""
         run, version = self.run, result["version"]
         # A version that was made again with other weights has another line for them.
         same = {"version": version, "policy": result.get("policy")}
@@ -124,7 +134,8 @@ class TrainingLoop(ABC):
         self._episode_seconds = result["seconds"] / run.config.evaluation.episodes
 
     def announce_remaining_work(self) -> None:
-        """What the rest of the run is, and about how long it takes by the pace of the last evaluation."""
+        """Log the remaining work of the run, and its expected time by the pace of the last
+        evaluation."""
         config, version = self.run.config, self.version
         iterations = config.iterations - version
         episodes = config.rollout.groups_per_iteration * config.episodes_per_group
@@ -141,7 +152,8 @@ class TrainingLoop(ABC):
         )
 
     def _record(self, version: int) -> TrainingBatch:
-        """Enter a version that the trainer has published, and the episodes that it consumed, in the ledger."""
+        """Record a version that the trainer has published, and the episodes it consumed, in the
+        ledger."""
         batch, group_ids = published_batch(self.run.store, version)
         self.run.journal.record_update(batch, group_ids)
         run = self.run
@@ -151,11 +163,11 @@ class TrainingLoop(ABC):
         return batch
 
     def _versions_under_way(self) -> Collection[int]:
-        """Versions that groups under way were started with."""
+        """Return the versions that groups under way were started with."""
         return ()
 
     def _publish(self, version: int) -> TrainingBatch:
-        """`_record` as a Prefect task, and the event that it is published."""
+        """Run `_record` as a Prefect task, and emit the event of the publication."""
         batch = run_as_task("publish", f"publish-v{version:06d}", lambda: self._record(version))
         emit("rollwright.version.published", self.run.config.run_id, {"version": version, "rows": len(batch.rows)})
         return batch
@@ -167,7 +179,7 @@ class TrainingLoop(ABC):
         damaged: Mapping[str, str],
         group_ids: Sequence[str] | None = None,
     ) -> TrainingBatch:
-        """The batch that makes a version out of these groups, without damaged episodes."""
+        """Return the batch that makes a version out of these groups, without damaged episodes."""
         groups = [record.episodes for record in records]
         settings = self.run.config.batch_settings
         earlier = earlier_groups(self.run.store, version, settings)
@@ -177,7 +189,8 @@ class TrainingLoop(ABC):
         """Warn of an iteration in which no episode succeeded.
 
         Raises:
-            TrainingError: it is the last of `MAX_FRUITLESS` in a row, or not one of its episodes has a reward.
+            TrainingError: it is the last of `MAX_FRUITLESS` in a row, or not one of its episodes
+                has a reward.
         """
         episodes = [episode for record in records for episode in record.episodes]
         if batch.rows or any(episode.passed for episode in episodes):
@@ -190,40 +203,51 @@ class TrainingLoop(ABC):
         self._progress.log(f"[yellow]{escape(why)}; version {iteration + 1} is published unchanged[/yellow]")
 
     def _append(self, line: dict[str, Any]) -> None:
-        """Keep and show the line of an iteration. A version that is made again, because the first one was damaged, has its line already."""
+        """Store and show the line of an iteration.
+
+        A version that is made again, because the first one was damaged, has its line already.
+        """
         run, iteration = self.run, line["iteration"]
         if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
             run.metrics.append(line, iteration)
-        self._progress.iteration(iteration + 1, _iteration_sentence(line))
+        self._progress.iteration(iteration + 1, _describe_iteration(line))
         if late := describe_late_batches(line["batches"], run.config.rollout.wave_deadline):
             self._progress.log(f"  {late}")
 
     def _accounts(self, version: int) -> dict[str, dict[str, int]]:
-        """What became of the episodes that a version was made of, by state, and of those that abstained by cause."""
+        """Return counts of a version's episodes by state, and of their abstentions by cause."""
         journal, groups = self.run.journal, groups_of_version(self.run.store, version)
         return {"episodes": journal.episodes(groups), "abstentions": journal.abstentions(groups)}
 
     def _waits(
         self, pipelines: Sequence[Mapping[str, Mapping[str, Any]]], manifest: Mapping[str, Any]
     ) -> dict[str, dict[str, float]]:
-        """Idle shares, mean seconds in queues, and generation batches since the line before: as far as they were measured."""
+        """Return idle shares, mean seconds in queues and generation batches since the previous
+        line.
+
+        Each holds only what was measured.
+        """
         idle, queues, batches = self._workers_use.close()
         idle |= trainer_idle(manifest)
         return {"idle": idle, "queues": {**mean_waits(pipelines), **queues}, "batches": {**batches}}
 
     def _set_outdated_aside(self) -> None:
-        if said := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
-            self._progress.log(said)
+        if message := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
+            self._progress.log(message)
 
     def _recover_ledger(self) -> None:
-        """Enter versions that the trainer has published since the run was opened: it goes on with a batch that it finds."""
+        """Record versions that the trainer has published since the run was opened.
+
+        The trainer goes on by itself with a batch that it finds.
+        """
         run = self.run
         for version in run.store.versions():
             if 0 < version <= self.version and version not in run.journal.updates():
                 run.journal.record_update(*published_batch(run.store, version))
 
     def _recover_lines(self) -> None:
-        """Iterations that were published right before a kill have no metrics line yet: write what their files tell."""
+        """Write the missing metrics lines of iterations that were published right before a kill,
+        from their files."""
         run = self.run
         known = {line["iteration"] for line in run.metrics.lines("iteration")}
         for version in run.store.versions():
@@ -251,7 +275,8 @@ class TrainingLoop(ABC):
 
 
 def _pace(evaluations: Sequence[dict[str, Any]]) -> float | None:
-    """Seconds of an episode in the run's last evaluation that played any; ``None`` before the first."""
+    """Return seconds per episode of the last evaluation that played any; ``None`` before the
+    first."""
     for line in reversed(evaluations):
         if episodes := line["n"] + line.get("abstained", 0):
             return float(line["seconds"] / episodes)
@@ -259,7 +284,7 @@ def _pace(evaluations: Sequence[dict[str, Any]]) -> float | None:
 
 
 class Stopwatch:
-    """Seconds of named stretches, and of all since it was made."""
+    """Measures seconds of named stretches, and of all the time since it was made."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -282,28 +307,31 @@ class Stopwatch:
 
 
 def describe_no_progress(iteration: int, records: Sequence[GroupRecord]) -> str:
-    """Why an iteration without a passed episode ends the run: what abstained says nothing of the policy, what failed does. With what to do."""
+    """Explain why an iteration without a passed episode ends the run, and what to do.
+
+    Abstentions say nothing of the policy; failures do.
+    """
     episodes = [
         episode for record in records for episode in record.episodes if episode.stop_reason is not StopReason.ABANDONED
     ]
     causes = Counter(episode.abstained or "" for episode in episodes if episode.score is None)
-    said = f"iteration {iteration}: "
+    message = f"iteration {iteration}: "
     if causes:
         (cause, times), abstained = causes.most_common(1)[0], causes.total()
-        said += f"{abstained} of {len(episodes)} episodes abstained (commonest cause, {times} times: {cause})"
+        message += f"{abstained} of {len(episodes)} episodes abstained (commonest cause, {times} times: {cause})"
         if abstained == len(episodes):
-            return f"{said}, so nothing is known of the policy; look at them in the report, remove the cause, and start the same command again"
+            return f"{message}, so nothing is known of the policy; look at them in the report, remove the cause, and start the same command again"
         return (
-            f"{said}, and the other {len(episodes) - abstained} failed, so there is nothing to learn from; look at them in the report: remove "
+            f"{message}, and the other {len(episodes) - abstained} failed, so there is nothing to learn from; look at them in the report: remove "
             f"the cause of the abstentions, and start from a policy that succeeds at times (docs/warm-start.md)"
         )
     return (
-        f"{said}all {len(episodes)} episodes failed, so there is nothing to learn from; look at them in the report, and start from a policy "
+        f"{message}all {len(episodes)} episodes failed, so there is nothing to learn from; look at them in the report, and start from a policy "
         f"that succeeds at times (docs/warm-start.md)"
     )
 
 
-def _iteration_sentence(line: dict[str, Any]) -> str:
+def _describe_iteration(line: dict[str, Any]) -> str:
     groups, seconds = line["groups"], line["seconds"]
     train = seconds.get("train", line.get("asynchronous", {}).get("train", 0.0))
     return (
@@ -314,7 +342,7 @@ def _iteration_sentence(line: dict[str, Any]) -> str:
 
 
 def train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the trainer measured, as the metrics have it."""
+    """Return the trainer's measurements in the form of the metrics lines."""
     metrics = manifest["metrics"]
     if not {"clip_low", "clip_high"} <= metrics.keys():  # of cloning, or of a batch without rows
         return dict(metrics)

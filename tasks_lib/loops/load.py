@@ -1,6 +1,7 @@
-"""How full the machines of an asynchronous run are, and how many groups are to be under way for it.
+"""Measures the load of an asynchronous run's machines, and sets how many groups may be under way.
 
-Workers write the CPU and the memory of their machine, and what their episodes do, once a second (`tasks_lib.episode.live`).
+Workers write the CPU and the memory of their machine, and what their episodes do, once a second
+(`tasks_lib.episode.live`).
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ from training.pacing.concurrency import Bounds, Load
 from training.serving.config import ServingConfig
 
 MEASURE_SECONDS = 10.0
-"""Between two measurements."""
+"""Seconds between two measurements."""
 MAX_AGE = 10.0
-"""Seconds after which a worker's file is what a worker that ended has left."""
+"""Age in seconds at which a worker's file counts as left by a worker that ended."""
 
 
 class AdaptiveConcurrency:
-    """Moves the number of groups under way between an eighth of ``most`` and all of it; begins at half."""
+    """Moves the limit of groups under way between an eighth of ``max_groups`` and all; begins at
+    half."""
 
-    def __init__(self, store: RunStore, serving: ServingConfig, most: int) -> None:
+    def __init__(self, store: RunStore, serving: ServingConfig, max_groups: int) -> None:
         self._store = store
         self._turns = serving.max_turns * serving.servers if serving.engine == "vllm" else 0
-        self._bounds = Bounds(floor=max(1, most // 8), ceiling=most, step=max(1, most // 16))
-        self._state = concurrency.start(self._bounds, max(1, most // 2))
+        self._bounds = Bounds(floor=max(1, max_groups // 8), ceiling=max_groups, step=max(1, max_groups // 16))
+        self._state = concurrency.start(self._bounds, max(1, max_groups // 2))
         self._next = time.monotonic()
 
     @property
     def limit(self) -> int:
-        """Groups under way at most."""
+        """Maximum number of groups under way."""
         return self._state.limit
 
     def measure(self, running: int) -> int:
-        """The limit after a measurement, if one is due.
+        """Return the limit, after a new measurement if one is due.
 
         Args:
             running: Groups under way.
@@ -52,11 +54,11 @@ class AdaptiveConcurrency:
 
 
 def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
-    """The load of all workers, by their newest files; ``None`` where none is at work.
+    """Return the load of all workers, by their newest files; ``None`` where none is at work.
 
     Args:
-        turns: That the engines generate at once; what is asked for beyond them queues. 0: engines of the workers, whose load
-            is that of the workers' machines.
+        turns: Turns that the engines generate at once; requests beyond them queue. 0: engines of
+            the workers, whose load is that of the workers' machines.
         running: Groups under way.
     """
     now = time.time()
@@ -70,7 +72,7 @@ def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
 
 
 def _read(path: Path) -> WorkerState | None:
-    """``None`` for a file that another version wrote, or that is being replaced."""
+    """Read a worker's file; ``None`` if another version wrote it, or it is being replaced."""
     try:
         return WorkerState.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -17,10 +17,10 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
     """Compute, write and return the result of a run whose last version is evaluated.
 
     Args:
-        run: The run.
+        run: Finished run.
         set_up: Seconds from the start of this process's flow run to its loop.
         loop: Seconds of the loop, earlier processes of the run included.
-        peak_rss_mb: Most memory of all processes together.
+        peak_rss_mb: Peak memory of all processes together, in MB.
     """
     last = run.version
     before, after = (read_evaluation(run.store, version) for version in (0, last))
@@ -59,7 +59,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
 
 
 def result_sentence(result: dict[str, Any]) -> str:
-    """The result as a sentence."""
+    """Return the result as a sentence."""
     before, after = result["success_before"], result["success_after"]
     split = describe_split(result.get("split", "held_out"))  # which older results do not say
     return (

@@ -1,6 +1,6 @@
 """Opens or resumes a training run's folder.
 
-One flow process alone may write its ledger.
+Only one flow process may write its ledger.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ class TrainingRun:
         if (newest := self.store.latest_policy()) is not None:
             self.store.check_policy(newest)
         self.opened_at = newest or 0
-        """The newest version when it was opened: the trainer goes on by itself with a batch that it finds."""
+        """Newest version when the run was opened: the trainer goes on by itself with a batch that
+        it finds."""
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
         mark_evaluations_doubtful(self.store)
         self.repairs = repair_run(self.store, config)
-        """What was done about damaged files when it was opened; a line each."""
+        """Repairs of damaged files when the run was opened, a line each."""
         self.choices = describe_choices(given.trainer, config.trainer)
-        """What was left open, and what it is in this run."""
+        """Settings that the configuration left open, with their values in this run."""
         self.sampler = GroupSampler(self.store, self.tasks, config)
         self.rollouts = Rollouts(
             self.store,
@@ -61,7 +62,8 @@ class TrainingRun:
             config.serving_of_rollouts,
         )
         self.measuring: Rollouts | None = None
-        """How evaluations are rolled out beside training groups; ``None`` where workers and engines are shared."""
+        """Rollouts of evaluations beside training groups; ``None`` where workers and engines are
+        shared."""
         self.journal = Journal(self.store.journal_path)
         self.journal.rebuild(self.store)
         self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
@@ -75,30 +77,38 @@ class TrainingRun:
         return version
 
     def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """The groups of an iteration.
+        """Return the groups of an iteration.
 
-        ``draw`` counts up when a draw had nothing to learn from.
-
-        They depend on the configuration and on the groups of earlier iterations alone, so an interrupted iteration draws the same again.
+        ``draw`` counts up when no group of a draw had a training signal. Groups depend only on the
+        configuration and on the groups of earlier iterations, so an interrupted iteration draws the
+        same again.
         """
         return self.sampler.groups(iteration, draw)
 
     def memories(self, version: int) -> dict[str, Memory]:
-        """What the task families remember when a version is there, by family; nothing without a memory of families."""
+        """Return each task family's memory at a version; empty without family memory."""
         return self.sampler.memories(version)
 
     def serve(self, serving: ServingConfig | None, name: str) -> AbstractContextManager[PolicyServers | None]:
-        """The vLLM servers of a part of the configuration, with logs in a folder of this name; see `serve_policy`."""
+        """Return the vLLM servers of a part of the configuration, with logs in a folder of this
+        name.
+
+        See `serve_policy`.
+        """
         config = self.config
         return serve_policy(serving, config.policy, self.store, self.opened_at, config.trainer.adapter_rank, name)
 
     def served_by(self, servers: PolicyServers | None) -> RolloutRequest:
-        """Use running vLLM servers from now on, if there are any; what the workers are told when they start."""
+        """Use running vLLM servers from now on, if there are any.
+
+        Returns the request that workers get when they start.
+        """
         self.rollouts = replace(self.rollouts, servers=servers)
         return self.warm_request()
 
     def measured_by(self, servers: PolicyServers | None) -> None:
-        """Play evaluations on a worker of their own from now on, and its vLLM servers, if the configuration says so."""
+        """Play evaluations on their own worker, and its vLLM servers, if the configuration says
+        so."""
         where = self.config.evaluation.where
         if where == "boundary":
             return
@@ -110,11 +120,14 @@ class TrainingRun:
         self.measuring = beside
 
     def warm_request(self) -> RolloutRequest:
-        """What the workers are told when they start."""
+        """Return the request that workers get when they start."""
         return self.rollouts.warm_request(self.tasks[0], self.opened_at)
 
     def shards_at_once(self) -> int:
-        """Shards that a worker of a local cluster rolls out at once: those of an asynchronous run, and one of an evaluation."""
+        """Return the number of shards that a worker of a local cluster rolls out at once.
+
+        They are those of an asynchronous run, and one of an evaluation.
+        """
         config = self.config
         if config.mode == "sync":
             return 1
@@ -131,7 +144,7 @@ class TrainingRun:
         )
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
-        """Commit records of these groups."""
+        """Return the commit records of these groups."""
         return [read_group(self.store, group_id) for group_id in group_ids]
 
     def close(self) -> None:
@@ -151,7 +164,7 @@ def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
 
 
 def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[str, Any]:
-    """The metrics line of an iteration, from its groups and what else is known of it."""
+    """Return the metrics line of an iteration, from its groups and other details."""
     from tasks_lib.folder.metrics import mean, success, success_by_kind
 
     episodes = [episode for record in records for episode in record.episodes]

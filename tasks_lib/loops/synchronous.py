@@ -1,6 +1,6 @@
 """The synchronous training loop: roll out, batch, update, publish, evaluate when due.
 
-Every step is skipped when its product is there.
+Each step is skipped when its product exists.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from training.groups import GroupRecord
 
 
 class SynchronousLoop(TrainingLoop):
-    """One iteration after the other; each trains version ``v + 1`` on episodes of version ``v``."""
+    """Runs one iteration after the other; each trains version ``v + 1`` on episodes of version
+    ``v``."""
 
     def iterate(self) -> dict[str, Any]:
-        """One iteration; its metrics line."""
+        """Run one iteration and return its metrics line."""
         run, iteration = self.run, self.run.version
         clock = Stopwatch()
         rollout, batch = self._roll_out(iteration, clock)
@@ -43,7 +44,10 @@ class SynchronousLoop(TrainingLoop):
         return line
 
     def _roll_out(self, iteration: int, clock: Stopwatch) -> tuple[Rollout, TrainingBatch]:
-        """Groups of an iteration and their batch; drawn again when none has anything to learn from, in the end an empty batch."""
+        """Return the groups of an iteration and their batch.
+
+        They are drawn again while none has a training signal; in the end the batch may be empty.
+        """
         run = self.run
         records: list[GroupRecord] = []
         seconds: defaultdict[str, float] = defaultdict(float)
@@ -64,9 +68,11 @@ class SynchronousLoop(TrainingLoop):
         return replace(rollout, records=records, seconds=dict(seconds)), batch
 
     def _draws(self, iteration: int) -> int:
-        """How often an iteration may draw: `MAX_DRAWS` more than in the processes that ended because no episode of all their draws got a reward.
+        """Return how many draws an iteration may make.
 
-        What they left says nothing of the policy, and the cause may be mended since: a judge that was down, or its budget.
+        It may make `MAX_DRAWS` more than in earlier processes that ended because no episode of
+        their draws got a reward. Those say nothing of the policy, and the cause may be mended
+        since: a judge that was down, or its budget.
         """
         run, lost = self.run, 0
         draws = defaultdict[str, list[GroupRecord]](list)

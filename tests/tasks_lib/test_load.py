@@ -60,7 +60,7 @@ def test_turns_beyond_those_that_engines_generate_queue_and_the_fullest_machine_
 
 def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, now: list[float]) -> None:
     store = RunStore(tmp_path)
-    adaptive = AdaptiveConcurrency(store, THREE_PLACES, most=32)
+    adaptive = AdaptiveConcurrency(store, THREE_PLACES, max_groups=32)
     assert adaptive.limit == 16
     write(store, "a", turns=9)
     assert adaptive.measure(running=16) < 16
@@ -76,7 +76,7 @@ def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, now:
 
 def test_the_limit_stays_between_its_bounds(tmp_path: Path, now: list[float]) -> None:
     store = RunStore(tmp_path)
-    adaptive = AdaptiveConcurrency(store, THREE_PLACES, most=32)
+    adaptive = AdaptiveConcurrency(store, THREE_PLACES, max_groups=32)
     for _ in range(100):
         now[0] += load.MEASURE_SECONDS
         write(store, "a", turns=90, cpu=1.0)

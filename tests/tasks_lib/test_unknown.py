@@ -16,7 +16,7 @@ from PIL import Image
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
 from tasks_lib.folder.metrics import MetricsLog, format_share, mark_unknown, success, success_by_kind
-from tasks_lib.loops.base import _iteration_sentence
+from tasks_lib.loops.base import _describe_iteration
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import iteration_line
 from tasks_lib.report import artifacts, build_report, learning_curve_png
@@ -252,7 +252,7 @@ def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch:
         "train": {"ess": 0.5, "kl_by_images": {"1": 0.25}},
         "asynchronous": {"staleness": {"0": 3, "2": 1}, "timeline": [("groups", 1.0, 2.0)]},
     }
-    assert _iteration_sentence(line).startswith("iteration   0: success unknown, 0/2 groups")
+    assert _describe_iteration(line).startswith("iteration   0: success unknown, 0/2 groups")
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(artifacts, "create_table_artifact", lambda **given: made.append(given))
     artifacts.publish_iteration_table("r", line)
