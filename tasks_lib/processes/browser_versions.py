@@ -1,4 +1,4 @@
-"""Versions of the Chromiums that a cluster's workers play in, and where they differ."""
+"""Versions of the Chromiums of a cluster's workers, and their differences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from envs.browser import chromium_version, find_chromium
 
 
 async def browser_version() -> str:
-    """Product and revision of this machine's Chromium, which is started for it: ``HeadlessChrome/140.0.7339.80 @3f1cfd…``.
+    """Return product and revision of this machine's Chromium: ``HeadlessChrome/140.0.7339.80
+    @3f1cfd…``.
+
+    Chromium is started for that.
 
     Raises:
         BrowserError: there is none, or it does not start.
@@ -19,13 +22,13 @@ async def browser_version() -> str:
 
 
 def browser_versions(client: distributed.Client, workers: Sequence[str]) -> dict[str, str]:
-    """The version of each worker, by address; without the workers that cannot say theirs."""
+    """Return the version of each worker, by address; workers that cannot tell are left out."""
     answers = client.run(browser_version, workers=list(workers), on_error="return")
     return {worker: answer for worker, answer in answers.items() if isinstance(answer, str)}
 
 
 def describe_differences(versions: Mapping[str, str]) -> str:
-    """Which workers have which version; empty where all have one."""
+    """Say which workers have which version; empty where all have the same."""
     products = sorted(set(versions.values()))
     if len(products) < 2:
         return ""

@@ -1,4 +1,7 @@
-"""Starts the processes of a cluster spec: on this machine, or by ssh. SLURM's batch script is written by `slurm`."""
+"""Starts the processes of a cluster spec, on this machine or by ssh.
+
+The module `slurm` writes SLURM's batch script.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,20 @@ from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT, WORKER_ENV
 logger = logging.getLogger(__name__)
 
 JOIN_SECONDS = 300.0
-"""Until all workers have joined the scheduler."""
+"""Longest wait for all workers to join the scheduler."""
 SERVE_SECONDS = 900.0
-"""The same with vLLM servers, which load a model first."""
+"""Longest wait for workers and vLLM servers, which load a model first."""
 SCHEDULER_FILE = "scheduler.json"
-"""In the folder of the logs; Dask's scheduler writes it when it listens. Not asked at its port, which may be somebody else's, who never answers."""
+"""Name of the file in the log folder that Dask's scheduler writes when it listens.
+
+Its port is not polled: another process may hold it and never answer.
+"""
 RESTART_SECONDS = 5.0
-"""Between two looks for processes that have ended."""
+"""Seconds between two checks for processes that have ended."""
 END_SECONDS = 15.0
-"""After SIGTERM, before SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 SSH = ("ssh", "-tt", "-o", "BatchMode=yes")
-"""With a terminal, so that what it started ends with it."""
+"""Command of ssh, with a terminal, so that a remote process ends with its connection."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +56,25 @@ class Launch:
 
     @property
     def whole_command(self) -> list[str]:
-        """With its variables."""
+        """The command with its environment variables."""
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         return ["env", *variables, *self.command] if variables else list(self.command)
 
 
 def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
-    """The processes that a spec stands for, the scheduler first; none where the cluster exists, or Kubernetes has pods instead.
+    """Return the processes of a spec, the scheduler first.
+
+    There is none where the cluster exists already, or Kubernetes has pods instead.
 
     Args:
-        arguments: ``--preset`` and ``--set`` of the run, which vLLM servers are started with too.
+        arguments: ``--preset`` and ``--set`` of the run; vLLM servers are started with them too.
     """
     if spec.start in ("existing", "kubernetes"):
         return []
     dask, python = (str(_scripts(spec) / name) for name in ("dask", "python"))
     written = ("--scheduler-file", str(logs_of(spec) / SCHEDULER_FILE))
     scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard", *written)
-    found = [Launch("scheduler", spec.scheduler_host, scheduler, DASK_ENVIRONMENT)]
+    processes = [Launch("scheduler", spec.scheduler_host, scheduler, DASK_ENVIRONMENT)]
     roles: tuple[tuple[Role, str], ...] = (("rollout", BROWSER_RESOURCE), ("train", TRAINER_RESOURCE))
     for role, resource in roles:
         group = spec.group(role)
@@ -80,34 +88,36 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
                 name = f"{role}-{number}" + (f"-{worker}" if workers > 1 else "")
                 options = ("--name", name, "--host", host, "--nthreads", "2", "--no-dashboard")
                 command = (dask, "worker", spec.address, *options, "--resources", f"{resource}=1")
-                found.append(Launch(name, host, command, variables))
+                processes.append(Launch(name, host, command, variables))
     for host in spec.hosts_of("judge"):
         serving = _scripts(spec).parents[1] / ".venv-vllm" / "bin"
-        found.append(Launch("judge", host, judge_command(spec, host, str(serving))))
-    return found + ([] if spec.start == "local" else _servers(spec, python, arguments))
+        processes.append(Launch("judge", host, judge_command(spec, host, str(serving))))
+    return processes + ([] if spec.start == "local" else _servers(spec, python, arguments))
 
 
 def _servers(spec: ClusterSpec, python: str, arguments: Sequence[str]) -> list[Launch]:
-    """vLLM servers of the machines that serve; on this machine a run starts its own."""
+    """Return the vLLM servers of the machines that serve; on this machine a run starts its own."""
     serve = spec.group("serve")
     if serve is None:
         return []
     share = serve.gpus // serve.processes
-    found = []
+    servers = []
     for number, host in enumerate(spec.hosts_of("serve")):
         for server in range(serve.processes):
             gpus = list(range(server * share, (server + 1) * share))
-            given = [f"serving.host={host}", f"root={spec.storage}"]
-            given += [f"serving.api_key={spec.api_key}"] if spec.api_key else []
-            given += [f"serving.gpus=[{gpus}]", f"serving.tensor_parallel={share}"] if share else []
-            options = [part for each in given for part in ("--set", each)]
+            settings = [f"serving.host={host}", f"root={spec.storage}"]
+            settings += [f"serving.api_key={spec.api_key}"] if spec.api_key else []
+            settings += [f"serving.gpus=[{gpus}]", f"serving.tensor_parallel={share}"] if share else []
+            options = [part for setting in settings for part in ("--set", setting)]
             command = (python, "-m", "flows.serve", *arguments, *options, "--port", str(SERVE_PORT + server))
-            found.append(Launch(f"serve-{number}-{server}", host, command))
-    return found
+            servers.append(Launch(f"serve-{number}-{server}", host, command))
+    return servers
 
 
 def judge_command(spec: ClusterSpec, host: str, scripts: str) -> tuple[str, ...]:
-    """The judge's vLLM server, in a shell that gives it the key by vLLM's own variable.
+    """Return the command of the judge's vLLM server.
+
+    It runs in a shell, which gives it the key in vLLM's own variable.
 
     Args:
         scripts: Folder of the serving environment's scripts.
@@ -125,23 +135,24 @@ def judge_command(spec: ClusterSpec, host: str, scripts: str) -> tuple[str, ...]
 
 
 def logs_of(spec: ClusterSpec) -> Path:
-    """Folder of what the processes of a cluster write, on the storage that all machines see."""
+    """Return the folder of the cluster's logs, on the storage that all machines see."""
     return resolve_path(spec.storage) / "clusters" / spec.name
 
 
 def _scripts(spec: ClusterSpec) -> Path:
-    """Folder of the environment's scripts on the machines."""
+    """Return the folder of the environment's scripts on the machines."""
     return Path(spec.project) / ".venv" / "bin" if spec.project else Path(sys.executable).parent
 
 
 @contextmanager
 def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
-    """Have the cluster's processes running, and all its workers joined; they end with this.
+    """Run the cluster's processes, with all workers joined, until the block ends.
 
-    One that ends meanwhile is started again: a worker whose link was cut for long closes when the scheduler tells it that it was given up.
+    A process that ends meanwhile is started again: a worker whose connection was cut for long
+    closes when the scheduler tells it that it was given up.
 
     Raises:
-        ConfigError: SLURM starts it, a process ended, or a worker did not join.
+        ConfigError: SLURM starts the cluster, a process ended, or a worker did not join.
     """
     if spec.start == "slurm":
         raise ConfigError(
@@ -214,10 +225,10 @@ def _wait_for_workers(spec: ClusterSpec, running: dict[str, subprocess.Popen[byt
                     return
             if time.monotonic() > deadline:
                 slow = sorted(missing) if client else ["scheduler"]
-                said = "; ".join(f"{name}: {_tail(folder / f'{name}.log')}" for name in slow)
+                logs = "; ".join(f"{name}: {_tail(folder / f'{name}.log')}" for name in slow)
                 raise ConfigError(
                     f"--cluster: {', '.join((*sorted(missing), *servers))} of {spec.name} did not all join {spec.address} "
-                    f"or answer within {seconds:.0f} s; see {folder}; {said}"
+                    f"or answer within {seconds:.0f} s; see {folder}; {logs}"
                 )
             time.sleep(0.5)
     finally:
@@ -239,7 +250,10 @@ def _tail(log: Path) -> str:
 
 
 def _end(running: dict[str, subprocess.Popen[bytes]]) -> None:
-    """SIGTERM, to the scheduler last: a worker without one tries to reach it. SIGKILL to what is left of their families."""
+    """End the processes with SIGTERM, and what is left of their children with SIGKILL.
+
+    The scheduler is ended last: a worker without one tries to reach it.
+    """
     alive = []
     for process in running.values():
         with contextlib.suppress(psutil.NoSuchProcess):

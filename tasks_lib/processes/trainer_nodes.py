@@ -1,4 +1,5 @@
-"""Machines on which a run's trainer is spread: workers of its Dask cluster that offer the resource ``trainer``."""
+"""Machines of a distributed trainer: workers of its Dask cluster that offer the resource
+``trainer``."""
 
 from __future__ import annotations
 
@@ -16,30 +17,31 @@ from training.trainer.link import OwnerLink
 from training.trainer.node import END_SECONDS, run_node
 
 JOIN_SECONDS = 600.0
-"""How long machines that are missing are waited for, as after one of them died."""
+"""Longest wait for missing machines, such as after one of them died."""
 
 
 class DaskNodes:
     """The first ``count`` workers that offer the resource, by name."""
 
     def __init__(self, client: distributed.Client, count: int, wait_seconds: float = 0.0) -> None:
-        """Find them.
+        """Find the workers.
 
         Raises:
-            ConfigError: There are fewer, also after ``wait_seconds``.
+            ConfigError: there are fewer, also after ``wait_seconds``.
         """
         self._client = client
         self._workers = trainer_workers(client, count, wait_seconds)
         self.host = own_address(client.scheduler.address)
 
     def rendezvous(self) -> str:
-        """A free port of the first machine."""
+        """Return a free port of the first machine, as ``HOST:PORT``."""
         first = self._workers[0]
         host = host_of(first)
         return f"{host}:{self._client.run(free_port, host, workers=[first])[first]}"
 
     def start(self, run_dir: Path, link: OwnerLink) -> Group:
-        """Run each machine's share as a task of its worker, behind the share of a trainer that is just ending there."""
+        """Run each machine's share as a task of its worker, queued behind a share that is still
+        ending there."""
         futures = [
             self._client.submit(
                 run_node,
@@ -65,16 +67,16 @@ class DaskGroup:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name in messages."""
         return f"the trainer on {len(self._futures)} machines"
 
     @property
     def alive(self) -> bool:
-        """No share has ended, and no worker is lost."""
+        """True while no share has ended and no worker is lost."""
         return all(future.status == "pending" for future in self._futures)
 
     def ended(self) -> str:
-        """How each share ended."""
+        """Say how each share ended."""
         return ", ".join(f"node {number}: {self._end(future)}" for number, future in enumerate(self._futures))
 
     def _end(self, future: distributed.Future) -> str:
@@ -86,7 +88,8 @@ class DaskGroup:
         return "runs" if future.status == "pending" else str(future.status)
 
     def stop(self, timeout: float) -> None:
-        """Tell every machine to end its share, wait for that, and forget those that do not answer."""
+        """Tell every machine to end its share, wait for that, and give up those that do not
+        answer."""
         self._link.close()
         deadline = time.monotonic() + timeout + END_SECONDS
         while any(future.status == "pending" for future in self._futures) and time.monotonic() < deadline:
@@ -96,7 +99,7 @@ class DaskGroup:
 
 
 def trainer_workers(client: distributed.Client, count: int, wait_seconds: float) -> list[str]:
-    """Addresses of ``count`` workers that offer the resource, by name.
+    """Return the addresses of ``count`` workers that offer the resource, by name.
 
     Raises:
         ConfigError: fewer offer it, also after ``wait_seconds``.
@@ -115,7 +118,7 @@ def trainer_workers(client: distributed.Client, count: int, wait_seconds: float)
 
 
 def host_of(address: str) -> str:
-    """Host of a Dask address.
+    """Return the host of a Dask address.
 
     >>> host_of("tcp://10.0.0.7:40001")
     '10.0.0.7'
@@ -124,10 +127,10 @@ def host_of(address: str) -> str:
 
 
 def own_address(scheduler: str) -> str:
-    """The address of this machine under which the scheduler's machine reaches it; nothing is sent.
+    """Return this machine's address as the scheduler's machine reaches it; nothing is sent.
 
     Raises:
-        TrainingError: there is no way to it.
+        TrainingError: there is no route to the scheduler.
     """
     parts = urlsplit(scheduler)
     try:

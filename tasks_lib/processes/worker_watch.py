@@ -1,6 +1,6 @@
-"""Watches whether a Dask cluster of the user's own still has workers that take rollouts.
+"""Watches whether the user's own Dask cluster still has workers that take rollouts.
 
-Dask keeps tasks that no worker can take, without a word.
+Dask keeps tasks that no worker can take, without a message.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import distributed
 from tasks_lib.processes.dask_clients import workers_offering
 
 LOOK_SECONDS = 5.0
-"""Between two looks at the scheduler's list of workers, which the client holds."""
+"""Seconds between two looks at the scheduler's list of workers, which the client holds."""
 GONE_SECONDS = 30.0
-"""Without a worker before that is said: a worker that its nanny starts again is back sooner."""
+"""Seconds without a worker before a warning: a worker that its nanny restarts is back sooner."""
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def watched_workers(client: distributed.Client, address: str, resource: str) -> Iterator[None]:
-    """Warn when no worker offers a resource any more, and say when one does again."""
+    """Warn when no worker offers a resource any more, and log when one does again."""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(client, address, resource, over), name="dask-workers", daemon=True)
     thread.start()

@@ -33,7 +33,7 @@ from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOUR
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
-from tasks_lib.processes.retries import PASSING
+from tasks_lib.processes.retries import TRANSIENT_ERRORS
 from tasks_lib.processes.worker_watch import watched_workers
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
@@ -108,7 +108,7 @@ def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: An
     client = _client()
     workers = workers_offering(client, BROWSER_RESOURCE)
     for worker, failure in client.run(function, *values, workers=workers, on_error="return").items():
-        if isinstance(failure, RollwrightError) and not isinstance(failure, PASSING):
+        if isinstance(failure, RollwrightError) and not isinstance(failure, TRANSIENT_ERRORS):
             raise failure
         if failure is not None:
             logger.warning(

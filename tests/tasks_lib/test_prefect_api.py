@@ -93,7 +93,7 @@ def refused(address: str) -> str:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefect_api, "PATIENCE", 0.5)
+    monkeypatch.setattr(prefect_api, "REQUEST_SECONDS", 0.5)
     monkeypatch.setattr(prefect_api, "TRIES", 1)
 
 
