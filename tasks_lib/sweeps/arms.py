@@ -23,17 +23,21 @@ from tasks_lib.folder.derived import with_derived
 from training.config import Settings
 
 MAX_ARMS = 256
-"""More are taken for a slip of the pen: at the quickstart's ten minutes they are two days."""
+"""Maximum number of arms; more are taken for a typing error.
+
+At the quickstart's ten minutes they take two days.
+"""
 MAX_NAME = 100
-"""Characters of an arm's name; file systems allow 255 bytes, Prefect's pages show some 60."""
+"""Maximum characters of an arm's name; file systems allow 255 bytes, Prefect's pages show some
+60."""
 MAX_WORD = 24
-"""Characters of one value in a name."""
+"""Maximum characters of one value in a name."""
 SEED = "seed"
-"""The key over which settings are averaged."""
-OWN = ("run_id", "root")
-"""Keys that the sweep gives to its arms."""
-MEASURED = "evaluation"
-"""The keys that say what is measured, and when: those of the base, for all arms."""
+"""Key over whose values results are averaged."""
+SWEEP_KEYS = ("run_id", "root")
+"""Keys that the sweep sets for its arms."""
+EVALUATION_GROUP = "evaluation"
+"""Group of keys that decide what is measured, and when: the base sets them, for all arms."""
 SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 Values = dict[str, Any]
@@ -45,40 +49,42 @@ class Arm:
 
     run_id: str
     values: Values
-    """What is laid over the base: value by dotted key, the seed last, the others by name."""
+    """Values that replace those of the base, by dotted key: the others by name, the seed last."""
     config: TrainConfig
 
     @property
     def description(self) -> str:
-        """``algorithm.group_size=4, seed=1``."""
+        """The values as text: ``algorithm.group_size=4, seed=1``."""
         return describe_values(self.values)
 
 
 def describe_values(values: Mapping[str, Any]) -> str:
-    """Values in a line, as they are given to ``--set``."""
+    """Return values in a line, as they are given to ``--set``."""
     return ", ".join(f"{key}={_plain(value)}" for key, value in values.items()) or "the base as it is"
 
 
 def make_arms(
     run_id: str, root: str, base: Mapping[str, Any], grid: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]
 ) -> tuple[Arm, ...]:
-    """Every arm of a sweep, checked as a whole.
+    """Return every arm of a sweep, checked as a whole.
 
     Args:
-        run_id: Name of the sweep; the arms' begin with it.
+        run_id: Name of the sweep; the arms' names begin with it.
         root: Folder of all runs.
         base: Values of a training run, nested; may name a preset.
         grid: Lists of values by key (dotted or nested): all combinations.
-        listed: Explicit arms, by key (dotted or nested); with a grid, each with each of its combinations.
+        listed: Explicit arms, by key (dotted or nested); with a grid, each with each of its
+            combinations.
 
     Returns:
-        In the order of the list, then of the grid's keys by name with the seed last; the last key's values change fastest.
+        Arms in the order of the list, then of the grid's keys by name with the seed last; the last
+            key's values change fastest.
 
     Raises:
         ConfigError: an arm is not valid, two are the same, or there are none or too many.
     """
-    if given := [key for key in OWN if key in base]:
-        raise ConfigError(f"base.{given[0]}: the sweep gives each arm its own; set {given[0]} of the sweep")
+    if forbidden := [key for key in SWEEP_KEYS if key in base]:
+        raise ConfigError(f"base.{forbidden[0]}: the sweep gives each arm its own; set {forbidden[0]} of the sweep")
     overrides = _combined(_columns(grid), [_flat(f"arms[{index}]", values) for index, values in enumerate(listed)])
     arms: list[Arm] = []
     known: dict[str, Arm] = {}
@@ -93,24 +99,29 @@ def make_arms(
 
 
 def with_known_names(arms: Sequence[Arm], begun: Mapping[str, Mapping[str, Any]]) -> tuple[Arm, ...]:
-    """The arms, and those that were begun under another name keep it: ``1`` may be written ``1.0`` by now, a value may have gone from the base into
-    the grid, another arm may have come that would share the name.
+    """Return the arms; those that were begun under another name keep that name.
+
+    A name can change although the arm is the same: ``1`` may be written ``1.0`` by now, a value may
+    have moved from the base to the grid, or another arm would share the name.
 
     Args:
         begun: Configurations by name (`comparable_settings`).
     """
     named = {arm.run_id for arm in arms}
     known = {_content(values): name for name, values in begun.items() if name not in named}
-    found = []
+    renamed = []
     for arm in arms:
         content = _content(comparable_settings(with_derived(arm.config).model_dump(mode="json")))
         name = None if arm.run_id in begun else known.pop(content, None)
-        found.append(replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm)
-    return tuple(found)
+        renamed.append(
+            replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm
+        )
+    return tuple(renamed)
 
 
 def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A tree of dotted keys: ``{"a.b": 1}`` is ``{"a": {"b": 1}}``. No key may be inside another."""
+    """Return dotted keys as a tree: ``{"a.b": 1}`` is ``{"a": {"b": 1}}``. No key may be inside
+    another."""
     tree: dict[str, Any] = {}
     for key, value in values.items():
         *parents, leaf = key.split(".")
@@ -122,8 +133,9 @@ def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(values: Mapping[str, Any]) -> str:
-    """A whole configuration but for the keys that the sweep gives: equal for arms that are the same."""
-    return _plain({key: value for key, value in values.items() if key not in OWN})
+    """Return a whole configuration without the sweep's keys, as text: equal for arms that are the
+    same."""
+    return _plain({key: value for key, value in values.items() if key not in SWEEP_KEYS})
 
 
 def _columns(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -146,45 +158,48 @@ def _combined(columns: Mapping[str, list[Any]], listed: Sequence[Values]) -> lis
         raise ConfigError(
             f"{count} arms are more than the {MAX_ARMS} that a sweep may have; make sweeps of parts of it"
         )
-    found = []
-    for index, given in enumerate(listed or [{}]):
-        if both := sorted(columns.keys() & given.keys()):
+    combinations = []
+    for index, explicit in enumerate(listed or [{}]):
+        if both := sorted(columns.keys() & explicit.keys()):
             raise ConfigError(f"arms[{index}].{both[0]}: grid has this key too; give it in one of them")
-        _check_apart([*columns, *given])
+        _check_apart([*columns, *explicit])
         for choice in itertools.product(*(columns[key] for key in _ordered(columns))):
-            values = {**given, **dict(zip(_ordered(columns), choice, strict=True))}
-            found.append({key: values[key] for key in _ordered(values)})
-    return found
+            values = {**explicit, **dict(zip(_ordered(columns), choice, strict=True))}
+            combinations.append({key: values[key] for key in _ordered(values)})
+    return combinations
 
 
 def _ordered(keys: Mapping[str, Any]) -> list[str]:
-    """By name, whatever order they were given in (a database of Prefect's need not keep it); the seed last."""
+    """Sort keys by name, the seed last.
+
+    A Prefect database need not keep the order in which they were given.
+    """
     return sorted(keys, key=lambda key: (key == SEED, key))
 
 
 def _flat(where: str, values: Mapping[str, Any]) -> Values:
-    """Dotted keys of a tree."""
-    found: Values = {}
+    """Return a tree as values by dotted key."""
+    flat: Values = {}
     for key, value in _leaves(values, TrainConfig):
-        if key in found:
+        if key in flat:
             raise ConfigError(f"{where}.{key} is given twice")
-        if key in OWN:
+        if key in SWEEP_KEYS:
             raise ConfigError(f"{where}.{key}: the sweep gives each arm its own; set {key} of the sweep")
-        if key.split(".")[0] == MEASURED:
+        if key.split(".")[0] == EVALUATION_GROUP:
             raise ConfigError(
                 f"{where}.{key}: arms that are not measured alike cannot be compared; set base.{key} instead, for all of them"
             )
         if not all(key.split(".")):
             raise ConfigError(f"{where}: {key!r} is no key; expected something like algorithm.group_size")
-        found[key] = value
-    _check_apart(list(found))
-    return found
+        flat[key] = value
+    _check_apart(list(flat))
+    return flat
 
 
 def _leaves(values: Mapping[str, Any], model: type[Settings], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Down to the keys of ``model``.
+    """Yield dotted keys and values down to the keys of ``model``.
 
-    A mapping that is the value of a key stays one: its own keys may have dots in them.
+    A mapping that is the value of a key is not divided: its own keys may contain dots.
     """
     for name, value in values.items():
         inner = _model_at(model, str(name))
@@ -195,7 +210,7 @@ def _leaves(values: Mapping[str, Any], model: type[Settings], prefix: str = "") 
 
 
 def _model_at(model: type[Settings], key: str) -> type[Settings] | None:
-    """The settings that a dotted key names a group of; ``None`` if it names a single key, or nothing."""
+    """Return the settings group that a dotted key names; ``None`` for a single or unknown key."""
     for part in key.split("."):
         field = model.model_fields.get(part)
         if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings)):
@@ -224,14 +239,15 @@ def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> T
     return config
 
 
-# ------------------------------------------------------------------------------------------------------------ names
+# ------------------------------------------------------------------------------------------------------------
+# names
 
 
 def _names(sweep: str, arms: Sequence[Values]) -> list[str]:
-    """Names in the order of the arms.
+    """Return names in the order of the arms.
 
-    Each follows from its own values, so that it stays what it is when arms are added; arms that would share
-    one get a hash of their values behind it.
+    Each follows from the arm's own values, so that it stays the same when arms are added. Names
+    that several arms would share get a hash of the values.
     """
     names = [_name(sweep, values) for values in arms]
     counts = Counter(names)
@@ -242,7 +258,7 @@ def _names(sweep: str, arms: Sequence[Values]) -> list[str]:
 
 
 def _name(sweep: str, values: Values) -> str:
-    """``<sweep>-group_size4-seed1``."""
+    """Return ``<sweep>-group_size4-seed1``."""
     name = "-".join([sweep, *(f"{_shortest(key, values)}{_word(value)}" for key, value in values.items())])
     if not values:
         name = f"{sweep}-base"
@@ -250,16 +266,17 @@ def _name(sweep: str, values: Values) -> str:
 
 
 def _shortest(key: str, keys: Mapping[str, Any]) -> str:
-    """The last part of a key, or as many more as tell it from the arm's other keys."""
+    """Return the last part of a key, or as many parts as distinguish it from the arm's other
+    keys."""
     parts = key.split(".")
     endings = [".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
     others = [other for other in keys if other != key]
-    found = next((e for e in endings if not any(f".{other}".endswith(f".{e}") for other in others)), key)
-    return found if SAFE.fullmatch(found) else f"{_slug(found)}-{_hash(found)}"
+    ending = next((part for part in endings if not any(f".{other}".endswith(f".{part}") for other in others)), key)
+    return ending if SAFE.fullmatch(ending) else f"{_slug(ending)}-{_hash(ending)}"
 
 
 def _word(value: Any) -> str:
-    """A value as it may stand in a folder's name."""
+    """Return a value in the form that a folder's name may contain."""
     plain = _plain(value)
     if len(plain) <= MAX_WORD and SAFE.fullmatch(plain):
         return plain
@@ -275,7 +292,7 @@ def _hash(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """As ``--set`` reads it."""
+    """Return a value in the form that ``--set`` reads."""
     if isinstance(value, str):
         return value
     return json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

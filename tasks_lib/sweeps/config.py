@@ -13,7 +13,7 @@ from tasks_lib.sweeps.arms import Arm, make_arms
 
 
 class SweepConfig(FolderConfig):
-    """Everything a sweep is decided by: a training run, and what is different in each arm."""
+    """Configuration of a sweep: a training run, and the differences of each arm."""
 
     flow = "flows.sweep"
 
@@ -54,12 +54,12 @@ class SweepConfig(FolderConfig):
         return self
 
     def all_arms(self) -> tuple[Arm, ...]:
-        """The arms, whole and checked (`make_arms`)."""
+        """Return the arms, complete and checked (`make_arms`)."""
         root = str(Path(self.root).expanduser().resolve())
         return make_arms(self.run_id, root, self.base, self.grid, self.arms)
 
     def plan(self) -> str:
-        """What this configuration would do: a sentence, and a line for each arm."""
+        """Describe what this configuration would do: a sentence, and a line for each arm."""
         where = (
             f"as flow runs of {self.deployment}, {self.parallel} at a time"
             if self.deployment

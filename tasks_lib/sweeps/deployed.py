@@ -1,11 +1,10 @@
-"""Runs the arms of a sweep as flow runs of a deployment.
+"""Runs the arms of a sweep as flow runs of a deployment, a few at a time, on its workers.
 
-Some at a time, wherever its workers are.
-
-The sweep only creates flow runs and waits for them. When it is stopped (Ctrl-C, SIGTERM, Prefect's cancellation) it cancels those that have
-not ended: who stops a sweep means its arms, and nothing that it started is to go on unseen. Nothing is lost by it, because an arm that was
-cancelled goes on when the sweep is started again. When it ends otherwise (SIGKILL, the API cannot be reached) nobody has decided anything, and they
-go on; started again it finds them by their tag and name and waits for them, and cancels those of arms that are not in it any more or have
+The sweep only creates flow runs and waits for them. When it is stopped (Ctrl-C, SIGTERM, Prefect's
+cancellation) it cancels those that have not ended, so that nothing it started goes on unseen.
+Nothing is lost, because a cancelled arm goes on when the sweep is started again. When the sweep
+ends otherwise (SIGKILL, the API cannot be reached) its flow runs go on. Started again, it finds
+them by their tag and name and waits for them, and cancels those whose arms were dropped or have
 other values now.
 """
 
@@ -41,44 +40,52 @@ from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.summary import ArmState
 from tasks_lib.sweeps.sweeping import Log, Sweep, short_message
 
-POLL = 2.0
-"""Seconds between looks at the flow runs."""
-PATIENCE = 30.0
-"""Seconds after which it is said what is waited for; a worker looks for work every 15."""
-REMIND = 300.0
-"""Seconds after which it is said again."""
+POLL_SECONDS = 2.0
+"""Seconds between two readings of the flow runs."""
+FIRST_MESSAGE_SECONDS = 30.0
+"""Seconds before the first message about a wait; a worker polls for work every 15."""
+MESSAGE_SECONDS = 300.0
+"""Seconds between later messages about the same wait."""
 PAGE = 200
-"""Flow runs that the API gives at once, at most."""
+"""Maximum number of flow runs that the API returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WaitedRun:
-    """A flow run that is waited for."""
+    """A flow run that the sweep waits for."""
 
     arm: Arm
     flow_run: FlowRun
     since: float
-    """When it came to its state, on the monotonic clock."""
+    """Monotonic time at which it came to its state."""
     due: float
-    """When something is to be said of it."""
-    leaving: bool = False
-    """It was cancelled before, and its arm begins anew once it has ended: two may not work in one folder."""
+    """Monotonic time of the next message about it."""
+    cancelled: bool = False
+    """True if it was cancelled before: its arm starts anew once it has ended, because two may not
+    work in one folder."""
 
     @classmethod
-    def begin(cls, arm: Arm, flow_run: FlowRun, now: float, *, leaving: bool = False) -> _WaitedRun:
-        return cls(arm, flow_run, now, now + (PATIENCE if leaving or _is_unclaimed(flow_run) else REMIND), leaving)
+    def begin(cls, arm: Arm, flow_run: FlowRun, now: float, *, cancelled: bool = False) -> _WaitedRun:
+        return cls(
+            arm,
+            flow_run,
+            now,
+            now + (FIRST_MESSAGE_SECONDS if cancelled or _is_unclaimed(flow_run) else MESSAGE_SECONDS),
+            cancelled,
+        )
 
     @property
     def state(self) -> str:
-        """As Prefect names it."""
+        """Prefect's name of its state."""
         return self.flow_run.state_name or "Pending"
 
 
 def run_deployed(sweep: Sweep, log: Log) -> None:
-    """Have the unfinished arms played as flow runs of ``sweep.config.deployment``, at most ``sweep.config.parallel`` at a time.
+    """Run the unfinished arms as flow runs of ``sweep.config.deployment``.
 
-    A flow run that does not end as ``Completed``, or cannot be created, makes its arm a failed one, and the others go on. When the sweep is stopped,
-    all of them are cancelled.
+    At most ``sweep.config.parallel`` run at a time. A flow run that does not end as ``Completed``,
+    or cannot be created, makes its arm a failed one, and the others go on. When the sweep is
+    stopped, all of them are cancelled.
 
     Raises:
         ConfigError: the server has no such deployment.
@@ -95,29 +102,29 @@ def run_deployed(sweep: Sweep, log: Log) -> None:
                     arm = waiting.popleft()
                     if (begun := _begin(sweep, arm, going.pop(arm.run_id, None), log)) is not None:
                         under_way.append(begun)
-                for index, each in enumerate(under_way):
-                    under_way[index] = _poll(client, each, deployment, log, time.monotonic())
-                for each in [each for each in under_way if each.flow_run.state_type in TERMINAL_STATES]:
-                    under_way.remove(each)
-                    if each.leaving:
-                        waiting.appendleft(each.arm)
+                for index, waited in enumerate(under_way):
+                    under_way[index] = _poll(client, waited, deployment, log, time.monotonic())
+                for waited in [waited for waited in under_way if waited.flow_run.state_type in TERMINAL_STATES]:
+                    under_way.remove(waited)
+                    if waited.cancelled:
+                        waiting.appendleft(waited.arm)
                     else:
-                        _record_end(sweep, each, log)
+                        _record_end(sweep, waited, log)
                 if under_way:
-                    time.sleep(POLL)
+                    time.sleep(POLL_SECONDS)
         except BaseException as error:
             if find_interrupt(error) is not None or not isinstance(error, Exception):
                 _cancel_all(client, sweep, under_way, log)
             else:
-                for each in under_way:
-                    log(_describe_left_running(each.flow_run))
-            for each in under_way:
-                sweep.set_state(each.arm, ArmState.INTERRUPTED)
+                for waited in under_way:
+                    log(_describe_left_running(waited.flow_run))
+            for waited in under_way:
+                sweep.set_state(waited.arm, ArmState.INTERRUPTED)
             raise
 
 
 def sweep_tag(run_id: str) -> str:
-    """The tag of a sweep's flow runs."""
+    """Return the tag of a sweep's flow runs."""
     return f"sweep:{run_id}"
 
 
@@ -132,11 +139,14 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse:
 
 
 def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, log: Log) -> _WaitedRun | None:
-    """The flow run of an arm: the one of ``before``, which has not ended, or a new one. ``None`` if the server refuses it."""
+    """Return the flow run of an arm: ``before`` if it has not ended, else a new one.
+
+    Returns ``None`` if the server refuses it.
+    """
     now = time.monotonic()
     if before is not None and before.state_type == StateType.CANCELLING:
         log(f"arm {arm.run_id}: its flow run of before is being cancelled, and it begins anew when that has ended")
-        return _WaitedRun.begin(arm, before, now, leaving=True)
+        return _WaitedRun.begin(arm, before, now, cancelled=True)
     if before is not None:
         log(f"arm {arm.run_id}: waiting for its flow run of before ({before.state_name})")
     else:
@@ -157,7 +167,7 @@ def _create(sweep: Sweep, arm: Arm) -> FlowRun:
         parameters=parameters_of(arm.config),
         flow_run_name=arm.run_id,
         tags=[sweep_tag(sweep.config.run_id)],
-        timeout=0,  # it is waited for together with the others
+        timeout=0,  # `run_deployed` waits for it together with the others
         as_subflow=True,
     )
     assert isinstance(created, FlowRun), (
@@ -167,30 +177,29 @@ def _create(sweep: Sweep, arm: Arm) -> FlowRun:
 
 
 def _unfinished_runs(client: SyncPrefectClient, sweep: Sweep) -> Iterator[FlowRun]:
-    """The flow runs that this sweep has created, now or before, and that have not ended."""
+    """Return the unfinished flow runs that this sweep has created, now or before."""
     chosen = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[sweep_tag(sweep.config.run_id)]),
         state=FlowRunFilterState(
             type=FlowRunFilterStateType(any_=[kind for kind in StateType if kind not in TERMINAL_STATES])
         ),
     )
-    found: list[FlowRun] = []
-    while len(found) % PAGE == 0:
-        page = client.read_flow_runs(flow_run_filter=chosen, sort=FlowRunSort.ID_DESC, limit=PAGE, offset=len(found))
+    runs: list[FlowRun] = []
+    while len(runs) % PAGE == 0:
+        page = client.read_flow_runs(flow_run_filter=chosen, sort=FlowRunSort.ID_DESC, limit=PAGE, offset=len(runs))
         if not page:
             break
-        found += page
+        runs += page
     root = str(sweep.config.run_dir.parent)
-    return (run for run in found if run.parameters.get(GENERAL, {}).get("root") == root)
+    return (run for run in runs if run.parameters.get(GENERAL, {}).get("root") == root)
 
 
 def _runs_of_earlier_starts(client: SyncPrefectClient, sweep: Sweep, log: Log) -> dict[str, FlowRun]:
-    """Flow runs of earlier starts that go on, by the arm's name.
+    """Return flow runs of earlier starts that go on, by the arm's name.
 
-    Those of arms that are not in the sweep any more, or that have other values now, are
-    cancelled.
+    Those of arms that were dropped, or that have other values now, are cancelled.
     """
-    arms, found = {arm.run_id: arm for arm in sweep.arms}, dict[str, FlowRun]()
+    arms, running = {arm.run_id: arm for arm in sweep.arms}, dict[str, FlowRun]()
     for run in _unfinished_runs(client, sweep):
         arm = arms.get(run.name)
         same = arm is not None and add_new_defaults(TrainConfig, values_of(run.parameters)) == arm.config.model_dump(
@@ -201,12 +210,12 @@ def _runs_of_earlier_starts(client: SyncPrefectClient, sweep: Sweep, log: Log) -
             log(f"arm {run.name}: {why}")
             run = _cancel(client, run, log)
         if arm is not None and run.state_type not in TERMINAL_STATES:
-            found[run.name] = run
-    return found
+            running[run.name] = run
+    return running
 
 
 def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_WaitedRun], log: Log) -> None:
-    """Cancel what the sweep has created, also a flow run that it was about to wait for."""
+    """Cancel all flow runs that the sweep has created, even one that it does not wait for yet."""
     try:
         going = [run for run in _unfinished_runs(client, sweep) if run.state_type != StateType.CANCELLING]
         if going:
@@ -215,13 +224,14 @@ def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_Waited
             _cancel(client, run, log)
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
         log(f"the flow runs cannot be cancelled: {short_message(str(error))}")
-        for each in under_way:
-            log(_describe_left_running(each.flow_run))
+        for waited in under_way:
+            log(_describe_left_running(waited.flow_run))
 
 
 def _cancel(client: SyncPrefectClient, run: FlowRun, log: Log) -> FlowRun:
-    """Have a flow run end: at once if no worker has it, else by its worker. As it is then."""
-    # Prefect makes it Cancelled where nothing runs yet, and leaves one that has ended as it is.
+    """Cancel a flow run and return its new state: it ends at once if no worker has it, else by its
+    worker."""
+    # Prefect sets Cancelled where nothing runs yet, and leaves an ended run as it is.
     client.set_flow_run_state(run.id, Cancelling())
     run = client.read_flow_run(run.id)
     ended = run.state_type in TERMINAL_STATES
@@ -237,21 +247,21 @@ def _describe_left_running(run: FlowRun) -> str:
 
 
 def _poll(
-    client: SyncPrefectClient, each: _WaitedRun, deployment: DeploymentResponse, log: Log, now: float
+    client: SyncPrefectClient, waited: _WaitedRun, deployment: DeploymentResponse, log: Log, now: float
 ) -> _WaitedRun:
-    """Read a flow run again, and say what is new, or what is waited for."""
-    flow_run = client.read_flow_run(each.flow_run.id)
-    if flow_run.state_name != each.flow_run.state_name:
-        log(f"arm {each.arm.run_id}: {flow_run.state_name}")
-        return _WaitedRun.begin(each.arm, flow_run, now, leaving=each.leaving)
-    if now >= each.due:
-        log(_waiting_for(each, deployment, now - each.since))
-        return replace(each, due=now + REMIND)
-    return each
+    """Read a flow run again, and log its new state, or the wait for it."""
+    flow_run = client.read_flow_run(waited.flow_run.id)
+    if flow_run.state_name != waited.flow_run.state_name:
+        log(f"arm {waited.arm.run_id}: {flow_run.state_name}")
+        return _WaitedRun.begin(waited.arm, flow_run, now, cancelled=waited.cancelled)
+    if now >= waited.due:
+        log(_describe_wait(waited, deployment, now - waited.since))
+        return replace(waited, due=now + MESSAGE_SECONDS)
+    return waited
 
 
 def _is_unclaimed(flow_run: FlowRun) -> bool:
-    """No worker has it yet."""
+    """Return True if no worker has taken it yet."""
     return flow_run.state_type in (StateType.SCHEDULED, StateType.PENDING)
 
 
@@ -266,12 +276,12 @@ def _record_end(sweep: Sweep, ended: _WaitedRun, log: Log) -> None:
     log(f"arm {ended.arm.run_id} failed: {short_message(error)}")
 
 
-def _waiting_for(each: _WaitedRun, deployment: DeploymentResponse, seconds: float) -> str:
-    """What is waited for, and what to do about it if no worker has it yet."""
-    line = f"arm {each.arm.run_id}: {each.state} for {format_duration(seconds)}"
-    if each.leaving:
-        return f"{line}; is its worker running? Where it is gone for good: prefect flow-run delete {each.flow_run.id}"
-    if not _is_unclaimed(each.flow_run):
+def _describe_wait(waited: _WaitedRun, deployment: DeploymentResponse, seconds: float) -> str:
+    """Describe a wait, and what to do about it if no worker has taken the flow run yet."""
+    line = f"arm {waited.arm.run_id}: {waited.state} for {format_duration(seconds)}"
+    if waited.cancelled:
+        return f"{line}; is its worker running? Where it is gone for good: prefect flow-run delete {waited.flow_run.id}"
+    if not _is_unclaimed(waited.flow_run):
         return line
     pool = deployment.work_pool_name
     start = f"prefect worker start --pool {pool}" if pool else f"a process that serves {deployment.name}"

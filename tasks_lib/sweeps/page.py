@@ -1,6 +1,7 @@
 """Renders the page of a sweep: table, learning curves, means over seeds.
 
-It reads ``sweep.json`` and the measurements in the arms' own folders, at any moment of a sweep, and writes ``report/index.html``.
+It reads ``sweep.json`` and the measurements in the arms' own folders, at any time during a sweep,
+and writes ``report/index.html``.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_see
 from training.ledger.store import RunStore, atomic_write_bytes, describe_first_error, move_aside_advice, read_json
 
 COLOURS, DASHES = 8, 3
-"""Of the style sheet; more settings than their product share a look."""
+"""Number of colours and dash patterns in the style sheet; with more settings, some look the
+same."""
 MAX_NOTED = 12
-"""Arms that a pointer reads at one version, the best first."""
+"""Maximum number of arms in the note at one version, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,12 @@ class Curve:
 
 
 def summary_path(folder: AnyPath) -> Path:
-    """``sweep.json`` of a sweep's folder."""
+    """Return the path of ``sweep.json`` in a sweep's folder."""
     return Path(folder) / "sweep.json"
 
 
 def read_summary(folder: AnyPath) -> SweepSummary:
-    """What is in ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
+    """Read ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
     path = summary_path(folder)
     remedy = f"{move_aside_advice(path)} and start the same sweep again: it is made again from the arms' folders"
     try:
@@ -52,7 +54,9 @@ def read_summary(folder: AnyPath) -> SweepSummary:
 
 
 def build_sweep_report(folder: AnyPath) -> Path:
-    """Write ``<folder>/report/index.html`` and return its path. The arms' folders lie beside the sweep's.
+    """Write ``<folder>/report/index.html`` and return its path.
+
+    The arms' folders lie beside the sweep's.
 
     Raises:
         StorageError: ``sweep.json`` is missing or torn.
@@ -79,7 +83,7 @@ def render_sweep(
     *,
     now: float,
 ) -> str:
-    """The page as text; ``now`` is in seconds since the epoch."""
+    """Return the page as text; ``now`` is in seconds since the epoch."""
     style = "\n".join((TEMPLATES / name).read_text() for name in ("style.css", "sweep.css"))
     script = "\n".join((TEMPLATES / name).read_text() for name in SCRIPTS)
     looks = setting_classes(summary)
@@ -114,28 +118,31 @@ def render_sweep(
 
 
 def setting_classes(summary: SweepSummary) -> dict[str, str]:
-    """Class of the style sheet by setting, in the order of the arms: arms that differ in their seeds only look alike."""
+    """Return the style sheet's class of each setting, in the order of the arms.
+
+    Arms that differ only in their seeds look alike.
+    """
     settings = dict.fromkeys(_setting(arm) for arm in summary.arms)
     return {name: f"arm c{index % COLOURS} d{index // COLOURS % DASHES}" for index, name in enumerate(settings)}
 
 
 def sweep_curves(curves: Sequence[Curve], looks: dict[str, str]) -> LineChart:
-    """Success over policy versions, a line for each arm."""
+    """Return a chart of success over policy versions, with a line for each arm."""
     series = [
         Series(
             curve.arm.run_id,
             looks[_setting(curve.arm)],
-            tuple((float(each.version), each.mean) for each in curve.evaluations),
+            tuple((float(evaluation.version), evaluation.mean) for evaluation in curve.evaluations),
             dots=True,
         )
         for curve in curves
     ]
     noted: dict[float, list[tuple[float, str]]] = {}
     for curve in curves:
-        for each in curve.evaluations:
-            if each.mean is not None:
-                text = f"{describe_success(each.model_dump(), 2)} {describe_values(curve.arm.values)}"
-                noted.setdefault(float(each.version), []).append((each.mean, text))
+        for evaluation in curve.evaluations:
+            if evaluation.mean is not None:
+                text = f"{describe_success(evaluation.model_dump(), 2)} {describe_values(curve.arm.values)}"
+                noted.setdefault(float(evaluation.version), []).append((evaluation.mean, text))
     notes = {}
     for version, entries in noted.items():
         ranked = [text for _, text in sorted(entries, key=lambda entry: -entry[0])]

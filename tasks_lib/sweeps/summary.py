@@ -17,7 +17,7 @@ from tasks_lib.report.data import Success
 from tasks_lib.sweeps.arms import SEED, describe_values
 
 PAGES = ("tasks.file", "tasks.kinds")
-"""Keys that decide what pages an arm is measured on, besides its split."""
+"""Keys that decide on which pages an arm is measured, besides its split."""
 
 TUNED = (
     "a setting that is chosen by held-out success is tuned on the held-out pages, and its figure is too good: choose with "
@@ -26,17 +26,17 @@ TUNED = (
 
 
 class ArmState(StrEnum):
-    """How far an arm is."""
+    """Progress of an arm."""
 
     WAITING = "waiting"
-    """To be started, or gone on with."""
+    """It is to be started or resumed."""
     RUNNING = "running"
     INTERRUPTED = "interrupted"
     """It was under way when the sweep was stopped."""
     FINISHED = "finished"
     FAILED = "failed"
     DROPPED = "dropped"
-    """It is not in the sweep any more. Its run is left as it is, and not compared with the others."""
+    """It was removed from the sweep. Its run is kept, and not compared with the others."""
 
 
 class ArmRecord(Record):
@@ -44,63 +44,72 @@ class ArmRecord(Record):
 
     run_id: str
     values: dict[str, Any]
-    """What is different in it, by dotted key."""
+    """Values that distinguish it, by dotted key."""
     split: str
-    """Whose page seeds its evaluations use."""
+    """Split of the page seeds in its evaluations."""
     state: ArmState = ArmState.WAITING
     error: str | None = None
-    """Why it failed, in a line."""
+    """Cause of its failure, in a line."""
     success_before: Success | None = None
     success_after: Success | None = None
     minutes: float | None = None
     report: str | None = None
-    """Path of its page, from the sweep's folder."""
+    """Path of its page, relative to the sweep's folder."""
 
     @property
     def pages(self) -> str:
-        """What it is measured on, in words: ``held_out``, and the tasks where arms have different ones. What has the same is compared."""
+        """Pages it is measured on, in words: ``held_out``, and the tasks where arms have different
+        ones.
+
+        Only arms with the same pages are compared.
+        """
         tasks = {key: value for key, value in self.values.items() if key in PAGES}
         return f"{self.split}, {describe_values(tasks)}" if tasks else self.split
 
     @property
     def mean(self) -> float | None:
-        """Success of its last version; ``None`` unless it is finished and an episode has a reward."""
-        found = self.success_after
-        return found.mean if self.state is ArmState.FINISHED and found is not None and found.n else None
+        """Success of its last version; ``None`` unless it is finished and an episode has a
+        reward."""
+        success = self.success_after
+        return success.mean if self.state is ArmState.FINISHED and success is not None and success.n else None
 
 
 class Setting(Record):
-    """Finished arms that differ in their seeds only."""
+    """Finished arms that differ only in their seeds."""
 
     values: dict[str, Any]
-    """Without the seed."""
+    """Values of the arms, without the seed."""
     split: str
     n: int
-    """Seeds."""
+    """Number of seeds."""
     mean: float
-    """Of the last versions' success over the seeds."""
+    """Mean over the seeds of the last version's success."""
     min: float
     max: float
 
 
 class SweepSummary(Record):
-    """``sweep.json``."""
+    """Content of ``sweep.json``."""
 
     run_id: str
     deployment: str
-    """Empty: subflows."""
+    """Deployment that runs the arms; empty for subflows."""
     keys: tuple[str, ...]
-    """What is different between arms."""
+    """Keys in which arms differ."""
     arms: tuple[ArmRecord, ...]
     settings: tuple[Setting, ...] = ()
-    """By mean, the highest first; empty where the seed is not among the keys."""
+    """Settings by mean, the highest first; empty where the seed is not among the keys."""
     best: dict[str, str] = Field(default_factory=dict)
-    """The finished arm with the highest success, by the pages that were measured (`ArmRecord.pages`); of several, the first (`leaders`)."""
+    """Finished arm with the highest success, by the measured pages (`ArmRecord.pages`); in a tie,
+    the first (`leaders`)."""
 
     @property
     def tuned(self) -> bool:
-        """Whether to choose between these arms would be to tune on held-out pages: settings differ, not seeds alone. A measured one that was dropped
-        counts: that was a choice."""
+        """True if a choice between these arms would tune on held-out pages: settings differ, not
+        only seeds.
+
+        A measured arm that was dropped counts: dropping it was a choice.
+        """
         held_out = any(self.record(run_id).split == "held_out" for run_id in self.best.values())
         arms = [arm for arm in self.arms if arm.state is not ArmState.DROPPED or arm.success_after is not None]
         return held_out and len({describe_values(without_seed(arm.values)) for arm in arms}) > 1
@@ -111,16 +120,19 @@ class SweepSummary(Record):
         return tuple(arm for arm in self.arms if arm.state is not ArmState.DROPPED)
 
     def record(self, run_id: str) -> ArmRecord:
-        """The arm of that name."""
+        """Return the arm of that name."""
         return next(arm for arm in self.arms if arm.run_id == run_id)
 
     def leaders(self, pages: str) -> list[ArmRecord]:
-        """All arms with the highest success on these pages: more than one is a tie."""
+        """Return all arms with the highest success on these pages: more than one is a tie."""
         top = self.record(self.best[pages]).mean
         return [arm for arm in self.compared if arm.pages == pages and arm.mean is not None and arm.mean == top]
 
     def within_interval(self, pages: str) -> list[ArmRecord]:
-        """Arms whose success is lower, and inside the 95 % interval of the best: the measurement does not tell them apart."""
+        """Return arms with lower success that lies inside the 95 % interval of the best.
+
+        The measurement cannot distinguish them from the best.
+        """
         first = self.leaders(pages)[0]
         low = first.success_after.low if first.success_after is not None else None
         return [
@@ -134,18 +146,18 @@ class SweepSummary(Record):
         ]
 
     def verdict(self, pages: str) -> str:
-        """``best on held_out: a``, or ``tie on held_out: a, b``."""
+        """Return ``best on held_out: a``, or ``tie on held_out: a, b``."""
         names = [arm.run_id for arm in self.leaders(pages)]
         return f"{'tie' if len(names) > 1 else 'best'} on {pages}: {', '.join(names)}"
 
     def caution(self, pages: str) -> str:
-        """``within its interval: c``; empty if no other arm is."""
+        """Return ``within its interval: c``; empty if no other arm is."""
         names = [arm.run_id for arm in self.within_interval(pages)]
         return f"within its interval: {', '.join(names)}" if names else ""
 
 
 def summarise(run_id: str, deployment: str, arms: Iterable[ArmRecord]) -> SweepSummary:
-    """The summary of these arms, in their order."""
+    """Return the summary of these arms, in their order."""
     records = tuple(arms)
     keys = sorted({key for arm in records for key in arm.values}, key=lambda key: (key == SEED, key))
     return SweepSummary(
@@ -159,16 +171,20 @@ def summarise(run_id: str, deployment: str, arms: Iterable[ArmRecord]) -> SweepS
 
 
 def over_seeds(arms: Sequence[ArmRecord]) -> list[Setting]:
-    """Mean, least and most of the last success over the seeds of each setting and split, the highest mean first. Arms without a measurement are left
-    out: ``n`` counts those with one."""
+    """Return mean, minimum and maximum success over the seeds of each setting, the highest mean
+    first.
+
+    Settings with different splits are kept apart. ``n`` counts the arms that have a measurement;
+    the others are left out.
+    """
     groups: dict[str, list[ArmRecord]] = {}
     for arm in arms:
         if arm.mean is not None:
             groups.setdefault(f"{arm.split}: {describe_values(without_seed(arm.values))}", []).append(arm)
-    found = []
+    settings = []
     for members in groups.values():
         means = [arm.mean for arm in members if arm.mean is not None]
-        found.append(
+        settings.append(
             Setting(
                 values=without_seed(members[0].values),
                 split=members[0].split,
@@ -178,26 +194,29 @@ def over_seeds(arms: Sequence[ArmRecord]) -> list[Setting]:
                 max=max(means),
             )
         )
-    return sorted(found, key=lambda setting: -setting.mean)
+    return sorted(settings, key=lambda setting: -setting.mean)
 
 
 def best(arms: Sequence[ArmRecord]) -> dict[str, str]:
-    """The first of the finished arms with the highest success, by `ArmRecord.pages`: what was measured on different pages is not compared."""
-    found: dict[str, ArmRecord] = {}
+    """Return the first finished arm with the highest success, by `ArmRecord.pages`.
+
+    Measurements on different pages are not compared.
+    """
+    leaders: dict[str, ArmRecord] = {}
     for arm in arms:
-        known = found.get(arm.pages)
+        known = leaders.get(arm.pages)
         if arm.mean is not None and (known is None or known.mean is None or arm.mean > known.mean):
-            found[arm.pages] = arm
-    return {pages: arm.run_id for pages, arm in found.items()}
+            leaders[arm.pages] = arm
+    return {pages: arm.run_id for pages, arm in leaders.items()}
 
 
 def without_seed(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a setting."""
+    """Return the values of a setting."""
     return {key: value for key, value in values.items() if key != SEED}
 
 
 def table_rows(summary: SweepSummary) -> list[dict[str, Any]]:
-    """A row for each arm, for Prefect's table."""
+    """Return a row for each arm, for Prefect's table."""
     return [
         {
             "arm": arm.run_id,
@@ -213,23 +232,24 @@ def table_rows(summary: SweepSummary) -> list[dict[str, Any]]:
 
 
 def lines(summary: SweepSummary) -> list[str]:
-    """What is printed at the end: a line for each arm, for each setting with several seeds, and for the best arm."""
+    """Return the final lines: one for each arm, each setting with several seeds, and the best
+    arm."""
     width = max(len(arm.run_id) for arm in summary.arms)
-    found = [f"{arm.run_id:{width}s}  {_outcome(arm)}" for arm in summary.arms]
+    texts = [f"{arm.run_id:{width}s}  {_outcome(arm)}" for arm in summary.arms]
     for setting in summary.settings:
         if setting.n > 1:
-            found.append(
+            texts.append(
                 f"{describe_values(setting.values)}: {setting.mean:.3f} over {setting.n} seeds, "
                 f"{setting.min:.3f} to {setting.max:.3f} ({setting.split})"
             )
     for pages, run_id in summary.best.items():
         caution = summary.caution(pages)
-        found.append(
+        texts.append(
             f"{summary.verdict(pages)}, {_interval(summary.record(run_id).success_after)}{f'; {caution}' if caution else ''}"
         )
     if summary.tuned:
-        found.append(TUNED)
-    return found
+        texts.append(TUNED)
+    return texts
 
 
 def _outcome(arm: ArmRecord) -> str:

@@ -1,10 +1,11 @@
 """Opens a sweep's folder and runs its arms in this process.
 
-The folder has what the sweep was started with, and what became of its arms.
+The folder has the sweep's configuration, and the states of its arms.
 
-A sweep may be started again with other arms. Those that are new are played, those that are the same go on, and those that are not in it any more
-are *dropped*: their runs stay where they are, ``sweep.json`` remembers them, and they are not compared with the others. Named again, they go on.
-A run is only ever gone on with by the values that it has: an arm that has begun and is given others under its name is refused.
+A sweep may be started again with other arms. New arms are played, unchanged ones go on, and arms
+that were removed are *dropped*: their runs stay in place, ``sweep.json`` remembers them, and they
+are not compared with the others. An arm that is added again goes on. A run goes on only with its
+own values: an arm that has begun and gets other values under its name is refused.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ from tasks_lib.sweeps.summary import ArmRecord, ArmState, SweepSummary, summaris
 from training.ledger.store import RunStore, write_json
 
 MAY_CHANGE = frozenset({"run_id", "iterations", "cluster", "root"})
-"""Keys of the arms that may differ when a sweep is started again. Not ``evaluation``, as in a run: all arms are measured alike."""
+"""Keys of the arms that may differ when a sweep is started again.
+
+``evaluation`` may not, as in a run: all arms are measured alike.
+"""
 MAX_ERROR = 400
-"""Characters of an arm's error that are kept; the whole of it is in its flow run's log."""
+"""Maximum characters of an arm's error that are kept; its flow run's log has all of it."""
 
 Log = Callable[[str], None]
 
@@ -51,11 +55,11 @@ Log = Callable[[str], None]
 class Sweep:
     """One sweep under its lock.
 
-    Every change of an arm is written down at once: `save`.
+    Every change of an arm is written at once: `save`.
     """
 
     def __init__(self, config: SweepConfig) -> None:
-        """Raises ``ConfigError`` if an arm, or a run with the name of one, has begun with other values."""
+        """Raises ``ConfigError`` if an arm, or a run of its name, has begun with other values."""
         self.config = config
         self.store = RunStore(config.run_dir)
         self.arms = arms_of(config)
@@ -67,30 +71,31 @@ class Sweep:
         self.report = self.save()
 
     def unfinished(self) -> list[Arm]:
-        """Arms to start, or to go on with, in their order."""
+        """Return the arms to start or resume, in their order."""
         return [arm for arm in self.arms if self._records[arm.run_id].state is not ArmState.FINISHED]
 
     @property
     def summary(self) -> SweepSummary:
-        """What is in ``sweep.json``."""
+        """Content of ``sweep.json``."""
         records = [self._records[arm.run_id] for arm in self.arms]
         return summarise(self.config.run_id, self.config.deployment, [*records, *self.dropped])
 
     def save(self) -> Path:
-        """Write ``sweep.json`` and the report; the report's path."""
+        """Write ``sweep.json`` and the report, and return the report's path."""
         write_json(summary_path(self.store.root), self.summary)
         return build_sweep_report(self.store.root)
 
     def set_state(self, arm: Arm, state: ArmState, error: str | None = None) -> None:
-        """Note how far an arm is."""
+        """Record the state of an arm."""
         update = {"state": state, "error": short_message(error) if error is not None else None}
         self._records[arm.run_id] = _record(arm).model_copy(update=update)
         self.save()
 
     def take_result(self, arm: Arm) -> None:
-        """Note what an arm that ended well left in its folder.
+        """Record the result of an arm that ended well, from its folder.
 
-        It is a failed one if there is no result: then the folder that it was written to is not the one that we see.
+        The arm counts as failed if there is no result: then it wrote to another folder than the one
+        that we see.
         """
         record = _record(arm)
         if record.state is not ArmState.FINISHED:
@@ -104,7 +109,7 @@ class Sweep:
         self.save()
 
     def check(self) -> None:
-        """Raises ``TrainingError`` that names the failed arms, if there are any."""
+        """Raise ``TrainingError`` with the failed arms, if there are any."""
         failed = [record for record in self._records.values() if record.state is ArmState.FAILED]
         if failed:
             named = "".join(f"\n  {record.run_id}: {record.error}" for record in failed)
@@ -115,7 +120,7 @@ class Sweep:
 
 
 def describe_dropped(record: ArmRecord) -> str:
-    """A line on an arm that is not in the sweep any more."""
+    """Return a line on an arm that was removed from the sweep."""
     return (
         f"arm {record.run_id} ({describe_values(record.values)}) is dropped: its run stays as it is and is not compared; "
         f"name it again and it goes on"
@@ -132,11 +137,11 @@ def open_sweep(config: SweepConfig) -> Iterator[Sweep]:
 def run_as_subflows(sweep: Sweep, train: Callable[[TrainConfig], Any], log: Log) -> None:
     """Play the unfinished arms one after the other.
 
-    An arm that fails is noted, and the next one begins.
+    A failed arm is recorded, and the next one begins.
 
     Args:
-        train: The flow that plays one; it is a subflow where this is called from a flow.
-        log: Is told of each arm.
+        train: Flow that plays one arm; it is a subflow where this is called from a flow.
+        log: Logs a line about each arm.
     """
     todo = sweep.unfinished()
     for number, arm in enumerate(todo, start=1):
@@ -158,13 +163,14 @@ def run_as_subflows(sweep: Sweep, train: Callable[[TrainConfig], Any], log: Log)
 
 
 def short_message(text: str) -> str:
-    """A message without line breaks, cut where it is long."""
+    """Return a message without line breaks, cut where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]}…"
 
 
 def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
-    """The arms of a sweep; those that it has begun, by the names that they were begun under.
+    """Return the arms of a sweep; those that it has begun keep the names that they were begun
+    under.
 
     Raises:
         ConfigError: an arm that has begun has other values now.
@@ -183,8 +189,8 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
         now = comparable_settings(with_derived(arm.config).model_dump(mode="json"))
         keys = [key for key in now if key not in MAY_CHANGE and now[key] != then.get(key)]
         changed |= dict.fromkeys([arm.run_id] if keys else [])
-        found = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})
-        lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in found)
+        changes = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})
+        lines |= dict.fromkeys(f"\n  {key}: {old} then, {new} now" for key, new, old in changes)
     if changed:
         more = f" and {len(changed) - MAX_DIFFERENCES} more" if len(changed) > MAX_DIFFERENCES else ""
         raise ChangedValuesError(
@@ -197,17 +203,16 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
 
 
 def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord, ...]:
-    """What is known of arms that the sweep had and has no more.
+    """Return the records of arms that were removed from the sweep.
 
-    One that never began leaves no trace.
-
-    Without ``sweep.json`` it is what ``config.json`` and the arms' folders log: a choice that was made stays known.
+    An arm that never began leaves no record. Without ``sweep.json`` the records come from
+    ``config.json`` and the arms' folders: a choice that was made stays known.
 
     Raises:
         StorageError: ``sweep.json`` is torn.
     """
     named, folder = {arm.run_id for arm in arms}, config.run_dir
-    known = read_summary(folder).arms if summary_path(folder).exists() else tuple(_of_folders(config, arms))
+    known = read_summary(folder).arms if summary_path(folder).exists() else tuple(_records_from_folders(config, arms))
     return tuple(
         record.model_copy(update={"state": ArmState.DROPPED})
         for record in known
@@ -215,10 +220,10 @@ def dropped_arms(config: SweepConfig, arms: tuple[Arm, ...]) -> tuple[ArmRecord,
     )
 
 
-def _of_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecord]:
-    """Records of all begun arms.
+def _records_from_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecord]:
+    """Yield records of all arms that have begun, from their folders.
 
-    An arm's values are those of the keys that are swept now, and what else it differs in.
+    An arm's values are those of the keys that are swept now, and of its other differences.
     """
     keys = {key for arm in arms for key in arm.values}
     base = dict(_flat(arms[0].config.model_dump(mode="json")))
@@ -233,12 +238,12 @@ def _of_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterator[ArmRecor
         }
         try:
             yield _record(Arm(run_id, own, TrainConfig.model_validate(begun)))
-        except ValidationError:  # of older code: its folder is read by no code of now
+        except ValidationError:  # written by older code, whose folders this code cannot read
             yield ArmRecord(run_id=run_id, values=own, split=begun["evaluation"]["split"])
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of every leaf."""
+    """Yield the dotted key and the value of every leaf."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
@@ -247,8 +252,11 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) -> None:
-    """Keep what a sweep was started with in its folder, each arm's whole configuration included: a preset may be edited later. Those of arms that are
-    not in it any more stay where they have begun, in case they come back."""
+    """Write the sweep's configuration to its folder, with each arm's whole configuration.
+
+    A preset may be edited later. Configurations of dropped arms stay if they have begun, in case
+    they come back.
+    """
     begun = {run_id: values for run_id, values in _begun_configs(config).items() if _is_begun(config, run_id)}
     document = {
         "config": config.model_dump(mode="json"),
@@ -260,21 +268,21 @@ def freeze_sweep(config: SweepConfig, arms: tuple[Arm, ...], store: RunStore) ->
 
 
 def _begun_configs(config: SweepConfig) -> Mapping[str, dict[str, Any]]:
-    """Configurations of all arms that the sweep ever had, by name.
+    """Return the configurations of all arms that the sweep ever had, by name.
 
-    ``ConfigError`` if the folder is of something else.
+    Raises ``ConfigError`` if the folder is of something else.
     """
     path = RunStore(config.run_dir).config_path
     return check_kind(path, type(config).model_fields)["arms"] if read_frozen(path) is not None else {}
 
 
 def _is_begun(config: SweepConfig, run_id: str) -> bool:
-    """Whether there is a run of that name."""
+    """Return True if there is a run of that name."""
     return read_frozen(RunStore(config.run_dir.parent / run_id).config_path) is not None
 
 
 def _record(arm: Arm) -> ArmRecord:
-    """An arm as its folder has it."""
+    """Return an arm's record, from its folder."""
     store = RunStore(arm.config.run_dir)
     record = ArmRecord(run_id=arm.run_id, values=arm.values, split=arm.config.evaluation.split)
     if (store.report_path / "index.html").exists():

@@ -162,7 +162,7 @@ def deployment(prefect_api: None, monkeypatch: pytest.MonkeyPatch) -> str:
             parameter_openapi_schema=parameter_schema(train).model_dump_for_openapi(),
             enforce_parameter_schema=True,
         )
-    monkeypatch.setattr(deployed, "POLL", 0.1)
+    monkeypatch.setattr(deployed, "POLL_SECONDS", 0.1)
     return "train/tiny"
 
 
@@ -259,7 +259,7 @@ def test_flow_runs_go_on_when_the_sweep_ends_by_an_error_and_are_waited_for_late
     given = config(
         tmp_path, run_id="ended", base={"iterations": 2}, grid={"seed": [0, 1]}, deployment=deployment, parallel=2
     )
-    monkeypatch.setattr(deployed, "PATIENCE", 0.0)
+    monkeypatch.setattr(deployed, "FIRST_MESSAGE_SECONDS", 0.0)
     ended_by(httpx.ConnectError("no server"), given, monkeypatch)
     said = " ".join(capsys.readouterr().err.split())
     assert re.search(
