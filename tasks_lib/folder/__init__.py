@@ -1,6 +1,6 @@
 """A run's folder: frozen configuration and tasks, lock, metrics and repairs.
 
-Read and written in the flow's process.
+The flow's process reads and writes it.
 
 Files that workers and the trainer write are in ``training.ledger.store``.
 """

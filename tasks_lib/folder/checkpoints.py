@@ -1,6 +1,6 @@
-"""Policy checkpoints of a run: the base is version 0, the trainer publishes others.
+"""Policy checkpoints of a run: the base is version 0, the trainer publishes the others.
 
-An evaluation publishes what it evaluates.
+An evaluation publishes the checkpoint that it evaluates.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ from training.policy.adapters import MODEL_WEIGHTS, base_of, has_whole_model, is
 from training.policy.templates import MODEL_TEMPLATES, derive_template, model_type, template_names
 
 MERGED_FROM = "merged_from"
-"""In the manifest of a version that was merged from an adapter: name, size and hash of the adapter's files."""
+"""Key in the manifest of a version merged from an adapter: name, size and hash of the adapter's
+files."""
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
-"""Files of which a checkpoint has one at least."""
+"""Tokenizer files; a checkpoint has at least one of them."""
 
 HUB_ID = re.compile(
     r"(?:hf:/+|(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co|(?P<modelscope>modelscope\.(?:cn|ai)))/+(?:models/)?)?"
     r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*?)(?:\.git)?(?:(?:/(?:tree|blob|resolve)/|@)(?P<revision>[\w.-]+)(?:/.*)?)?/*"
 )
-"""A repository of a model hub, owner and name: bare or in an address, as a path holds it (with one slash for two)."""
+"""Pattern of a model hub's repository, owner and name: bare, or in an address in the form of a path
+(with one slash for two)."""
 OWN_FOLDERS = frozenset({"checkpoints", "datasets", "models", "runs"})
-"""First parts of relative paths that are taken for folders that are not there, not for owners on a hub."""
+"""First parts of relative paths that are taken for missing folders, not for owners on a hub."""
 RECIPE_TEMPLATE = "qwen2_vl"
-"""Chat template of what a warm start's recipe pre-trains, a tiny Qwen2-VL."""
+"""Chat template of the model that a warm start's recipe pre-trains, a tiny Qwen2-VL."""
 
 
 def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
-    """Check that the folder is a whole checkpoint, before anything is started.
+    """Check that the folder is a complete checkpoint, before anything is started.
 
     Raises:
-        PolicyError: It is no vision-language checkpoint, has no tokenizer or weights, or one of its files is damaged;
-            names the ``key`` of the configuration.
+        PolicyError: it is no vision-language checkpoint, has no tokenizer or weights, or one of its
+            files is damaged; names the ``key`` of the configuration.
     """
     if (newest := RunStore(checkpoint).latest_policy()) is not None:
         raise PolicyError(
@@ -83,7 +85,7 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
 
 
 def _check_adapter(folder: Path, key: str) -> None:
-    """Of an adapter: its base is there, and both are whole."""
+    """Check that an adapter's base exists, and that both are complete."""
     try:
         base = base_of(folder)
         check_checkpoint_files(folder)
@@ -95,7 +97,8 @@ def _check_adapter(folder: Path, key: str) -> None:
 
 
 def _other_format(checkpoint: Path) -> str:
-    """What is there in place of a whole Hugging Face checkpoint, and what to do; empty if nothing of that kind is."""
+    """Describe weights in another format than Hugging Face's, and what to do; empty if there are
+    none."""
     if has_whole_model(checkpoint):
         return ""
     if (checkpoint.suffix == ".gguf" and checkpoint.is_file()) or any(checkpoint.glob("*.gguf")):
@@ -104,20 +107,21 @@ def _other_format(checkpoint: Path) -> str:
 
 
 def _fetch_hint(checkpoint: Path, key: str) -> str:
-    """How to get a repository of a hub, if the path has the form of one and no folder is there; else empty."""
+    """Say how to fetch a hub's repository, if the path looks like one and no folder is there; else
+    empty."""
     roots = (root for root in (PROJECT, PROJECT.resolve()) if checkpoint.is_relative_to(root))
-    given = next((checkpoint.relative_to(root) for root in roots), checkpoint)
-    found = HUB_ID.fullmatch(str(given))
-    is_address = found is not None and found.start("id") > 0
+    path_in_project = next((checkpoint.relative_to(root) for root in roots), checkpoint)
+    match = HUB_ID.fullmatch(str(path_in_project))
+    is_address = match is not None and match.start("id") > 0
     if (
-        found is None
+        match is None
         or checkpoint.exists()
-        or (not is_address and (given.parts[0] in OWN_FOLDERS or given.parent.exists()))
+        or (not is_address and (path_in_project.parts[0] in OWN_FOLDERS or path_in_project.parent.exists()))
     ):
         return ""
-    hub, revision, folder = found["id"], found["revision"], found["id"].split("/")[1]
+    hub, revision, folder = match["id"], match["revision"], match["id"].split("/")[1]
     command = f"hf download {hub} --local-dir {folder}"
-    if found["modelscope"]:
+    if match["modelscope"]:
         command = f"modelscope download --model {hub} --local_dir {folder}"
     if revision not in (None, "main", "master"):
         command += f" --revision {revision}"
@@ -131,9 +135,10 @@ Config = TypeVar("Config", bound=TrainConfig | EvaluateConfig | WarmStartConfig)
 
 
 def with_template(config: Config) -> Config:
-    """The configuration with its chat template: as given, else what its run began with, else what its checkpoint needs.
+    """Return the configuration with its chat template.
 
-    It stays empty where none of them says it; `check_model_template` refuses that.
+    It is the given one, else the one that its run began with, else the one that its checkpoint
+    needs. It stays empty where none is known; `check_model_template` refuses that.
     """
     if config.policy.template:
         return config
@@ -144,16 +149,17 @@ def with_template(config: Config) -> Config:
 
 
 def _needed_template(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> str:
-    """The template of the checkpoint that a flow starts from."""
+    """Return the template of the checkpoint that a flow starts from."""
     if isinstance(config, WarmStartConfig):
         return derive_template(resolve_path(config.base)) if config.base else RECIPE_TEMPLATE
     return derive_template(resolve_path(config.policy.checkpoint))
 
 
 def check_model_template(checkpoint: Path, template: str) -> None:
-    """``ConfigError`` if a chat template is not one of the checkpoint's model: prompts and placeholders would be another model's.
+    """Raise ``ConfigError`` if a chat template does not fit the checkpoint's model.
 
-    A template that does not exist is not looked at here, nor a model and a template that are both of no family that is known.
+    Prompts and placeholders would be another model's. A template that does not exist is not checked
+    here, nor a model and a template that both belong to no known family.
     """
     kind = model_type(checkpoint)
     if not template:
@@ -171,9 +177,10 @@ def check_model_template(checkpoint: Path, template: str) -> None:
 
 
 def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:
-    """Publish ``checkpoint`` as the first version of a folder, unless it is there: a whole model, also of an adapter.
+    """Publish ``checkpoint`` as the first version of a folder, unless it is published; adapters are
+    merged.
 
-    ``StorageError`` when what is there is damaged.
+    ``StorageError`` when the published one is damaged.
     """
     details = {"parent": None, "source": checkpoint.name}
     if version not in store.versions():  # else the checkpoint may be gone by now
@@ -198,9 +205,10 @@ def _publish_merged(store: RunStore, adapter: Path, version: int, details: dict[
 
 
 def evaluated_version(store: RunStore, checkpoint: Path) -> int:
-    """The version that an evaluation of ``checkpoint`` has in its folder: a run's policy keeps its number, any other checkpoint is version 0.
+    """Return the version number of an evaluated ``checkpoint`` in the evaluation's folder.
 
-    A folder that has its policy already goes on with that: older evaluations have version 0 whatever they evaluate.
+    A run's policy keeps its number, any other checkpoint is version 0. A folder that has a policy
+    already keeps that policy's number: older evaluations have version 0 for every checkpoint.
     """
     if (published := store.latest_policy()) is not None:
         return published
@@ -210,15 +218,15 @@ def evaluated_version(store: RunStore, checkpoint: Path) -> int:
 
 
 def check_unchanged(store: RunStore, version: int, checkpoint: Path) -> None:
-    """``PolicyError`` if ``checkpoint`` is not what ``store`` has published of it: the folder was written anew since.
+    """Raise ``PolicyError`` if the folder ``checkpoint`` was changed since ``store`` published it.
 
-    One that is not there any more is not looked at: the evaluation has a copy.
+    A folder that no longer exists is not checked: the evaluation has a copy.
     """
     if version not in store.versions() or not (checkpoint / "config.json").exists():
         return
-    manifest, found = store.manifest(version), file_hashes(checkpoint)
+    manifest, hashes = store.manifest(version), file_hashes(checkpoint)
     published = manifest.get(MERGED_FROM, manifest["files"])
-    if changed := sorted(name for name in published.keys() | found if published.get(name) != found.get(name)):
+    if changed := sorted(name for name in published.keys() | hashes if published.get(name) != hashes.get(name)):
         raise PolicyError(
             f"policy.checkpoint: {checkpoint} is not what {store.root.name} evaluated: {', '.join(changed[:3])} changed since; "
             f"give another run_id"

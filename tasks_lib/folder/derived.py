@@ -1,6 +1,6 @@
-"""Completes a configuration by what its run begins on: chat template, precision, trained parts.
+"""Fills in settings that a configuration leaves open: chat template, precision, trained parts.
 
-Chosen once: a run that goes on keeps what it was started with, whatever machine it is on by then.
+They are chosen once: a resumed run keeps its first choice, whatever machine it is on by then.
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ from training.ledger.store import RunStore
 from training.policy.adapters import base_of, is_adapter
 
 SMALL_MODEL = 100_000_000
-"""Parameters up to which the vision tower is trained too: such a model is trained whole, and its tower is not a good one yet."""
+"""Parameters up to which the vision tower is trained too.
+
+Such a model is trained whole, and its tower is not a good one yet.
+"""
 
 Config = TypeVar("Config", bound=TrainConfig | EvaluateConfig | WarmStartConfig)
 
 
 def with_derived(config: Config) -> Config:
-    """The configuration with its chat template, ``trainer.bf16`` and ``trainer.train_vision_tower``.
+    """Return the configuration with its chat template, ``trainer.bf16`` and
+    ``trainer.train_vision_tower``.
 
-    As given, else what its run began with, else what checkpoint and machine need.
+    Values are the given ones, else those that the run began with, else those that checkpoint and
+    machine need.
     """
     config = with_template(config)
     if isinstance(config, EvaluateConfig):
@@ -46,20 +51,24 @@ def with_derived(config: Config) -> Config:
 
 
 def choose(trainer: TrainerConfig, parameters: int, *, gpu: bool, vllm: bool = False) -> TrainerConfig:
-    """Values of what is left open. Pure.
+    """Return the settings with values for those that are left open. Pure.
 
     Args:
-        trainer: As it is configured.
-        parameters: Of the model; 0 where it is not known.
-        gpu: Whether the trainer has a CUDA device.
-        vllm: Whether vLLM serves the policy, which leaves out adapters of the vision tower.
+        trainer: Configured settings.
+        parameters: Parameters of the model; 0 where the number is unknown.
+        gpu: True if the trainer has a CUDA device.
+        vllm: True if vLLM serves the policy: it does not support adapters of the vision tower.
     """
     chosen = {"bf16": gpu, "train_vision_tower": parameters <= SMALL_MODEL and not (vllm and trainer.adapter_rank)}
     return trainer.model_copy(update={key: value for key, value in chosen.items() if getattr(trainer, key) is None})
 
 
 def choose_as_begun(trainer: TrainerConfig, begun: dict[str, object]) -> TrainerConfig:
-    """Values of what is left open, as a run was started with them; one of before there was a choice had float32 and trained all."""
+    """Return the settings with the values that a run was started with, for those that are left
+    open.
+
+    A run from before there was a choice had float32 and trained all parts.
+    """
     left = {key: begun.get(key) for key in BEFORE_CHOICES if getattr(trainer, key) is None}
     return trainer.model_copy(
         update={key: BEFORE_CHOICES[key] if value is None else value for key, value in left.items()}
@@ -67,17 +76,20 @@ def choose_as_begun(trainer: TrainerConfig, begun: dict[str, object]) -> Trainer
 
 
 def describe_choices(given: TrainerConfig, chosen: TrainerConfig) -> str:
-    """What was chosen, for the log; empty if nothing was left open."""
-    said = {
+    """Describe the chosen settings, for the log; empty if nothing was left open."""
+    descriptions = {
         "bf16": "bfloat16 (a CUDA device is there)" if chosen.bf16 else "float32 (no CUDA device is there)",
         "train_vision_tower": "trained" if chosen.train_vision_tower else "frozen",
     }
     words = {"bf16": "precision", "train_vision_tower": "vision tower"}
-    return ", ".join(f"{words[key]}: {said[key]}" for key in said if getattr(given, key) is None)
+    return ", ".join(f"{words[key]}: {descriptions[key]}" for key in descriptions if getattr(given, key) is None)
 
 
 def count_model_parameters(checkpoint: Path) -> int:
-    """Of a checkpoint, or of an adapter's base; 0 where there is none or it is damaged, which its own check says."""
+    """Return the parameters of a checkpoint, or of an adapter's base.
+
+    0 where there is none or it is damaged, which its own check reports.
+    """
     if not checkpoint.is_dir():
         return 0
     try:
@@ -87,7 +99,7 @@ def count_model_parameters(checkpoint: Path) -> int:
 
 
 def has_cuda_device() -> bool:
-    """Whether torch would find a CUDA device here, without the seconds of importing it."""
+    """Return True if torch would find a CUDA device here, without the seconds of importing it."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1") or "+cpu" in importlib.metadata.version("torch"):
         return False
     return any(Path("/dev").glob("nvidia[0-9]*"))

@@ -1,9 +1,7 @@
-"""Removes what a failed start wrote, so that its run name can be reused.
+"""Removes the files of a failed start, so that its run name can be reused.
 
-It is done only where the start failed before anything else was done.
-
-No cluster, no server, no trainer, Ctrl-C while they start. What was done is never touched: episodes, metrics, a trained policy, or any file that no
-start makes.
+A start fails when there is no cluster, server or trainer, or at Ctrl-C while they start. Results
+are never removed: episodes, metrics, a trained policy, or any file that no start makes.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ MADE_BY_START = frozenset(
         *("task_files", "task_files.json", "tasks.json", "tasks.jsonl", "tensorboard", "trainer"),
     }
 )
-"""Names in a run's folder before its first episode. Anything else is work, whatever it is."""
-TAKEN_BACK = (
+"""Names in a run's folder before its first episode. Anything else counts as work."""
+REMOVED_FILES = (
     "config.copy.json",
     "config.json",
     "journal.sqlite",
@@ -42,11 +40,15 @@ TAKEN_BACK = (
     "tasks.json",
     "tasks.jsonl",
 )
-"""Those of them that a later start would go on from. Logs and reports stay: an error may name them."""
+"""Files of a start that a later start would go on from.
+
+Logs and reports stay: an error may name them.
+"""
 
 
 def has_begun(store: RunStore) -> bool:
-    """Whether a folder holds work: episodes, metrics, or a policy that is no copy of a checkpoint."""
+    """Return True if a folder holds work: episodes, metrics, or a policy that is no copy of a
+    checkpoint."""
     if not store.root.is_dir():
         return False
     others = (path for path in store.root.iterdir() if path.name not in MADE_BY_START and not path.name.startswith("."))
@@ -59,23 +61,23 @@ def has_begun(store: RunStore) -> bool:
 
 @contextmanager
 def undo_failed_start(store: RunStore) -> Iterator[None]:
-    """Around all that is done in a folder, under its lock.
+    """Remove the files of a folder's first start if the block fails before it has done any work.
 
-    If this is its first start, and ends with an error before anything was done, the folder is
-    as if it had not been.
+    It surrounds all work in a folder, under the folder's lock.
     """
     first = not store.config_path.exists()
     try:
         yield
     except BaseException:
         if first and not has_begun(store):
-            for path in (store.root / name for name in TAKEN_BACK):
+            for path in (store.root / name for name in REMOVED_FILES):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         raise
 
 
 def free_name(folder: Path) -> str:
-    """A name for a run that would otherwise be in ``folder``: ``mine-2``, or the first number after it that is free."""
+    """Return a free name for a run beside ``folder``: ``mine-2``, or the next number that is
+    free."""
     number = 2
     while os.path.lexists(folder.with_name(f"{folder.name}-{number}")):
         number += 1
@@ -83,4 +85,4 @@ def free_name(folder: Path) -> str:
 
 
 def _holds_something(path: Path) -> bool:
-    return not path.is_dir() or any(each.is_file() for each in path.rglob("*"))
+    return not path.is_dir() or any(child.is_file() for child in path.rglob("*"))

@@ -1,8 +1,7 @@
 """Frozen configuration of a folder: ``config.json`` and a backup copy.
 
-One damaged file does not lose it.
-
-Without it nothing could refuse changed keys, so a damaged one is never taken for none.
+One damaged file does not lose it. Without it nothing could refuse changed keys, so a damaged one
+never counts as missing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from envs.types import StorageError
 from training.ledger.store import read_json, write_json
 
 COPY = "config.copy.json"
-"""Beside ``config.json``, written after it."""
+"""Name of the copy beside ``config.json``, written after it."""
 TASKS_SHA256 = "tasks_sha256"
 """Key of the hash of ``tasks.jsonl``."""
 logger = logging.getLogger(__name__)
@@ -23,15 +22,16 @@ logger = logging.getLogger(__name__)
 
 def write_frozen(path: Path, document: dict[str, Any]) -> None:
     """Write ``config.json`` and its copy."""
-    for one in (path, path.with_name(COPY)):
-        write_json(one, document, sealed=True)
+    for target in (path, path.with_name(COPY)):
+        write_json(target, document, sealed=True)
 
 
 def read_frozen(path: Path) -> dict[str, Any] | None:
-    """The document of a ``config.json``, or of its copy where it is damaged or gone; ``None`` if neither was ever written.
+    """Read ``config.json``, or its copy where it is damaged or missing; ``None`` if neither was
+    written.
 
     Raises:
-        StorageError: Both are damaged, or the one that there is.
+        StorageError: both are damaged, or the only one.
     """
     copy = path.with_name(COPY)
     try:
@@ -55,7 +55,8 @@ def _from_copy(path: Path, what: str) -> dict[str, Any]:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """``FileNotFoundError`` where there is none, ``StorageError`` where there is something else."""
+    """Read one of the files; ``FileNotFoundError`` if it is missing, ``StorageError`` if it is
+    damaged."""
     if not path.exists():
         raise FileNotFoundError(path)
     try:

@@ -15,11 +15,11 @@ from training.ledger.disk import raise_disk_errors, remove_leftovers
 
 @contextmanager
 def run_lock(run_dir: Path) -> Iterator[None]:
-    """Hold ``run.lock`` and delete what killed processes were writing. The lock dies with its process.
+    """Hold ``run.lock`` and delete leftovers of killed processes. The lock ends with its process.
 
     Raises:
-        StorageError: Another process holds it.
-        DiskError: The folder cannot be made or written to.
+        StorageError: another process holds it.
+        DiskError: the folder cannot be made or written to.
     """
     with raise_disk_errors(run_dir / "run.lock"):
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
 
 
 def check_unlocked(run_dir: Path) -> None:
-    """``StorageError`` when another process works in this folder. Nothing is made."""
+    """Raise ``StorageError`` if another process works in this folder. No file is made."""
     path = run_dir / "run.lock"
     if path.exists():
         with open(path) as file:

@@ -1,6 +1,6 @@
 """Metrics of a run: success with confidence interval, ``metrics.jsonl``, TensorBoard, peak memory.
 
-``metrics.jsonl`` has one line a phase, and TensorBoard the same numbers.
+``metrics.jsonl`` has one line for each phase, and TensorBoard has the same numbers.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Z95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
 
 UNKNOWN: Mapping[str, None] = {"mean": None, "low": None, "high": None}
-"""The success of episodes of which none has a reward."""
+"""Success of episodes without any reward."""
 
 MAX_CAUSES = 3
-"""Causes of missing rewards that are told."""
+"""Maximum number of causes of missing rewards in a message."""
 
 
 def wilson_interval(successes: int, total: int) -> tuple[float, float]:
-    """95 % interval of a proportion (Wilson 1927), which stays in [0, 1] and is honest near its ends.
+    """Return the 95 % interval of a proportion (Wilson 1927), in [0, 1] and accurate near its ends.
 
     >>> [round(x, 3) for x in wilson_interval(8, 10)]
     [0.49, 0.943]
@@ -48,7 +48,10 @@ def wilson_interval(successes: int, total: int) -> tuple[float, float]:
 
 
 def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
-    """Share of usable episodes that passed: ``{mean, low, high, n}``; abstentions are left out. Of none nothing is known: all but n are ``None``."""
+    """Return the share of usable episodes that passed: ``{mean, low, high, n}``.
+
+    Abstentions are left out. Without usable episodes nothing is known: all but n are ``None``.
+    """
     usable = [episode for episode in episodes if episode.score is not None]
     if not usable:
         return {**UNKNOWN, "n": 0}
@@ -57,36 +60,40 @@ def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
     return {"mean": passed / len(usable), "low": low, "high": high, "n": len(usable)}
 
 
-def mark_unknown(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored success, also by kind, in which what nothing is known of is ``None``: older files have 0.0 there."""
-    same = {**found, **{name: None for name in UNKNOWN if name in found}} if found["n"] == 0 else dict(found)
-    if "by_kind" in same:
-        same["by_kind"] = {kind: mark_unknown(entry) for kind, entry in same["by_kind"].items()}
-    return same
+def mark_unknown(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored success, also by kind, with ``None`` for unknown values: older files have 0.0
+    there."""
+    marked = {**result, **{name: None for name in UNKNOWN if name in result}} if result["n"] == 0 else dict(result)
+    if "by_kind" in marked:
+        marked["by_kind"] = {kind: mark_unknown(entry) for kind, entry in marked["by_kind"].items()}
+    return marked
 
 
-def describe_success(found: Mapping[str, Any], digits: int = 3) -> str:
-    """A `success` in words: ``0.954 [0.920, 0.974]``. Where no episode has a reward nothing is known, which is no success of 0."""
-    if not found["n"]:
+def describe_success(result: Mapping[str, Any], digits: int = 3) -> str:
+    """Return a `success` in words: ``0.954 [0.920, 0.974]``.
+
+    Where no episode has a reward it is unknown, which is no success of 0.
+    """
+    if not result["n"]:
         return "unknown, no episode has a reward"
-    mean, low, high = (f"{found[name]:.{digits}f}" for name in ("mean", "low", "high"))
+    mean, low, high = (f"{result[name]:.{digits}f}" for name in ("mean", "low", "high"))
     return f"{mean} [{low}, {high}]"
 
 
 def format_share(value: float | None) -> str:
-    """A success without its interval: ``0.954``, or ``unknown``."""
+    """Return a success without its interval: ``0.954``, or ``unknown``."""
     return "unknown" if value is None else f"{value:.3f}"
 
 
 def count_causes(episodes: Iterable[EpisodeSummary]) -> dict[str, int]:
-    """Why episodes have no reward, the most frequent causes first, and how many have each."""
+    """Count the episodes without a reward by cause, the most frequent causes first."""
     return dict(
         Counter(episode.abstained or "?" for episode in episodes if episode.score is None).most_common(MAX_CAUSES)
     )
 
 
 def success_by_kind(records: Iterable[GroupRecord]) -> dict[str, dict[str, Any]]:
-    """``success`` of each task kind, in alphabetical order."""
+    """Return ``success`` of each task kind, in alphabetical order."""
     by_kind: dict[str, list[EpisodeSummary]] = {}
     for record in records:
         by_kind.setdefault(record.kind, []).extend(record.episodes)
@@ -94,16 +101,15 @@ def success_by_kind(records: Iterable[GroupRecord]) -> dict[str, dict[str, Any]]
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean, 0 for nothing."""
+    """Return the arithmetic mean, or 0 for no values."""
     return sum(values) / len(values) if values else 0.0
 
 
 class MetricsLog:
     """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard.
 
-    A line torn by a kill is cut off when opened.
-
-    So is a line in the middle that is damaged; then the file as it was is kept as ``metrics.jsonl.damaged``.
+    When the file is opened, a last line torn by a kill is cut off. Damaged lines before it are
+    removed, and the file as it was is kept as ``metrics.jsonl.damaged``.
     """
 
     def __init__(self, path: Path, tensorboard: Path) -> None:
@@ -114,9 +120,8 @@ class MetricsLog:
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             if whole != data:
-                os.truncate(
-                    path, len(whole)
-                )  # which needs no room: written anew on a full disk, all lines would be lost
+                # Truncating needs no space: writing anew on a full disk would lose all lines.
+                os.truncate(path, len(whole))
             _take_out_damaged(path, whole)
         from tensorboard.summary import Writer  # most processes write no metrics
 
@@ -125,16 +130,17 @@ class MetricsLog:
             self._writer = Writer(str(tensorboard))
 
     def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """All lines (of one kind), oldest first."""
+        """Return all lines (of one kind), oldest first."""
         if not self._path.exists():
             return []
         lines = [orjson.loads(line) for line in self._path.read_bytes().splitlines()]
         return [line for line in lines if kind is None or line["kind"] == kind]
 
     def append(self, line: dict[str, Any], step: int) -> None:
-        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at ``step``.
+        """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at
+        ``step``.
 
-        What is unknown (null) has no point.
+        Unknown values (null) have no point.
         """
         data = orjson.dumps(line) + b"\n"
         with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
@@ -167,7 +173,7 @@ def _take_out_damaged(path: Path, data: bytes) -> None:
 
 
 def _is_line(line: bytes) -> bool:
-    """Whether it is a JSON object that says of what it is."""
+    """Return True if a line is a JSON object with a kind."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -176,7 +182,7 @@ def _is_line(line: bytes) -> bool:
 
 
 def numbers(value: Any, path: str) -> Iterable[tuple[str, float]]:
-    """The numbers in nested mappings, each under its keys: ``train/kl_by_images/1``."""
+    """Yield the numbers in nested mappings, each under its keys: ``train/kl_by_images/1``."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield from numbers(child, f"{path}/{key}")
@@ -185,9 +191,9 @@ def numbers(value: Any, path: str) -> Iterable[tuple[str, float]]:
 
 
 class MemoryMonitor:
-    """Samples the resident memory of this process and all below it together.
+    """Samples the resident memory of this process and its descendants, every five seconds.
 
-    Five seconds apart: a sample costs some 50 ms of CPU.
+    A sample costs some 50 ms of CPU.
     """
 
     def __init__(self, interval: float = 5.0) -> None:
@@ -210,17 +216,23 @@ class MemoryMonitor:
 
 
 def family_rss_mb() -> float:
-    """Resident megabytes (2**20 bytes) of this process and its descendants together, memory that they share counted once."""
+    """Return resident megabytes (2**20 bytes) of this process and its descendants.
+
+    Memory that they share is counted once.
+    """
     process = psutil.Process()
     return sum(_resident(member) for member in [process, *process.children(recursive=True)]) / 2**20
 
 
 def _resident(process: psutil.Process) -> int:
-    """Proportional set size where the system tells it (Linux): Chromium's many processes share most of their pages."""
+    """Return the proportional set size in bytes on Linux, else the resident size.
+
+    Chromium's many processes share most of their pages.
+    """
     try:
         for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
         return int(process.memory_info().rss)
-    except (OSError, psutil.NoSuchProcess):  # it ended while we looked
+    except (OSError, psutil.NoSuchProcess):  # it has ended meanwhile
         return 0

@@ -15,11 +15,14 @@ from rich.text import Text
 from tasks_lib.processes.prefect_run import log_to_flow_run
 
 _CLOCK: ContextVar[float | None] = ContextVar("clock", default=None)
-"""When the seconds of the lines began: with the command, or with what is around this run."""
+"""Start of the lines' clock (``time.perf_counter``): that of the command, or of an outer run."""
 
 
 class RunProgress:
-    """Prints lines to stderr, and writes them to the flow run's log; on a terminal a bar over the iterations stays below them."""
+    """Prints lines to stderr, and writes them to the flow run's log.
+
+    On a terminal a bar over the iterations stays below them.
+    """
 
     def __init__(self, total: int, done: int = 0) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -39,27 +42,30 @@ class RunProgress:
         self._loop_started: float | None = None
 
     def log(self, message: str) -> None:
-        """One line with the seconds since the start: of the outermost run, where one is inside another (`shared_clock`)."""
+        """Print one line with the seconds since the start.
+
+        It is the start of the outermost run, where one is inside another (`shared_clock`).
+        """
         seconds = time.perf_counter() - self._started
         self._bar.console.print(f"[dim]{seconds:6.1f} s[/dim]  {message}", markup=True, soft_wrap=True)
         log_to_flow_run(Text.from_markup(message).plain)
 
     @contextmanager
     def shared_clock(self) -> Iterator[None]:
-        """The lines of runs that begin inside count from the moment that ours do."""
+        """Let the lines of runs inside the block count from our start."""
         with clock_since(self._started):
             yield
 
     @contextmanager
     def phase(self, what: str, expect: str = "") -> Iterator[None]:
-        """Announce a phase before, and say how long it took after."""
+        """Announce a phase, and log its duration at its end."""
         self.log(f"{what}{f' (about {expect})' if expect else ''} …")
         started = time.perf_counter()
         yield
         self.log(f"{what}: {time.perf_counter() - started:.1f} s")
 
     def iteration(self, done: int, message: str) -> None:
-        """An iteration is over: say so, with an estimate of the rest."""
+        """Log the end of an iteration, with an estimate of the remaining time."""
         now = time.perf_counter()
         if self._loop_started is None:
             self._loop_started, self._first_done = now, done
@@ -80,7 +86,7 @@ class RunProgress:
 
 @contextmanager
 def clock_since(started: float) -> Iterator[None]:
-    """Count the seconds of all lines that are said inside from a moment (``time.perf_counter``)."""
+    """Let the seconds of all lines inside the block count from a moment (``time.perf_counter``)."""
     token = _CLOCK.set(started)
     try:
         yield
@@ -89,5 +95,5 @@ def clock_since(started: float) -> Iterator[None]:
 
 
 def format_rough_duration(seconds: float) -> str:
-    """``40 s``, ``3 min``."""
+    """Return seconds as text: ``40 s``, ``3 min``."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,7 +1,8 @@
 """Results of a regrading in a run's folder: rewards by episode, and its settings.
 
-``<run>/regraded/<name>/<shard>/<episode_id>.json`` is a `Regraded`, ``<run>/regraded/<name>/regrading.json`` a `RegradingLog`. The report reads
-both, so nothing that is slow to import may be imported here.
+``<run>/regraded/<name>/<shard>/<episode_id>.json`` is a `Regraded`,
+``<run>/regraded/<name>/regrading.json`` a `RegradingLog`. The report reads both, so no module that
+is slow to import may be imported here.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ from training.ledger.store import BACKUP, RunStore, describe_first_error, move_a
 
 
 class Regraded(Record):
-    """The reward of a stored episode as it would be now."""
+    """Reward of a stored episode under the regrading's settings."""
 
     episode_id: str
     task_id: str
     reward: RewardBundle
     before: RewardBundle
-    """As it is in the trajectory, which is never changed: what was trained on stays as it was."""
+    """Reward in the trajectory, which is never changed: it is the one that was trained on."""
     wall: str = ""
     judgement: str = ""
-    """Name of the blob of what the judge was asked and said, as in a trajectory."""
+    """Name of the blob with the judge's request and answer, as in a trajectory."""
 
 
 class RegradingStart(Record):
     """One start of a regrading that had episodes left."""
 
     at: float
-    """Seconds since the epoch."""
+    """Start time in seconds since the epoch."""
     which: str
-    """``abstained`` or ``all``."""
+    """Graded episodes: ``abstained`` or ``all``."""
     episodes: int
-    """How many it was to have graded at its end, those of earlier starts included."""
+    """Number of episodes to have graded at its end, including those of earlier starts."""
     settings: dict[str, Any]
-    """``judge``, ``rewards`` and, if they were named, ``tasks``: plain values, so that settings of another version can be read too."""
+    """Values of ``judge``, ``rewards`` and, if they were named, ``tasks``, as plain values, so that
+    settings of another version can be read too."""
     ended: float | None = None
-    """``None``: it goes on, or was stopped."""
+    """End time in seconds since the epoch; ``None`` while it goes on, or if it was stopped."""
 
 
 class RegradingLog(Record):
@@ -51,7 +53,7 @@ class RegradingLog(Record):
 
 
 def read_regraded(path: Path) -> Regraded:
-    """A reward of a regrading; ``StorageError`` when it is missing or damaged."""
+    """Read a reward of a regrading; ``StorageError`` when it is missing or damaged."""
     try:
         return Regraded.model_validate_json(unsealed_bytes(path, path.read_bytes(), _advice(path)))
     except FileNotFoundError as error:
@@ -67,7 +69,7 @@ def _advice(path: Path) -> str:
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
-    """The starts of a regrading; none of one from before they were kept.
+    """Read the starts of a regrading; empty for one from before they were recorded.
 
     ``StorageError`` when they are damaged.
     """
@@ -77,7 +79,7 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
     try:
         return RegradingLog.model_validate_json(unsealed_bytes(path, path.read_bytes(), BACKUP))
     except ValidationError as error:
-        # Without it nothing would refuse other settings for a regrading that is done.
+        # Without it nothing would refuse other settings for a finished regrading.
         raise StorageError(
             f"{path} does not say how a regrading was started ({describe_first_error(error)}); {BACKUP}, or start a regrading "
             f"of another name"
@@ -85,14 +87,14 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
 
 
 def write_start(store: RunStore, name: str, start: RegradingStart) -> None:
-    """Keep that a regrading begins, or goes on."""
+    """Record that a regrading begins, or goes on."""
     write_json(store.regrading_path(name), RegradingLog(starts=(*read_log(store, name).starts, start)), sealed=True)
 
 
 def write_end(store: RunStore, name: str, now: float) -> None:
-    """Keep that everything of the last start is graded.
+    """Record that all episodes of the last start are graded.
 
-    Of a regrading without a start, or that is marked already, nothing changes.
+    Nothing changes for a regrading without a start, or with a recorded end.
     """
     starts = read_log(store, name).starts
     if starts and starts[-1].ended is None:

@@ -1,9 +1,8 @@
-"""Repairs damaged files when a training run is opened, or reports what is lost.
+"""Repairs damaged files from other files when a training run is opened, or reports what is lost.
 
-They are made again from other files.
-
-A group's record is made again from its trajectories, and a batch from its groups. What nothing was trained on yet is rolled out or
-made again. A batch that a version was trained on is only put back if it has the sha256 that the version's manifest names. Every file
+A group's record is rebuilt from its trajectories, and a batch from its groups. Where no version was
+trained on them yet, groups are rolled out again and batches are made again. A batch that a version
+was trained on is only restored if it has the sha256 that the version's manifest names. Every file
 that is replaced stays beside it, with ``.damaged`` at the end of its name.
 """
 
@@ -37,14 +36,15 @@ from training.ledger.store import (
 )
 
 Stored = Mapping[str, list[tuple[str, str]]]
-"""(episode id, token) of the trajectories that are stored of each group, by group id."""
+"""(episode id, token) of each group's stored trajectories, by group id."""
 
 
 def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
-    """Make damaged records and batches of a training run again; a line for each, which says what was done.
+    """Repair damaged records and batches of a training run, and return a line for each repair.
 
     Raises:
-        StorageError: one that a published version depends on cannot be made again; says what is lost.
+        StorageError: one that a published version depends on cannot be made again; says what is
+            lost.
     """
     stored, newest = stored_by_group(store), store.latest_policy() or 0
     decided = named_groups(store, newest)
@@ -52,39 +52,41 @@ def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
         decided |= {*groups_of_version(store, version)}
         decided |= _unrecorded(store, version, decided, stored)
     size, attempts = config.episodes_per_group, config.rollout.attempts
-    said = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
-    said += [
+    repairs = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
+    repairs += [
         repair_group(store, group_id, stored, size=size, attempts=attempts)
         for group_id in store.group_ids("i*")
         if group_id not in decided
     ]
-    said += [_repair_batch(store, config.batch_settings, version) for version in store.versions() if version > 0]
+    repairs += [_repair_batch(store, config.batch_settings, version) for version in store.versions() if version > 0]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
-    said += [_move_later_aside(store, version) for version in pending if version > newest + 1]
-    said += [_check_pending_batch(store, config.batch_settings, version) for version in pending if version > newest]
+    repairs += [_move_later_aside(store, version) for version in pending if version > newest + 1]
+    repairs += [_check_pending_batch(store, config.batch_settings, version) for version in pending if version > newest]
     check_trajectories(store, newest, stored)
     check_evaluations(store)
-    return [line for line in said if line]
+    return [line for line in repairs if line]
 
 
 def check_evaluations(store: RunStore) -> None:
-    """``StorageError`` if an evaluation was changed or damaged after it was written."""
+    """Raise ``StorageError`` if an evaluation was changed or damaged after it was written."""
     for path in sorted(store.evaluation_path(0).parent.glob("*.json")):
         read_json(path, recount_advice(path))
 
 
 def recount_advice(path: Path) -> str:
-    """What to do about a damaged evaluation."""
+    """Return the advice about a damaged evaluation."""
     return (
         f"{move_aside_advice(path)} and start the same command again: the episodes that were played are counted again"
     )
 
 
 def check_trajectories(store: RunStore, newest: int, stored: Stored) -> None:
-    """``StorageError`` if a trajectory of a published iteration is missing or cut off, or its record does not list it; names the first.
+    """Check that records and trajectories of published iterations agree.
 
-    Only whether a file is there and ends as it should is looked at; ``python -m flows.doctor`` reads all of it. Of the iteration under
-    way, what is damaged is left out of its batch.
+    Raises ``StorageError``, which names the first fault, if a trajectory is missing or cut off, or
+    its record does not list it. A file is only checked for its presence and its end; ``python -m
+    flows.doctor`` reads all of it. Damaged episodes of the current iteration are left out of its
+    batch.
     """
     faults = [
         fault
@@ -98,7 +100,10 @@ def check_trajectories(store: RunStore, newest: int, stored: Stored) -> None:
 
 
 def missing_trajectories(store: RunStore, record: GroupRecord, stored: Stored) -> list[str]:
-    """What is wrong between a record and the files of its trajectories, without reading them whole; each line names the episode."""
+    """Return the faults between a record and the files of its trajectories, a line for each.
+
+    The files are not read whole; each line names the episode.
+    """
     listed = {episode.episode_id for episode in record.episodes}
     faults = [
         f"group {record.group_id} does not list episode {episode_id}, which its attempt has stored"
@@ -117,7 +122,7 @@ def missing_trajectories(store: RunStore, record: GroupRecord, stored: Stored) -
 
 
 def _is_whole_object(path: Path) -> bool:
-    """Whether a file begins and ends as a JSON object does."""
+    """Return True if a file begins and ends as a JSON object does."""
     with open(path, "rb") as file:
         if file.read(1) != b"{":
             return False
@@ -126,15 +131,16 @@ def _is_whole_object(path: Path) -> bool:
 
 
 def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int, attempts: int) -> GroupRecord:
-    """A group's record as its trajectories give it.
+    """Return a group's record, rebuilt from its trajectories.
 
     Args:
-        stored: What is stored of it.
+        stored: Stored trajectories by group.
         size: Episodes that the group was asked for.
-        attempts: Times that each was tried at most.
+        attempts: Maximum number of attempts at each episode.
 
     Raises:
-        StorageError: not exactly one attempt has stored all of its episodes; says which are missing.
+        StorageError: not exactly one attempt has stored all of its episodes; says which are
+            missing.
     """
     by_token: defaultdict[str, list[tuple[Trajectory, str]]] = defaultdict(list)
     faults: list[str] = []
@@ -143,7 +149,9 @@ def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int,
             by_token[token].append(store.attempt_trajectory(episode_id, token))
         except StorageError as error:
             faults.append(str(error))
-    whole = {token: found for token, found in by_token.items() if not _unfinished(found, size, attempts)}
+    whole = {
+        token: trajectories for token, trajectories in by_token.items() if not _unfinished(trajectories, size, attempts)
+    }
     if len(whole) != 1:
         best = max(by_token.values(), key=len, default=[])
         missing = ", ".join(f"{group_id}-s{sample:02d}" for sample in _unfinished(best, size, attempts))
@@ -155,29 +163,30 @@ def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int,
         raise StorageError(
             f"the record of group {group_id} cannot be made again from its trajectories: {'; '.join([why, *faults])}"
         )
-    ((token, found),) = whole.items()
-    first = found[0][0]
+    ((token, trajectories),) = whole.items()
+    first = trajectories[0][0]
     return GroupRecord(
         group_id=group_id,
         token=token,
         task_id=first.task_id,
         kind=first.kind,
         policy_version=first.policy_version,
-        episodes=tuple(EpisodeSummary.of(trajectory, sha256) for trajectory, sha256 in found),
+        episodes=tuple(EpisodeSummary.of(trajectory, sha256) for trajectory, sha256 in trajectories),
     )
 
 
 def batch_of(
     store: RunStore, version: int, settings: AlgorithmConfig, damaged: Mapping[str, str] = MappingProxyType({})
 ) -> TrainingBatch:
-    """The batch that the groups of a version give; ``StorageError`` if a record cannot be read."""
+    """Return the batch that a version's groups give; ``StorageError`` if a record cannot be
+    read."""
     groups = _groups_of(store, version)
     named = named_groups_of(store, version)
     return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), named)
 
 
 def earlier_groups(store: RunStore, version: int, settings: AlgorithmConfig) -> list[tuple[EpisodeSummary, ...]]:
-    """The groups of the versions before that the batch of ``version`` trains on again, oldest first."""
+    """Return the groups of earlier versions that the batch of ``version`` replays, oldest first."""
     first = max(0, version - settings.replay_iterations)
     return [group for earlier in range(first + 1, version) for group in _groups_of(store, earlier)]
 
@@ -186,24 +195,24 @@ def _groups_of(store: RunStore, version: int) -> list[tuple[EpisodeSummary, ...]
     return [read_group(store, group_id).episodes for group_id in groups_of_version(store, version)]
 
 
-def _unfinished(found: list[tuple[Trajectory, str]], size: int, attempts: int) -> list[int]:
-    """Samples of a group that are missing, or whose last attempt is."""
+def _unfinished(trajectories: list[tuple[Trajectory, str]], size: int, attempts: int) -> list[int]:
+    """Return the samples of a group that are missing, or whose last attempt is missing."""
     by_sample: defaultdict[int, list[Trajectory]] = defaultdict(list)
-    for trajectory, _ in found:
+    for trajectory, _ in trajectories:
         by_sample[trajectory.sample].append(trajectory)
     return [sample for sample in range(size) if not _finished(by_sample[sample], attempts)]
 
 
 def _finished(tries: list[Trajectory], attempts: int) -> bool:
-    """Whether these are all attempts at an episode (`EpisodeRunner.run`)."""
-    tries = sorted(tries, key=lambda each: each.attempt)
-    if not tries or [each.attempt for each in tries] != list(range(len(tries))):
+    """Return True if these are all attempts at an episode (`EpisodeRunner.run`)."""
+    tries = sorted(tries, key=lambda trajectory: trajectory.attempt)
+    if not tries or [trajectory.attempt for trajectory in tries] != list(range(len(tries))):
         return False
     return tries[-1].is_last_attempt or len(tries) >= attempts
 
 
 def named_groups(store: RunStore, newest: int) -> set[str]:
-    """Groups that batches of published versions name."""
+    """Return the groups that batches of published versions name."""
     named: set[str] = set()
     for version in range(1, newest + 1):
         try:
@@ -216,10 +225,12 @@ def named_groups(store: RunStore, newest: int) -> set[str]:
 
 
 def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: Stored) -> set[str]:
-    """Groups that a published version was made of and that neither a record nor its batch names: all of their episodes abstained.
+    """Return a version's groups that neither a record nor its batch names.
+
+    All of their episodes abstained.
 
     Raises:
-        StorageError: not even trajectories are left of one.
+        StorageError: one has not even trajectories left.
     """
     if named_groups_of(store, version) is not None:
         return set()
@@ -230,24 +241,25 @@ def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: S
     named = {group_id for group_id in known if _iteration(group_id) == version - 1}
     if groups <= len(named):
         return set()
-    found = {group_id for group_id in stored if group_id.startswith(f"i{version - 1:06d}")} - named
-    if len(named) + len(found) < groups:
+    unlisted = {group_id for group_id in stored if group_id.startswith(f"i{version - 1:06d}")} - named
+    if len(named) + len(unlisted) < groups:
         raise StorageError(
-            f"version {version} was made of {groups} groups, and of {groups - len(named) - len(found)} there is neither a record "
+            f"version {version} was made of {groups} groups, and of {groups - len(named) - len(unlisted)} there is neither a record "
             f"nor a trajectory. {REMEDY}"
         )
-    return found
+    return unlisted
 
 
 def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size: int, attempts: int) -> str:
-    """See to the record of a group that nothing depends on yet, before it is rolled out; what was done, empty if nothing had to be.
+    """Repair the record of a group before it is rolled out, while nothing depends on it.
 
-    A record that cannot be read is made again from its trajectories; if they are not whole, the group is played again.
+    A record that cannot be read is made again from its trajectories; if they are not complete, the
+    group is played again. Returns what was done; empty if nothing had to be.
 
     Args:
-        stored: As in `rebuilt_record`; ``None``: it is looked up if it is needed.
-        size: As in `rebuilt_record`.
-        attempts: As in `rebuilt_record`.
+        stored: The argument of `rebuilt_record`; with ``None`` it is looked up if it is needed.
+        size: The argument of `rebuilt_record`.
+        attempts: The argument of `rebuilt_record`.
     """
     path = store.group_path(group_id)
     if not path.exists():
@@ -267,7 +279,7 @@ def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size:
 
 
 def stored_by_group(store: RunStore) -> Stored:
-    """What is stored of each group."""
+    """Return the stored trajectories of each group."""
     stored: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
     for episode_id, token in store.stored_trajectories():
         stored[group_of(episode_id)].append((episode_id, token))
@@ -275,7 +287,10 @@ def stored_by_group(store: RunStore) -> Stored:
 
 
 def _repair_trained_group(store: RunStore, config: TrainConfig, group_id: str, stored: Stored) -> str:
-    """As `repair_group`, of a group that a published version was trained on or that its batch names."""
+    """Repair a group that a published version was trained on, or that its batch names.
+
+    It does the same as `repair_group`, but never plays the group again.
+    """
     try:
         read_group(store, group_id)
         return ""
@@ -298,11 +313,12 @@ REMEDY = (
     "Put the files back from a copy of the run, or start another run_id from the newest policy (policy.checkpoint=FOLDER/policies/v…); "
     "python -m flows.doctor --run FOLDER names all that is damaged"
 )
-"""What can be done when what a version was trained on is lost."""
+"""Advice for lost files that a version was trained on."""
 
 
 def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
-    """See that the batch of a published version is the one that it was trained on."""
+    """Check that the batch of a published version is the one that it was trained on; restore it if
+    not."""
     path, wanted = store.batch_path(version), store.manifest(version).get("batch")
     try:
         read_batch(store, version)
@@ -311,7 +327,7 @@ def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> s
         fault = f"{path} is not the batch that version {version} was trained on (sha256)"
     except StorageError as error:
         fault = str(error)
-    for data in _forms(store, version, settings):
+    for data in _possible_files(store, version, settings):
         if sha256_of(data) == wanted:
             copy_damaged(path)
             atomic_write_bytes(path, data)
@@ -324,14 +340,17 @@ def _iteration(group_id: str) -> int:
 
 
 def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
-    """Put a batch that nothing was trained on aside if it is not what its groups give: it is made again from them."""
+    """Move a batch that no version was trained on aside if its groups give another one.
+
+    It is made again from them.
+    """
     path = store.batch_path(version)
     if not path.exists():
         return ""
     try:
-        found = read_batch(store, version)
-        made = batch_of(store, version, settings, damaged_in(found))
-        if found in (made, made.model_copy(update={"left_out": None})):  # as older code wrote it
+        batch = read_batch(store, version)
+        made = batch_of(store, version, settings, damaged_in(batch))
+        if batch in (made, made.model_copy(update={"left_out": None})):  # as older code wrote it
             return ""
         fault = f"{path} is not what its groups give"
     except StorageError as error:
@@ -341,7 +360,11 @@ def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: in
 
 
 def _move_later_aside(store: RunStore, version: int) -> str:
-    """Of an asynchronous run: where a damaged policy was moved aside, batches of later versions are made of other groups now."""
+    """Move a later version's batch aside, after a damaged policy of an asynchronous run was moved
+    aside.
+
+    It is made of other groups now.
+    """
     path = store.batch_path(version)
     if named_groups_of(store, version) is None:
         return ""
@@ -349,8 +372,11 @@ def _move_later_aside(store: RunStore, version: int) -> str:
     return f"{path} was made before its version's turn has come again: it is made again from its groups"
 
 
-def _forms(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator[bytes]:
-    """The files that a batch may have had: with all episodes, without those that are damaged, and as older code wrote it."""
+def _possible_files(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator[bytes]:
+    """Yield the files that a batch may have had.
+
+    They hold all episodes, or no damaged ones, or have the fields of older code.
+    """
     batch = batch_of(store, version, settings)
     yield json_bytes(batch)
     newer = {"group_ids", "versions"} if batch.group_ids is None else set()
@@ -365,18 +391,21 @@ def _forms(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator
 
 
 def damaged_in(batch: TrainingBatch) -> dict[str, str]:
-    """The episodes that a batch was made without because they are damaged, and what is."""
+    """Return the damaged episodes that a batch was made without, each with what is damaged."""
     left_out = (batch.left_out or {}).items()
-    own = {episode_id: each.reason for episode_id, each in left_out if each.state is EpisodeState.DAMAGED}
+    own = {episode_id: episode.reason for episode_id, episode in left_out if episode.state is EpisodeState.DAMAGED}
     return own | batch.damaged_earlier
 
 
 def move_damaged_aside(path: Path) -> None:
-    """Rename a damaged file that is made again later, by whoever misses it."""
+    """Rename a damaged file; its next reader makes it again."""
     path.rename(path.with_name(path.name + ".damaged"))
 
 
 def copy_damaged(path: Path) -> None:
-    """Copy a damaged file, if it is there, before it is replaced: so its own name is never missing, whenever the process is killed."""
+    """Copy a damaged file, if it exists, before it is replaced.
+
+    So its own name is never missing, whenever the process is killed.
+    """
     if path.exists():
         shutil.copyfile(path, path.with_name(path.name + ".damaged"))

@@ -1,4 +1,5 @@
-"""Removes the weights of policies that a run does not keep. The manifest stays, with a marker beside it."""
+"""Removes the weights of policies that a run does not keep. The manifest stays, with a marker
+beside it."""
 
 from __future__ import annotations
 
@@ -14,20 +15,21 @@ from training.ledger.disk import raise_disk_errors
 from training.ledger.retention import best_version, removable_versions
 from training.ledger.store import RunStore, write_json
 
-LEFT = frozenset({MANIFEST, REMOVED})
-"""Files of a policy whose weights were removed."""
+REMAINING_FILES = frozenset({MANIFEST, REMOVED})
+"""Files that remain of a policy whose weights were removed."""
 
 
 def remove_old_policies(
     store: RunStore, settings: TrainerConfig, evaluations: Iterable[Mapping[str, Any]], under_way: Collection[int] = ()
 ) -> list[int]:
-    """Remove what ``trainer.keep_policies`` does not keep; the versions that lost their weights now.
+    """Remove the weights that ``trainer.keep_policies`` does not keep, and return their versions.
 
     A removal that was cut off by a kill is completed.
 
     Args:
-        evaluations: Of the run so far, as `best_version` takes them.
-        under_way: Versions that groups under way were started with: a worker that takes one over loads it.
+        evaluations: Evaluations of the run so far, in the form for `best_version`.
+        under_way: Versions that groups under way were started with: a worker that takes one over
+            loads it.
     """
     needed = {*under_way, *_versions_with_state(store)}
     if settings.keep_best and (best := best_version(evaluations)) is not None:
@@ -35,24 +37,24 @@ def remove_old_policies(
     removed = []
     for version in removable_versions(store.versions(), settings.keep_policies, needed):
         folder = store.policy_path(version)
-        if {path.name for path in folder.iterdir()} != LEFT:
+        if {path.name for path in folder.iterdir()} != REMAINING_FILES:
             _remove_weights(folder, settings)
             removed.append(version)
     return removed
 
 
 def _versions_with_state(store: RunStore) -> list[int]:
-    """Training may go on from each, with its weights."""
-    found = (re.fullmatch(r"v(\d{6})", path.name) for path in (store.trainer_path / "state").glob("v*"))
-    return [int(match[1]) for match in found if match]
+    """Return the versions with a trainer state: training may go on from each, with its weights."""
+    matches = (re.fullmatch(r"v(\d{6})", path.name) for path in (store.trainer_path / "state").glob("v*"))
+    return [int(match[1]) for match in matches if match]
 
 
 def _remove_weights(folder: Path, settings: TrainerConfig) -> None:
-    # The marker first: whoever finds a file gone must find out why.
+    # The marker comes first, so that it explains every missing file.
     write_json(folder / REMOVED, {"keep_policies": settings.keep_policies, "keep_best": settings.keep_best})
     with raise_disk_errors(folder):
         for path in folder.iterdir():
-            if path.name in LEFT:
+            if path.name in REMAINING_FILES:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)

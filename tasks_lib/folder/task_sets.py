@@ -1,10 +1,9 @@
-"""Finds, reads and freezes the tasks of a run.
+"""Finds, reads and freezes the tasks of a run, so that a resumed run has the same.
 
-So a resumed run has the same.
-
-A small set is copied into the run's ``tasks.jsonl``. Of a large one only what its files held is written down (``tasks.json``): 300,000 rows would
-be copied into every run for nothing. Either way a rubric cannot change unseen: rows are copied with their rubric's hash, files are checked
-against the written hash when the run is opened again, and `with_hashes` checks every task that is handed to a worker.
+A small set is copied to the run's ``tasks.jsonl``. Of a large one only hashes of its files are
+stored (``tasks.json``): a copy of 300,000 rows in every run would be waste. Either way a changed
+rubric is noticed. Rows are copied with their rubric's hash, files are checked against the stored
+hash when the run is opened again, and `with_hashes` checks every task that a worker gets.
 """
 
 from __future__ import annotations
@@ -34,62 +33,63 @@ from training.ledger.store import (
 )
 
 COPIED = 10_000
-"""Tasks up to which a set is copied into the run: some megabytes, read in a second."""
+"""Maximum tasks of a set that is copied to the run: some megabytes, read in a second."""
 
 ENDINGS = (".jsonl", ".json", ".parquet")
-"""Of the files that are read below a folder; anything else there (a README, a manifest of another kind) is no task file."""
+"""Endings of the task files below a folder; any other file there (a README, a manifest of another
+kind) is skipped."""
 
 MAX_NAMED = 12
-"""Kinds that there are, of those that an error names."""
+"""Maximum number of existing kinds that an error names."""
 
 
 class FolderContent(Record):
-    """What the task files of one folder held."""
+    """Content of the task files of one folder."""
 
     files: int
     bytes: int
     sha256: str
-    """Of the lines ``<sha256 of the file> <name>``, in the order of the names."""
+    """Hash of the lines ``<sha256 of the file> <name>``, in the order of the names."""
 
 
 class FrozenSet(Record):
-    """A large set as a run found it: ``tasks.json``."""
+    """A large set at the run's start: ``tasks.json``."""
 
     tasks: int
     fingerprint: str
-    """Of the task ids in their order (`TaskIndex`), after the choice of kinds."""
+    """Hash of the task ids in their order (`TaskIndex`), after the choice of kinds."""
     folders: dict[str, FolderContent]
-    """By path: relative to the project when it lies there."""
+    """Content of each folder, by path, which is relative to the project inside it."""
 
 
 def task_paths(file: str) -> list[Path]:
-    """The task files that ``tasks.file`` names: one, all below a folder, or those that match a glob; sorted.
+    """Return the sorted task files that ``tasks.file`` names: one file, a folder's, or a glob's.
 
     Raises:
         TaskError: there are none.
     """
     path = resolve_path(file)
     if path.is_file() or not (path.is_dir() or glob.has_magic(file)):
-        return [path]  # a missing one is told by whoever reads it
+        return [path]  # its reader reports a missing one
     if path.is_dir():
-        found = sorted(one for one in path.rglob("*") if one.suffix in ENDINGS and one.is_file())
-        if not found:
+        paths = sorted(child for child in path.rglob("*") if child.suffix in ENDINGS and child.is_file())
+        if not paths:
             raise TaskError(f"tasks.file: {path} has no task files ({', '.join(ENDINGS)})")
-        return found
+        return paths
     return task_files(str(path))
 
 
 def open_tasks(config: TasksConfig) -> TaskIndex:
-    """The tasks of a configuration, of all kinds or of those named.
+    """Return the tasks of a configuration, of all kinds or of the named ones.
 
     Raises:
-        TaskError: files that cannot be read, bad rows, or a kind that is not there.
+        TaskError: a file cannot be read, a row is bad, or a kind does not exist.
     """
     return read_index(task_paths(config.file), config.kinds)
 
 
 def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
-    """The tasks of files, of all kinds or of those named.
+    """Return the tasks of files, of all kinds or of the named ones.
 
     Raises:
         TaskError: as `open_tasks`.
@@ -110,11 +110,13 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
 
 
 def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
-    """The tasks of a run: as they were when it began, or as they are if it has not begun. Nothing is written.
+    """Return the tasks of a run as they were when it began, or as they are now if it has not begun.
+
+    Nothing is written.
 
     Raises:
         TaskError: as `open_tasks`.
-        ConfigError: the files of a large set are not what they were.
+        ConfigError: the files of a large set have changed.
     """
     if store.tasks_path.exists():
         check_frozen_tasks(store)
@@ -126,10 +128,12 @@ def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
 
 
 def check_frozen_tasks(store: RunStore, rows: bytes | None = None) -> None:
-    """``StorageError`` if a run's copy of its tasks is not what ``config.json`` says. Older runs, and unfinished starts, do not say it.
+    """Raise ``StorageError`` if a run's copy of its tasks differs from the hash in ``config.json``.
+
+    Older runs, and unfinished starts, have no hash there.
 
     Args:
-        rows: What is to become the copy, where it is gone.
+        rows: New content of the copy, where the copy is missing.
     """
     wanted = (read_frozen(store.config_path) or {}).get(TASKS_SHA256)
     there = rows is not None or store.tasks_path.exists()
@@ -140,10 +144,11 @@ def check_frozen_tasks(store: RunStore, rows: bytes | None = None) -> None:
 
 
 def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
-    """The tasks of a run and the files that they upload, which are from now on what they are now.
+    """Return the tasks of a run, and freeze them and the files that they upload.
 
     Raises:
-        TaskError: as `tasks_of`; or a folder of files that a task names is missing, or leads elsewhere.
+        TaskError: as `tasks_of`; or a folder of files that a task names is missing, or leads
+            elsewhere.
         ConfigError: as `tasks_of`; or the run's copy of such a folder was changed.
     """
     if store.tasks_path.exists() or store.task_set_path.exists():
@@ -166,7 +171,10 @@ def freeze_tasks(config: TasksConfig, store: RunStore) -> TaskIndex:
 
 
 def task_root(file: str) -> Path:
-    """The folder that tasks' ``files`` are relative to: that of the file, the folder named, or what precedes a glob's first pattern."""
+    """Return the folder that tasks' ``files`` are relative to.
+
+    It is the folder of the file, the named folder, or the part of a glob before its first pattern.
+    """
     path = resolve_path(file)
     if path.is_dir():
         return path
@@ -176,17 +184,17 @@ def task_root(file: str) -> Path:
 
 
 def check_uploads(tasks: Iterable[WebTask], root: Path) -> list[str]:
-    """The folders that tasks upload files from, each once.
+    """Return the folders that tasks upload files from, each once.
 
     Raises:
-        TaskError: a folder has no files, or something in it lies outside of ``root``.
+        TaskError: a folder has no files, or something in it lies outside ``root``.
     """
-    found: set[str] = set()
+    folders: set[str] = set()
     root = root.resolve()
     for task in tasks:
-        if not task.files or task.files in found:
+        if not task.files or task.files in folders:
             continue
-        found.add(task.files)
+        folders.add(task.files)
         folder = root / task.files
         inside = list(folder.rglob("*"))
         if not any(path.is_file() for path in inside):
@@ -196,13 +204,13 @@ def check_uploads(tasks: Iterable[WebTask], root: Path) -> list[str]:
                 raise TaskError(
                     f"task {task.task_id}: {path} leads out of {root}; put a copy there instead of the link"
                 )
-    return sorted(found)
+    return sorted(folders)
 
 
 def _copy_uploads(names: Sequence[str], root: Path, store: RunStore) -> None:
-    """Copy folders of files into the run, and write down what they hold.
+    """Copy folders of files to the run, and store their hashes.
 
-    Done again, it copies what is missing.
+    A repeated call copies what is missing.
     """
     for name in names:
         shutil.copytree(root / name, store.task_files_path / name, dirs_exist_ok=True)
@@ -212,7 +220,8 @@ def _copy_uploads(names: Sequence[str], root: Path, store: RunStore) -> None:
 
 
 def _check_copies(store: RunStore) -> None:
-    """``ConfigError`` if a folder of uploadable files in the run does not hold what it held when the run began."""
+    """Raise ``ConfigError`` if a folder of uploadable files in the run has changed since it
+    began."""
     if not store.task_file_hashes_path.exists():
         return  # no task uploads anything
     hashes = read_json(store.task_file_hashes_path)
@@ -228,7 +237,8 @@ def _check_copies(store: RunStore) -> None:
 
 
 def _folder_hash(folder: Path) -> str:
-    """sha256 of the lines ``<sha256 of a file> <name>`` of all files below a folder, sorted."""
+    """Return the sha256 of the sorted lines ``<sha256 of a file> <name>`` of all files below a
+    folder."""
     lines = sorted(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.relative_to(folder).as_posix()}\n"
         for path in folder.rglob("*")
@@ -238,25 +248,25 @@ def _folder_hash(folder: Path) -> str:
 
 
 def with_hashes(task: WebTask) -> WebTask:
-    """The task with the hashes of its rubric and its evaluators.
+    """Return the task with the hashes of its rubric and its evaluators.
 
     Raises:
-        TaskError: the row has a hash, and it is another's.
+        TaskError: the row has another hash.
     """
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     if task.rubric is not None:
-        found["rubric_hash"] = rubric_hash(task.rubric)
+        hashes["rubric_hash"] = rubric_hash(task.rubric)
     if task.evaluators is not None:
-        found["evaluators_hash"] = evaluators_hash(task.evaluators)
-    for field, value in found.items():
-        given: str = getattr(task, field)
-        if given not in ("", value):
+        hashes["evaluators_hash"] = evaluators_hash(task.evaluators)
+    for field, value in hashes.items():
+        stored: str = getattr(task, field)
+        if stored not in ("", value):
             what = field.removesuffix("_hash")
             raise TaskError(
-                f"the {what} of {task.task_id} has the hash {value[:12]}…, and its row says {given[:12]}…: it was changed after it was frozen; "
+                f"the {what} of {task.task_id} has the hash {value[:12]}…, and its row says {stored[:12]}…: it was changed after it was frozen; "
                 f"restore it, or freeze it anew (leave {field} out) under another task id"
             )
-    return task.model_copy(update=found) if found else task
+    return task.model_copy(update=hashes) if hashes else task
 
 
 def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:
@@ -299,8 +309,8 @@ def _contents(paths: Sequence[Path]) -> dict[str, FolderContent]:
         folder["bytes"] += size
         folder["lines"].update(f"{digest} {path.name}\n".encode())
     return {
-        name: FolderContent(files=found["files"], bytes=found["bytes"], sha256=found["lines"].hexdigest())
-        for name, found in folders.items()
+        name: FolderContent(files=content["files"], bytes=content["bytes"], sha256=content["lines"].hexdigest())
+        for name, content in folders.items()
     }
 
 
@@ -310,5 +320,5 @@ def _short_path(folder: Path) -> str:
 
 
 def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
-    """Tasks of a file (or folder, or glob), of all kinds or of those named."""
+    """Return the tasks of a file (or folder, or glob), of all kinds or of the named ones."""
     return list(read_index(task_paths(str(file)), kinds))

@@ -22,19 +22,21 @@ from tasks_lib.folder.task_sets import check_frozen_tasks
 from training.ledger.store import RunStore, read_json, sha256_of
 
 PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
-"""Whose versions are kept with a run."""
+"""Packages whose versions are recorded with a run."""
 
 BROWSER = "chromium"
-"""Among the versions, that of the workers' browsers (`record_browsers`)."""
+"""Key of the workers' browsers among the versions (`record_browsers`)."""
 
 
 MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
-"""Keys that may differ when a run is resumed: they do not change what was already done. So may the budgets of ``rollout.judge``
-(`comparable_settings`)."""
+"""Keys that may differ when a run is resumed, because they do not change finished work.
+
+The budgets of ``rollout.judge`` may differ too (`comparable_settings`).
+"""
 
 
 MAX_DIFFERENCES = 12
-"""Keys with other values that an error names one by one."""
+"""Maximum number of changed keys that an error names one by one."""
 
 
 KINDS = {
@@ -44,46 +46,47 @@ KINDS = {
     "iterations": "a training run",
     "episodes": "an evaluation",
 }
-"""What a folder is of, by the first of these keys that its configuration has."""
+"""Kind of a folder, by the first of these keys that its configuration has."""
 
 
 def check_kind(path: Path, wanted: Collection[str]) -> dict[str, Any]:
-    """The document of a ``config.json``, or of its copy.
+    """Return the document of a ``config.json``, or of its copy.
 
     Args:
-        path: Of the file; it or its copy is there.
+        path: Path of the file; it or its copy exists.
         wanted: Keys of the configuration that the folder is to be used for.
 
     Raises:
-        ConfigError: it is of something of another kind.
-        StorageError: it is damaged, and its copy too.
+        ConfigError: the folder is of another kind.
+        StorageError: the file is damaged, and its copy too.
     """
     document = read_frozen(path)
     if document is None:
         raise StorageError(f"{path} does not exist")
-    found, own = (
+    theirs, own = (
         next((kind for key, kind in KINDS.items() if key in keys), "") for keys in (document["config"], wanted)
     )
-    if found != own:
+    if theirs != own:
         raise ConfigError(
-            f"{path.parent} is the folder of {found or 'something else'}, not of {own}; use another run_id, such as "
+            f"{path.parent} is the folder of {theirs or 'something else'}, not of {own}; use another run_id, such as "
             f"run_id={free_name(path.parent)}"
         )
     return document
 
 
 class ChangedValuesError(ConfigError):
-    """A run is to go on with other values than those that it was started with."""
+    """A run is resumed with other values than those that it was started with."""
 
 
 def check_values(
     config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
-    """Check that the run in this folder was not started with other values of keys that may not change.
+    """Check that the run in this folder was not started with other values of keys that may not
+    change.
 
     Raises:
-        ChangedValuesError: It was; names each.
-        StorageError: Nothing says what it was started with.
+        ChangedValuesError: it was; names each.
+        StorageError: nothing says what it was started with.
     """
     if read_frozen(store.config_path) is None:
         if store.group_ids("i*"):
@@ -107,7 +110,7 @@ def check_values(
 def freeze_config(
     config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
-    """Keep what a run was started with in its folder. Raises as `check_values`."""
+    """Write a run's configuration to its folder. Raises as `check_values`."""
     check_values(config, store, may_change)
     values = config.model_dump(mode="json")
     tasks = {TASKS_SHA256: sha256_of(store.tasks_path)} if store.tasks_path.exists() else {}
@@ -118,7 +121,7 @@ def freeze_config(
 
 
 def record_browsers(store: RunStore, browsers: Iterable[str]) -> None:
-    """Add the browsers of the workers to the versions in ``config.json``; several are separated by commas.
+    """Add the browsers of the workers to the versions in ``config.json``, separated by commas.
 
     Raises:
         StorageError: it cannot be read or written.
@@ -130,7 +133,11 @@ def record_browsers(store: RunStore, browsers: Iterable[str]) -> None:
 
 
 def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:
-    """``result.json`` of a run that has all its updates; ``None`` while some are to be done or told of, as of a run that is made longer."""
+    """Return ``result.json`` of a run with all its updates; ``None`` while some are missing or
+    unreported.
+
+    Updates are missing where a run is made longer.
+    """
     if not store.result_path.exists():
         return None
     try:
@@ -146,7 +153,10 @@ def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | No
 
 
 def add_new_defaults(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, Any]) -> dict[str, Any]:
-    """A run's values with the defaults of keys that there were none of when it began; as they are if they are not valid any more."""
+    """Return a run's values with defaults for keys that are newer than the run.
+
+    Values that are no longer valid are returned as they are.
+    """
     preset = {"preset": frozen["preset"]} if "preset" in frozen else {}
     try:
         known: dict[str, Any] = kind.model_validate({**frozen, **dict.fromkeys(preset, "")}).model_dump(mode="json")
@@ -156,14 +166,16 @@ def add_new_defaults(kind: type[RunConfig | EvaluateConfig], frozen: dict[str, A
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the packages that decide results."""
+    """Return the installed versions of the packages that affect results."""
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 def git_commit() -> str | None:
-    """Commit of the checkout, ``None`` outside of one."""
+    """Return the commit of the checkout, ``None`` outside one."""
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False)
+        completed = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:  # no git on this machine, as in the images
         return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    return completed.stdout.strip() or None if completed.returncode == 0 else None

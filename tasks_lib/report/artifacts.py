@@ -23,14 +23,17 @@ from training.ledger.store import RunStore
 
 
 def artifact_key(run_id: str, name: str) -> str:
-    """Prefect's keys hold lower-case letters, digits and dashes only."""
+    """Return a key of Prefect's, which may hold only lower-case letters, digits and dashes."""
     return "".join(
         letter if letter.isalnum() and letter.isascii() else "-" for letter in f"{run_id}-{name}".lower()
     ).strip("-")
 
 
 def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
-    """Success by task kind in one iteration, with its groups, episodes, seconds, training, idle shares and staleness."""
+    """Publish one iteration's success by task kind and its other figures.
+
+    They are its groups, episodes, seconds, training, idle shares and staleness.
+    """
     rows = [
         {"what": kind, "value": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
         for kind, entry in line["success_by_kind"].items()
@@ -48,12 +51,12 @@ def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
 
 
 def publish_table(key: str, rows: list[dict[str, Any]], description: str | None = None) -> None:
-    """A table artifact. Waits for a server that does not answer."""
+    """Publish a table artifact. Waits for a server that does not answer."""
     retry_until_reachable(lambda: create_table_artifact(table=rows, key=key, description=description))
 
 
 def publish_progress(run_id: str, version: int, iterations: int) -> None:
-    """How much of a run is done, as a bar: the share of its updates."""
+    """Publish a run's progress as a bar: the share of its updates that is done."""
     key, share_done = artifact_key(run_id, "progress"), 100 * version / iterations
     retry_until_reachable(
         lambda: create_progress_artifact(progress=share_done, key=key, description=f"{version} of {iterations} updates")
@@ -61,7 +64,7 @@ def publish_progress(run_id: str, version: int, iterations: int) -> None:
 
 
 def publish_links(store: RunStore, report: Path) -> None:
-    """A link to the report, and one to each episode that it shows."""
+    """Publish a link to the report, and one to each episode that it shows."""
     page = report.resolve().as_uri()
     lines = [f"[Report of {store.root.name}]({page})", "", "| episode | kind | reward |", "|---|---|---|"]
     for chosen in choose_episodes(read_run(store.root).groups, []):
@@ -76,7 +79,7 @@ def publish_links(store: RunStore, report: Path) -> None:
 
 
 def publish_curve(store: RunStore) -> None:
-    """The learning curve so far, as an image that needs no server of ours."""
+    """Publish the learning curve so far, as an image that needs no server of ours."""
     picture = base64.b64encode(learning_curve_png(store.root)).decode()
     retry_until_reachable(
         lambda: create_image_artifact(

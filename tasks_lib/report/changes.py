@@ -1,4 +1,4 @@
-"""Differences that a step made in a document, as rows and as text.
+"""Changes that a step made in a document, as rows and as text.
 
 Pure functions.
 """
@@ -11,22 +11,22 @@ from collections.abc import Iterator
 from envs.rewards import MAX_DIFF_TEXT, DiffChange, DiffNode, StepDiff
 
 LISTS = {"added": "added", "removed": "removed", "changed": "changed", "flagged_changes": "as a consequence"}
-"""Lists of a diff within one document, with what is said of them."""
+"""Lists of a diff within one document, with their descriptions."""
 TEXTS = {"added": "new texts", "removed": "gone texts", "top_actions": "controls"}
-"""Those of another document."""
+"""Lists of a diff to another document, with their descriptions."""
 
 
 def change_words(diff: StepDiff) -> str:
-    """The totals in a line, of what was recorded and what was not: ``2 added, 1 changed``."""
+    """Return all totals in a line, of recorded and unrecorded changes: ``2 added, 1 changed``."""
     names = TEXTS if diff.cross_document else LISTS
     counts = [f"{diff.stats.totals[key]:,} {name}" for key, name in names.items() if diff.stats.totals.get(key)]
     return ", ".join(["another document", *counts] if diff.cross_document else counts) or "nothing"
 
 
 def change_rows(diff: StepDiff) -> Iterator[tuple[str, str, str, str]]:
-    """What, where, before and after of each change.
+    """Yield (what, where, before, after) of each change.
 
-    Consequences are only counted, by what they follow from.
+    Consequences are only counted, by their cause.
     """
     yield from (_node("added", node, "", node.text) for node in diff.added)
     yield from (_node("removed", node, node.text, "") for node in diff.removed)
@@ -50,5 +50,5 @@ def _change(change: DiffChange) -> tuple[str, str, str, str]:
 
 
 def _text(text: str) -> str:
-    """A diff keeps only the beginning of a long text, and not how long it was."""
+    """Mark a text that may be cut: a diff keeps only its beginning, and not its length."""
     return f"{text}… (no more was recorded)" if len(text) >= MAX_DIFF_TEXT else text

@@ -1,9 +1,8 @@
-"""Geometry of the page's charts: pure functions from measurements to positions.
+"""Geometry of the page's charts: pure functions from measurements to positions in per cent.
 
-Positions are in per cent.
-
-The templates draw them as SVG whose lines stretch with the page while text, dots and stroke widths keep their size, so
-that one drawing serves a phone and a wide screen, in the page's own fonts and colours.
+The templates draw them as SVG whose lines stretch with the page while text, dots and stroke widths
+keep their size. So one drawing serves a phone and a wide screen, in the page's own fonts and
+colours.
 """
 
 from __future__ import annotations
@@ -14,20 +13,21 @@ from dataclasses import dataclass
 
 Point = tuple[float, float]
 MaybePoint = tuple[float, float | None]
-"""Where a line has no value it ends, and begins again after."""
+"""A point, or a gap in the line where the value is missing."""
 
 PLOT = 1000.0
-"""Side of the square that paths are drawn in; stretched to the plot by ``preserveAspectRatio="none"``."""
+"""Side of the square that paths are drawn in; ``preserveAspectRatio="none"`` stretches it to the
+plot."""
 
 
 @dataclass(frozen=True, slots=True)
 class AxisTick:
-    """A labelled position on an axis, per cent from the left or the top."""
+    """A labelled position on an axis, in per cent from the left or the top."""
 
-    at: float
+    position: float
     label: str
     minor: bool = False
-    """Left out on a narrow screen."""
+    """True for a tick that a narrow screen leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class DrawnSeries:
     path: str
     band: str
     dots: tuple[Point, ...]
-    """Per cent of the plot."""
+    """Positions in per cent of the plot."""
     whiskers: tuple[tuple[float, float, float], ...]
     """(x, top, bottom) in per cent: the interval at each dot."""
 
@@ -67,22 +67,24 @@ class LineChart:
     x_ticks: tuple[AxisTick, ...]
     y_ticks: tuple[AxisTick, ...]
     notes: tuple[tuple[float, str], ...] = ()
-    """(x in per cent, what a pointer reads there, line by line)."""
+    """(x in per cent, the text that a pointer shows there, line by line)."""
 
 
 SMALLEST = 1e-250
-"""What is nearer to zero is drawn as zero."""
+"""Smallest absolute value that is not drawn as zero."""
 
 
-def nice_ticks(low: float, high: float, most: int) -> list[float]:
-    """Round values that cover ``low..high`` with at most ``most`` steps of 1, 2 or 5 times a power of ten.
+def nice_ticks(low: float, high: float, max_steps: int) -> list[float]:
+    """Return round values that cover ``low..high`` in at most ``max_steps`` equal steps.
+
+    A step is 1, 2 or 5 times a power of ten.
 
     >>> nice_ticks(0, 9, 5)
     [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     """
     if _equal(low, high):
         high = low + (abs(low) if abs(low) > SMALLEST else 1.0)
-    raw = (high - low) / most
+    raw = (high - low) / max_steps
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -90,7 +92,10 @@ def nice_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, without a trailing zero; an en dash for what was not measured."""
+    """Format a number with three significant digits; an en dash stands for an unmeasured one.
+
+    There is no trailing zero.
+    """
     if value is None:
         return "–"
     if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
@@ -101,7 +106,7 @@ def number(value: float | None) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A length of time as a person says it: ``7.3 s``, ``9 min``, ``2 h 05 min``."""
+    """Format a duration for people: ``7.3 s``, ``9 min``, ``2 h 05 min``."""
     if seconds is None:
         return "–"
     if seconds < 59.95:
@@ -111,7 +116,10 @@ def format_duration(seconds: float | None) -> str:
 
 
 def rolling_mean(points: Sequence[Point], window: int) -> tuple[Point, ...]:
-    """Mean of the ``window`` points around each point (odd; fewer at both ends), so that a rise is not drawn late."""
+    """Return the mean of the ``window`` points around each point, so that a rise is not drawn late.
+
+    ``window`` is odd; there are fewer points at both ends.
+    """
     means = []
     for index, (x, _) in enumerate(points):
         near = [y for _, y in points[max(0, index - window // 2) : index + window // 2 + 1]]
@@ -135,7 +143,7 @@ def line_chart(
 
     Args:
         y_range: fixed range; by default the data's, from zero when that wastes little.
-        notes: what a pointer reads at each x.
+        notes: text that a pointer shows at each x.
         whole: x counts things, so only whole ticks.
     """
     xs = [x for line in series for x, _ in line.points] or [0.0]
@@ -185,12 +193,12 @@ def _natural_range(ys: Sequence[float]) -> tuple[float, float]:
 
 
 def _equal(low: float, high: float) -> bool:
-    """Too near to each other for ticks of twelve digits between them."""
+    """Return True if the values are too close for ticks of twelve digits between them."""
     return not high - low > max(SMALLEST, 1e-9 * max(abs(low), abs(high)))
 
 
 def _stretches(points: Sequence[MaybePoint]) -> list[list[Point]]:
-    """The points between the gaps."""
+    """Return the points between the gaps."""
     stretches: list[list[Point]] = [[]]
     for x, y in points:
         if y is None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HELD_OUT, TRAINING = "#0072b2", "#d55e00"
-"""Blue and vermilion of the Okabe-Ito palette: apart for every kind of colour vision, and the same as on the page."""
+"""Blue and vermilion of the Okabe-Ito palette, as on the page; every kind of colour vision tells
+them apart."""
 
 INK, RULE = "#3d4247", "#e3e3df"
 
@@ -24,7 +25,8 @@ INK, RULE = "#3d4247", "#e3e3df"
 def learning_curve_png(run_dir: AnyPath) -> bytes:
     """Draw held-out success with its 95 % interval and training success over updates.
 
-    Written to ``<run_dir>/report/learning_curve.png`` and returned. Works at any moment of a run.
+    The image is written to ``<run_dir>/report/learning_curve.png`` and returned, at any time during
+    a run.
     """
     run = read_run(run_dir)
     buffer = io.BytesIO()
@@ -35,13 +37,13 @@ def learning_curve_png(run_dir: AnyPath) -> bytes:
 
 
 def _value(number: float | None) -> float:
-    """What is unknown is drawn as a gap."""
+    """Return NaN for an unknown value, which is drawn as a gap."""
     return math.nan if number is None else number
 
 
 def _figure(run: RunData) -> Figure:
-    """Without pyplot: no global state, so that flows may draw from any thread."""
-    # matplotlib takes two thirds of a second to import, and every process of a run imports the report.
+    """Draw the figure without pyplot, whose global state would bind flows to one thread."""
+    # matplotlib takes two thirds of a second to import, and every process imports the report.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

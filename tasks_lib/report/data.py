@@ -1,7 +1,8 @@
 """Reads a run's folder into plain values, whatever state it is in.
 
-A run that goes on has half of its files, and perhaps half of its last line. What is missing is left out; what is there
-but cannot be read is named in ``RunData.problems``, which the page shows, and never stops the report.
+A run that goes on has half of its files, and perhaps half of its last line. Missing files are left
+out. Unreadable ones are named in ``RunData.problems``, which the page shows, and never stop the
+report.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from training.ledger.store import RunStore, read_json
 
 
 def _numbers(value: Any) -> Any:
-    """Only the finite numbers of a mapping: a measurement that is null has not been taken."""
+    """Keep only the finite numbers of a mapping: null means that no measurement was taken."""
     if not isinstance(value, dict):
         return value
     return {key: number for key, number in value.items() if isinstance(number, int | float)}
@@ -32,19 +33,20 @@ Numbers = Annotated[dict[str, float], BeforeValidator(_numbers)]
 
 
 class Measurement(BaseModel):
-    """Something that is unknown where it is over no episodes: ``None``, also where an older file has 0.0."""
+    """A measurement that is unknown over no episodes: ``None``, also where an older file has
+    0.0."""
 
     @model_validator(mode="before")
     @classmethod
-    def _unknown_of_none(cls, found: Any) -> Any:
-        if not isinstance(found, dict):
-            return found
-        there = [name for name in ("mean", "low", "high") if name in found]
-        if found.get("n") == 0:
-            return {**found, **dict.fromkeys(there)}
-        if null := [name for name in there if found[name] is None]:
-            raise ValueError(f"{null[0]} is null, over {found.get('n')} episodes")
-        return found
+    def _unknown_of_none(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        there = [name for name in ("mean", "low", "high") if name in values]
+        if values.get("n") == 0:
+            return {**values, **dict.fromkeys(there)}
+        if null := [name for name in there if values[name] is None]:
+            raise ValueError(f"{null[0]} is null, over {values.get('n')} episodes")
+        return values
 
 
 class KindMean(Measurement):
@@ -55,7 +57,7 @@ class KindMean(Measurement):
 
 
 class RewardCounts(BaseModel):
-    """What the reward stage of a shard did."""
+    """Counts and times of a shard's reward stage."""
 
     seconds: Numbers = {}
     waiting_seconds: float = 0.0
@@ -63,32 +65,32 @@ class RewardCounts(BaseModel):
 
 
 class Stages(BaseModel):
-    """The stages of a shard; those that the page says nothing of are ignored."""
+    """The stages of a shard that the page shows; others are ignored."""
 
     reward: RewardCounts = RewardCounts()
 
 
 class Overlap(BaseModel):
-    """What an asynchronous run did at once until a version was published."""
+    """Parallel work of an asynchronous run until a version was published."""
 
     staleness: Numbers = {}
-    """Rows by how many versions old their oldest token was."""
+    """Number of rows by the age of their oldest token, in versions."""
     train: float = 0.0
     trainer_idle: float = 0.0
     workers_idle: float = 0.0
     running: int = 0
     timeline: list[tuple[str, float, float]] = []
-    """What ended: name, beginning and end in seconds since 1970."""
+    """Work that ended: name, beginning and end in seconds since 1970."""
 
     @property
     def mean_staleness(self) -> float:
-        """Over the rows."""
+        """Mean staleness of the rows, in versions."""
         rows = sum(self.staleness.values())
         return sum(int(old) * count for old, count in self.staleness.items()) / max(rows, 1)
 
 
 class Iteration(BaseModel):
-    """One training iteration, as its line in ``metrics.jsonl`` tells it. Unknown keys are ignored."""
+    """One training iteration, from its line in ``metrics.jsonl``. Unknown keys are ignored."""
 
     iteration: int
     wall: float | None = None
@@ -103,19 +105,19 @@ class Iteration(BaseModel):
     response_tokens_mean: float | None = None
     train: Numbers = {}
     kl_by_images: Numbers = {}
-    """Of ``train``: the KL to the behaviour policy by the number of images in a row."""
+    """KL to the behaviour policy by the number of images in a row, from ``train``."""
     idle: Numbers = {}
-    """Shares of time, of browsers, engines and trainer; empty in older runs."""
+    """Idle shares of browsers, engines and trainer; empty in older runs."""
     queues: Numbers = {}
-    """Mean seconds; empty in older runs."""
+    """Mean seconds in each queue; empty in older runs."""
     pipelines: list[Stages] = []
     asynchronous: Overlap | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _lift_kl(cls, found: Any) -> Any:
-        train = found.get("train") if isinstance(found, dict) else None
-        return {**found, "kl_by_images": train.get("kl_by_images", {})} if isinstance(train, dict) else found
+    def _lift_kl(cls, values: Any) -> Any:
+        train = values.get("train") if isinstance(values, dict) else None
+        return {**values, "kl_by_images": train.get("kl_by_images", {})} if isinstance(train, dict) else values
 
     @model_validator(mode="after")
     def _unknown_of_none(self) -> Self:
@@ -147,7 +149,8 @@ class Evaluation(Measurement):
 
 
 class KindChange(BaseModel):
-    """Held-out success of one kind in the first and the last evaluation; ``n`` is the last one's."""
+    """Held-out success of one kind in the first and the last evaluation; ``n`` is the last
+    one's."""
 
     before: float | None
     after: float | None
@@ -155,7 +158,7 @@ class KindChange(BaseModel):
 
 
 class Result(BaseModel):
-    """``result.json``: written once, when the run is over."""
+    """Content of ``result.json``, which is written once, when the run is over."""
 
     success_before: Success | None = None
     success_after: Success | None = None
@@ -177,21 +180,21 @@ class RunData:
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
     iterations: list[Iteration] = field(default_factory=list)
-    """Ascending; the last line of an iteration wins (it may be done again after a kill)."""
+    """Iterations in ascending order; the last line of an iteration wins (a kill may repeat it)."""
     evaluations: list[Evaluation] = field(default_factory=list)
-    """Ascending by policy version."""
+    """Evaluations in ascending order of the policy version."""
     groups: list[GroupRecord] = field(default_factory=list)
     tasks: dict[str, WebTask] = field(default_factory=dict)
     result: Result | None = None
     """``None`` while the run goes on."""
     measured_at: float | None = None
-    """When ``metrics.jsonl`` was last written, seconds since the epoch."""
+    """Time when ``metrics.jsonl`` was last written, in seconds since the epoch."""
     problems: list[str] = field(default_factory=list)
-    """What is there but cannot be read."""
+    """Messages about files that exist but cannot be read."""
 
     @property
     def trains(self) -> bool:
-        """Whether it is a training run; else it is an evaluation of one policy."""
+        """True for a training run; False for an evaluation of one policy."""
         return bool(self.iterations) or "iterations" in self.config or not self.config
 
     @property
@@ -217,7 +220,7 @@ def read_run(run_dir: AnyPath) -> RunData:
 
 
 def read_measurements(run_dir: AnyPath) -> RunData:
-    """As `read_run`, without the tasks and the groups: what is read in no time, however long the run is."""
+    """Read a run as `read_run`, without the tasks and the groups: fast, however long the run is."""
     store = RunStore(run_dir)
     run = RunData(run_id=store.root.resolve().name)
     document = _document(store.config_path, run.problems)
@@ -253,7 +256,8 @@ def _valid(model: type[M], value: Any, name: str, problems: list[str]) -> M | No
 
 
 def _lines(path: Path, problems: list[str]) -> Iterable[tuple[str, Any]]:
-    """(name of the line, value) of a JSON-lines file; a line that cannot be read is a problem."""
+    """Yield (name of the line, value) of a JSON-lines file; a line that cannot be read is a
+    problem."""
     if not path.exists():
         return
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -287,7 +291,7 @@ def _metrics(store: RunStore, run: RunData) -> None:
         if entry is None:
             continue
         if entry.wall is not None:
-            if entry.wall < (previous - offset) / 2:  # far back: the clock of a resumed run
+            if entry.wall < (previous - offset) / 2:  # the clock of a resumed run starts anew
                 offset = previous
             entry.wall = previous = entry.wall + offset
         if isinstance(entry, Iteration):
@@ -305,7 +309,10 @@ def _metrics(store: RunStore, run: RunData) -> None:
 
 
 def describe_phase(phase: str, version: int) -> str:
-    """Where the episodes of a phase belong, in words: ``evaluation of v3``, ``iteration 12``; ``version`` if the phase has no number."""
+    """Describe a phase in words: ``evaluation of v3``, ``iteration 12``.
+
+    ``version`` is used if the phase has no number.
+    """
     number = int(phase[1:]) if phase[1:].isdigit() else version
     return f"evaluation of v{number}" if phase.startswith("e") else f"iteration {number}"
 

@@ -1,7 +1,7 @@
 """Selects the episodes for the report's viewer and converts them to plain values.
 
-Everything in a trajectory comes from pages and policies and is untrusted. It leaves here as JSON values only; the
-viewer puts them on the page as text, never as markup.
+All content of a trajectory comes from pages and policies and is untrusted. It leaves here as JSON
+values only; the viewer puts them on the page as text, never as markup.
 """
 
 from __future__ import annotations
@@ -26,44 +26,49 @@ from envs.types import (
 )
 from tasks_lib.report.data import RunData, describe_phase
 from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut_text
-from tasks_lib.report.regraded import Grade, GradedEpisode, RegradingData, change
+from tasks_lib.report.regraded import Grade, GradedEpisode, RegradingData, classify_change
 from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore
 
 MAX_EPISODES = 40
-"""A page that a person can leaf through, and about a megabyte."""
+"""Maximum number of episodes: a person can leaf through them, and the page has about a megabyte."""
 
 MAX_ABSTENTIONS = 5
 MAX_TRAINING = 6
 MAX_REGRADED = 8
-"""Episodes that the newest regrading changed and that are there for that."""
+"""Maximum number of episodes that are shown because the newest regrading changed them."""
 MAX_LATER = 30_000
-"""Characters of evidence that the later grades of one episode may show, together."""
+"""Maximum characters of evidence for all later grades of one episode."""
 NOT_AGAIN = "not graded again"
 
 MAX_IMAGE_BYTES = 3_000_000
-"""Bound on the embedded screenshots (of steps and last pages), as base64; beyond it a step names its blob instead."""
+"""Maximum bytes of all embedded screenshots (of steps and last pages), as base64.
+
+Beyond it a step names its blob instead.
+"""
 
 MAX_TEXT = 20_000
-"""Characters of a prompt or response that are embedded."""
+"""Maximum characters of a prompt or response that are embedded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An episode for the viewer, and why it is there."""
+    """An episode for the viewer, and the reason for its choice."""
 
     group: GroupRecord
     member: EpisodeSummary
     reason: str
-    """``first evaluation``, ``last evaluation``, ``training``, ``abstention`` or ``graded again``."""
+    """``first evaluation``, ``last evaluation``, ``training``, ``abstention`` or ``graded
+    again``."""
 
 
 def choose_episodes(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> list[Chosen]:
-    """At most ``MAX_EPISODES`` of a run's episodes, so that a person sees what changed.
+    """Choose at most ``MAX_EPISODES`` of a run's episodes that show what changed.
 
-    Abstentions, a few of the last training iteration, and per kind a success and a failure of the first and the last
-    evaluation. Where it can, a kind shows the same page before and after: failed first, solved last. The episodes ``wanted``
-    are there in any case, in the places of the last ones.
+    They are abstentions, a few of the last training iteration, and per kind a success and a failure
+    of the first and the last evaluation. Where possible, a kind shows the same page before and
+    after: failed first, solved last. The episodes ``wanted`` are always included, in place of the
+    last ones.
     """
     phases = sorted({group.phase for group in groups})
     evaluations = [phase for phase in phases if phase.startswith("e")]
@@ -80,11 +85,11 @@ def choose_episodes(groups: list[GroupRecord], wanted: Sequence[str] = ()) -> li
     learned = {_page(c) for c in first if not _passed(c)} & {_page(c) for c in last if _passed(c)}
 
     def by_kind(pool: list[Chosen], passed: bool) -> dict[str, Chosen]:
-        found: dict[str, Chosen] = {}
-        for entry in sorted(pool, key=lambda c: _page(c) not in learned):  # stable: pages that were learned first
+        first_by_kind: dict[str, Chosen] = {}
+        for entry in sorted(pool, key=lambda c: _page(c) not in learned):  # learned pages first
             if _passed(entry) == passed:
-                found.setdefault(entry.group.kind, entry)
-        return found
+                first_by_kind.setdefault(entry.group.kind, entry)
+        return first_by_kind
 
     for slot in (by_kind(last, True), by_kind(first, False), by_kind(last, False), by_kind(first, True)):
         chosen += [slot[kind] for kind in sorted(slot)][: MAX_EPISODES - len(chosen)]
@@ -108,7 +113,8 @@ def _scored(groups: list[GroupRecord], phases: list[str]) -> Iterator[tuple[Grou
 
 
 def _passed(chosen: Chosen) -> bool:
-    """Good enough to choose by; the page shows the reward bundle's own verdict."""
+    """Return True if the score suffices for the choice; the page shows the reward bundle's own
+    verdict."""
     return (chosen.member.score or 0.0) >= 0.5
 
 
@@ -116,8 +122,8 @@ def _page(chosen: Chosen) -> tuple[str, int]:
     return chosen.group.task_id, chosen.member.seed
 
 
-def _alternating(pool: list[Chosen], most: int) -> list[Chosen]:
-    """Failures and successes in turn, each of another group while there are other groups."""
+def _alternating(pool: list[Chosen], limit: int) -> list[Chosen]:
+    """Return failures and successes in turn, each of another group while there are other groups."""
     seen: dict[str, int] = {}
     order = []
     for entry in pool:
@@ -125,19 +131,21 @@ def _alternating(pool: list[Chosen], most: int) -> list[Chosen]:
         order.append((seen[entry.group.group_id], entry))
     pool = [entry for _, entry in sorted(order, key=lambda pair: pair[0])]
     failures, successes = ([c for c in pool if _passed(c) == passed] for passed in (False, True))
-    return [c for pair in zip_longest(failures, successes) for c in pair if c is not None][:most]
+    return [c for pair in zip_longest(failures, successes) for c in pair if c is not None][:limit]
 
 
-# ------------------------------------------------------------------------------------------------ the viewer's values
+# ------------------------------------------------------------------------------------------------
+# the viewer's values
 
 
 def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingData] = ()) -> dict[str, Any]:
-    """``{"episodes": [...], "images": {sha256: data URI}}``; what cannot be read is added to ``run.problems``.
+    """Return ``{"episodes": [...], "images": {sha256: data URI}}``.
 
-    Where there are ``regradings`` (newest first), each episode has its later grades too.
+    Messages about unreadable files are added to ``run.problems``. Where there are ``regradings``
+    (newest first), each episode has its later grades too.
     """
     episodes = []
-    for entry in choose_episodes(run.groups, [each.episode_id for each in _changed(regradings)]):
+    for entry in choose_episodes(run.groups, [episode.episode_id for episode in _changed(regradings)]):
         try:
             trajectory = store.trajectory(entry.member.episode_id)
         except StorageError as error:
@@ -156,7 +164,7 @@ def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingDat
 
 
 def _images(episodes: list[list[dict[str, Any]]], store: RunStore, problems: list[str]) -> dict[str, str]:
-    """Each screenshot once, first steps first, until the bound is reached."""
+    """Return each screenshot once, first steps first, until the bound is reached."""
     images: dict[str, str] = {}
     used = 0
     for row in zip_longest(*episodes):
@@ -204,7 +212,7 @@ def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _reward(reward: RewardBundle) -> dict[str, Any]:
-    """What a reward came to, and its parts."""
+    """Return a reward's result, and its parts."""
     return {
         "outcome": Grade.of(reward).outcome,
         "score": reward.score,
@@ -222,14 +230,14 @@ def _reward(reward: RewardBundle) -> dict[str, Any]:
 
 
 def _changed(regradings: Sequence[RegradingData]) -> list[GradedEpisode]:
-    """Those of the newest regrading that the viewer is to show."""
+    """Return the episodes that the viewer shows because the newest regrading changed them."""
     return regradings[0].changed[:MAX_REGRADED] if regradings else []
 
 
 def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
-    """What the reward was decided on.
+    """Return the evidence for the reward.
 
-    The judge's word comes first: it is short, and an episode has room for so much only.
+    The judge's words come first: they are short, and the space of an episode is limited.
     """
     return {
         "answer": _bounded(trajectory.answer),
@@ -244,29 +252,32 @@ def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None)
 def _graded_later(
     trajectory: Trajectory, evidence: Evidence, task: WebTask | None, regradings: Sequence[RegradingData]
 ) -> dict[str, Any]:
-    """The grades that the episode was given later, newest first, each beside the first one; ``again`` is what the newest changed."""
+    """Return the episode's later grades, newest first, each compared with the first one.
+
+    ``again`` is the change by the newest.
+    """
     later = []
     evidence.left = MAX_LATER
     first = {part.name: part.value for part in trajectory.reward.parts}
     for regrading in regradings:
-        found = regrading.read(trajectory.episode_id)
-        if found is None:
+        regraded = regrading.read(trajectory.episode_id)
+        if regraded is None:
             continue
-        values = _reward(found.reward)
+        values = _reward(regraded.reward)
         values["missing"] = None
         if not evidence.room(sum(len(part["evidence"]) for part in values["parts"])):
             values |= {"parts": [], "missing": LEFT_OUT}
         for part in values["parts"]:
             part["first"] = [first[part["name"]]] if part["name"] in first else []
-        graded = trajectory.model_copy(update={"reward": found.reward})
+        graded = trajectory.model_copy(update={"reward": regraded.reward})
         later.append(
             values
             | {
                 "name": regrading.name,
                 "when": regrading.when,
-                "change": change(trajectory.reward, found.reward),
-                "wall": found.wall,
-                "judgement": evidence.judgement(found.judgement),
+                "change": classify_change(trajectory.reward, regraded.reward),
+                "wall": regraded.wall,
+                "judgement": evidence.judgement(regraded.judgement),
                 "rubricFacts": evidence.facts(graded, task),
             }
         )
@@ -274,7 +285,7 @@ def _graded_later(
 
 
 def _final(trajectory: Trajectory) -> dict[str, Any] | None:
-    """The page after the last action; without a picture where it shows nothing at its end."""
+    """Return the page after the last action; without an image where it shows nothing at its end."""
     final = trajectory.final
     if final is None or not trajectory.steps:
         return None
@@ -317,7 +328,7 @@ def _step(trajectory: Trajectory, index: int) -> dict[str, Any]:
 
 
 def _describe_action(action: Action, label: str | None) -> str:
-    """The action in words, e.g. ``click 3 “Submit”``."""
+    """Describe the action in words, e.g. ``click 3 “Submit”``."""
     if isinstance(action, Invalid):
         return f"no action: {action.reason}"
     values = action.model_dump(mode="json", exclude={"type"})

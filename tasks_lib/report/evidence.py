@@ -1,9 +1,10 @@
 """Evidence that an episode was graded on, as plain values for the viewer.
 
-Changes of its steps, the judge's word, facts, its last page, what was read there.
+It is the changes of its steps, the judge's words, facts, its last page, and what was read there.
 
-Everything here was said by pages, policies or models and is untrusted. It leaves as JSON values, and the viewer puts it on the page as text.
-Texts are cut, with how much was cut, and so are tables; what an episode shows in all is bounded by ``MAX_EVIDENCE``.
+All of it comes from pages, policies or models and is untrusted. It leaves as JSON values, and the
+viewer puts it on the page as text. Texts and tables are cut, with a count of what is missing;
+``MAX_EVIDENCE`` bounds the total of an episode.
 """
 
 from __future__ import annotations
@@ -23,38 +24,42 @@ from tasks_lib.report.facts import rubric_facts
 from training.ledger.store import RunStore
 
 MAX_EVIDENCE = 60_000
-"""Characters of blobs and records that one episode shows. With the forty episodes of a page: as much as its screenshots, at most."""
+"""Maximum characters of blobs and records that one episode shows.
+
+With the forty episodes of a page they take at most as much space as its screenshots.
+"""
 MAX_WORDS = 600
-"""Characters of one text: a judge's reason has some 300."""
+"""Maximum characters of one text; a judge's reason has some 300."""
 MAX_ROWS = 40
-"""Rows of one table."""
+"""Maximum rows of one table."""
 LEFT_OUT = "left out to keep this page small"
 
 Row = Sequence[Any]
 M = TypeVar("M", bound=BaseModel)
 
 
-def cut_text(text: str, most: int = MAX_WORDS) -> str:
-    """The text, or its beginning and how much more there was.
+def cut_text(text: str, limit: int = MAX_WORDS) -> str:
+    """Return the text, or its beginning and the number of characters left out.
 
-    >>> cut("abcdef", 4)
+    >>> cut_text("abcdef", 4)
     'abcd… (2 more characters)'
     """
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
 @dataclass(slots=True)
 class Evidence:
-    """Reads what one episode left behind; ``left`` is how many characters it may still show."""
+    """Reads the evidence of one episode; ``left`` is the number of characters it may still show."""
 
     store: RunStore
     problems: list[str]
-    """What cannot be read is added here, and named where it would stand."""
+    """List to which messages about unreadable evidence are added; the page names it in its place
+    too."""
     left: int = MAX_EVIDENCE
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
 
     def change(self, name: str) -> dict[str, Any] | None:
-        """What a step changed in the document; ``None`` if that was not recorded."""
+        """Return a step's changes of the document; ``None`` if they were not recorded."""
         diff = self._read(name, StepDiff)
         if not isinstance(diff, StepDiff):
             return diff
@@ -63,10 +68,13 @@ class Evidence:
         return {"blob": name, "missing": None, "says": change_words(diff)} | shown
 
     def judgement(self, name: str) -> dict[str, Any] | None:
-        """Every check and call of the judge; ``None`` if it was not asked, or what it said was not kept."""
-        found = self._read(name, Judgement)
-        if not isinstance(found, Judgement):
-            return found
+        """Return every check and call of the judge.
+
+        ``None`` if it was not asked, or its answers were not kept.
+        """
+        judgement = self._read(name, Judgement)
+        if not isinstance(judgement, Judgement):
+            return judgement
         checks = [
             [
                 str(check.purpose),
@@ -75,24 +83,25 @@ class Evidence:
                 [check.ayes, check.noes, check.lost],
                 cut_text(check.reason),
             ]
-            for check in found.checks
+            for check in judgement.checks
         ]
         return {
             "blob": name,
             "missing": None,
-            "state": found.state,
-            "score": found.score,
-            "blocked": found.blocked,
-            "reason": cut_text(found.reason),
-            "requests": found.requests,
-            "cached": found.cached,
-            "cost": found.cost.model_dump(),
+            "state": judgement.state,
+            "score": judgement.score,
+            "blocked": judgement.blocked,
+            "reason": cut_text(judgement.reason),
+            "requests": judgement.requests,
+            "cached": judgement.cached,
+            "cost": judgement.cost.model_dump(),
             "checks": self.table(checks),
-            "calls": self.table([_call(call) for call in found.calls]),
+            "calls": self.table([_call(call) for call in judgement.calls]),
         }
 
     def facts(self, trajectory: Trajectory, task: WebTask | None) -> dict[str, Any] | None:
-        """The facts of the rubric that the episode was graded by (`rubric_facts`); ``None`` if it was graded by none."""
+        """Return the facts of the rubric that the episode was graded by (`rubric_facts`), or
+        ``None``."""
         digest = trajectory.reward.rubric_hash
         if not digest:
             return None
@@ -102,25 +111,28 @@ class Evidence:
             self._problem(str(error))
             rubric = None
         if rubric is None and task is not None and task.rubric is not None and rubric_hash(task.rubric) == digest:
-            rubric = task.rubric  # of a run from before rubrics were kept
+            rubric = task.rubric  # older runs did not keep rubrics
         if rubric is None:
             return {"missing": "its rubric is neither in rubrics/ nor in the tasks of the run"}
-        found = rubric_facts(rubric, trajectory)
+        facts = rubric_facts(rubric, trajectory)
         groups = [
-            [cut_text(cell, 300) if isinstance(cell, str) else cell for cell in group] for group in found["groups"]
+            [cut_text(cell, 300) if isinstance(cell, str) else cell for cell in group] for group in facts["groups"]
         ]
-        rows = [[cut_text(cell, 300) if isinstance(cell, str) else cell for cell in row] for row in found["rows"]]
-        return found | {"missing": None, "groups": self.table(groups)} | self.table(rows)
+        rows = [[cut_text(cell, 300) if isinstance(cell, str) else cell for cell in row] for row in facts["rows"]]
+        return facts | {"missing": None, "groups": self.table(groups)} | self.table(rows)
 
     def recorded(self, trajectory: Trajectory) -> dict[str, Any]:
-        """What was read at the end because the grading asked for it, in rows of what, asked and found."""
-        found = [] if trajectory.recorded is None else [*_recorded(trajectory.recorded)]
+        """Return what was read at the end for the grading, in rows of (what, request, result)."""
+        rows = [] if trajectory.recorded is None else [*_recorded(trajectory.recorded)]
         if trajectory.final_dom:
-            found.append(("document", "nodes of the last page, for its reference", f"blob {trajectory.final_dom}"))
-        return self.table([[cut_text(cell) for cell in row] for row in found])
+            rows.append(("document", "nodes of the last page, for its reference", f"blob {trajectory.final_dom}"))
+        return self.table([[cut_text(cell) for cell in row] for row in rows])
 
     def table(self, rows: Sequence[Row], more: int = 0) -> dict[str, Any]:
-        """``rows`` up to the bounds, and how many ``more`` there are (those that were never recorded included)."""
+        """Return ``rows`` up to the bounds, and the number of rows left out.
+
+        ``more`` is the number of rows that were never recorded, which counts too.
+        """
         kept: list[Row] = []
         for row in rows[:MAX_ROWS]:
             size = sum(len(cell) if isinstance(cell, str) else 8 for cell in row)
@@ -131,13 +143,16 @@ class Evidence:
         return {"rows": kept, "more": more + len(rows) - len(kept)}
 
     def room(self, size: int) -> bool:
-        """Whether so many characters more may be shown; they are counted if so."""
+        """Return True if so many more characters may be shown, and count them then."""
         fits = size <= self.left
         self.left -= size if fits else 0
         return fits
 
     def _read(self, name: str, model: type[M]) -> M | dict[str, Any] | None:
-        """A blob of JSON; ``None`` where there is none, and a value that only says what is missing where it cannot be shown."""
+        """Read a blob of JSON; ``None`` for an empty name.
+
+        Where it cannot be shown, the result only says what is missing.
+        """
         if not name:
             return None
         if self.left <= 0:
@@ -154,9 +169,9 @@ class Evidence:
             return {"blob": name, "missing": f"its blob is no {model.__name__}"}
 
     def _problem(self, words: str) -> None:
-        """Once, also where several steps changed the same."""
-        if words not in self._told:
-            self._told.add(words)
+        """Add a message once, even where several steps have the same problem."""
+        if words not in self._reported:
+            self._reported.add(words)
             self.problems.append(words)
 
 
@@ -198,9 +213,9 @@ def _recorded(recorded: Recorded) -> Iterable[tuple[str, str, str]]:
     for answer in recorded.server or ():
         sql = answer.database is not None
         what = f"SQL {answer.database}".strip() if sql else "GET"
-        asked = " ".join([answer.asked, *(["at " + ".".join(map(str, answer.at))] if answer.at else [])])
-        found = f"{len(answer.rows)} rows: {_json(answer.rows)}" if sql else _json(answer.value)
-        yield what, asked, found if answer.error is None else f"no answer: {answer.error}"
+        request = " ".join([answer.asked, *(["at " + ".".join(map(str, answer.at))] if answer.at else [])])
+        content = f"{len(answer.rows)} rows: {_json(answer.rows)}" if sql else _json(answer.value)
+        yield what, request, content if answer.error is None else f"no answer: {answer.error}"
     for page in recorded.looked or ():
         yield "page", page.address or "(no address)", f"nothing was seen: {page.trouble}" if page.trouble else page.text
     for name, why in recorded.absent.items():

@@ -28,14 +28,14 @@ DECIDED: dict[str, tuple[str, str]] = {
     "server_http": ("server", "its JSON"),
     "judge": ("judge", "the screenshots and the answer"),
 }
-"""By the type of a fact: by whom it is decided, and on what."""
+"""Decider and evidence of a fact, by the fact's type."""
 
 
 def rubric_facts(rubric: Rubric, trajectory: Trajectory) -> dict[str, Any]:
-    """The facts as ``rows``, and beside them the groups' own weights and what it takes to pass.
+    """Return the facts as ``rows``, with the groups' weights and the requirements for passing.
 
-    A row has group, fact, what it asks, weight in its group (a gate has none), value, whether it holds, decided by, decided on. A fact whose part is
-    not in the bundle has neither value.
+    A row has group, fact, question, weight in its group (a gate has none), value, True if it holds,
+    decided by, decided on. A fact whose part is not in the bundle has no value and no verdict.
     """
     parts = {part.name: part for part in trajectory.reward.parts}
     needs = rubric.pass_requirements
@@ -73,7 +73,7 @@ def _row(group: str, fact: Fact, weight: float | None, part: RewardPart | None, 
 
 
 def _asked(fact: Fact) -> str:
-    """Its own fields, without those that every fact has and those left at their defaults; the description first."""
+    """Return the fact's own fields that differ from their defaults, after its description."""
     own = fact.model_dump(mode="json", exclude_defaults=True, exclude={*FactBase.model_fields} - {"negate", "holds_at"})
     words = [fact.description] if fact.description else []
     return " ".join([*words, *([orjson.dumps(own).decode()] if own else [])])

@@ -10,9 +10,9 @@ from envs.types import Cost
 from tasks_lib.report.data import RunData
 
 MAX_CAUSES = 20
-"""Rows of the table of causes; the rest is one more row."""
+"""Maximum rows of the table of causes; the rest is one more row."""
 MAX_WORDS = 140
-"""Characters of a cause."""
+"""Maximum characters of a cause."""
 OTHERS = "other causes"
 
 
@@ -22,24 +22,24 @@ class GradingRow:
 
     phase: str
     episodes: int = 0
-    """Retried ones too."""
+    """Number of episodes, including retried ones."""
     graded: int = 0
     abstained: int = 0
     asked: int = 0
-    """Episodes about which a judge or a server was asked, or a source that told its cost."""
+    """Episodes for which a judge, a server or another source with a cost was asked."""
     cost: Cost = field(default_factory=Cost)
 
 
 @dataclass(frozen=True, slots=True)
 class GradingSummary:
-    """What grading came to."""
+    """Summary of all grading of a run."""
 
     rows: list[GradingRow]
-    """Of the phases that have episodes."""
+    """One row for each phase that has episodes."""
     seconds: dict[str, float]
-    """Of the reward stages of training, by what took them, the longest first."""
+    """Seconds of the reward stages of training by activity, the longest first."""
     waiting: float
-    """Seconds that episodes waited for their turn, together."""
+    """Total seconds that episodes waited for their turn."""
     timed_out: int
 
 
@@ -49,13 +49,14 @@ class CauseRow:
 
     words: str
     stop: str
-    """How they ended."""
+    """Stop reason of the episodes."""
     training: int
     evaluation: int
 
 
 def grading(run: RunData) -> GradingSummary:
-    """Costs by phase from the groups' records, and the reward stages' times from the metrics."""
+    """Return costs by phase from the groups' records, and the reward stages' times from the
+    metrics."""
     rows = {"training": GradingRow("training"), "evaluation": GradingRow("evaluation")}
     for group in run.groups:
         row = rows["evaluation" if group.phase.startswith("e") else "training"]
@@ -79,9 +80,9 @@ def grading(run: RunData) -> GradingSummary:
 
 
 def cause_rows(run: RunData) -> list[CauseRow]:
-    """Why episodes have no reward, the most frequent first.
+    """Return the causes of missing rewards, the most frequent first.
 
-    Addresses and numbers in a cause do not make it another one.
+    Addresses and numbers in a cause do not make it a different one.
     """
     counts: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
     for group in run.groups:
@@ -101,7 +102,7 @@ def cause_rows(run: RunData) -> list[CauseRow]:
 
 
 def plain_cause(text: str) -> str:
-    """A cause without what differs from episode to episode, shortened.
+    """Return a cause without the details of single episodes, shortened.
 
     >>> plain_cause("http://shop.test/a?b=1 answered 503")
     '<address> answered 503'

@@ -23,14 +23,14 @@ from training.ledger.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("evidence.js", "regraded.js", "page.js")
-"""Parts of the page's one script, in this order: the last begins to work when it is read."""
+"""Parts of the page's one script, in this order: the last one starts when it is read."""
 
 
 def build_report(run_dir: AnyPath) -> Path:
     """Write ``<run_dir>/report/index.html`` and return its path.
 
-    The page stands alone: it makes no request, so it can be opened from the disk, mailed, or served. It may be built at
-    any moment of a run, and again; it then shows what is there.
+    The page is self-contained: it makes no request, so it can be opened from the disk, mailed, or
+    served. It may be built at any time during a run, and again; it then shows what exists.
     """
     store = RunStore(run_dir)
     run = read_run(run_dir)
@@ -42,7 +42,10 @@ def build_report(run_dir: AnyPath) -> Path:
 
 
 def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingData] = (), *, now: float) -> str:
-    """The page as text. ``viewer`` comes from ``episodes.viewer_data``; ``now`` is in seconds since the epoch."""
+    """Return the page as text.
+
+    ``viewer`` comes from ``episodes.viewer_data``; ``now`` is in seconds since the epoch.
+    """
     environment = templates()
     style = (TEMPLATES / "style.css").read_text()
     script = "\n".join((TEMPLATES / name).read_text() for name in SCRIPTS)
@@ -70,7 +73,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingD
         config=list(flatten(run.config)),
         viewer=viewer,
         facets=facets(viewer["episodes"]),
-        style=Markup(style),  # our own files, so no markup to escape; the page's policy allows these two and no other
+        style=Markup(style),  # our own files need no escaping; the page's policy allows only these
         script=Markup(script),
         policy=content_policy(style, script),
         built=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
@@ -79,7 +82,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingD
 
 
 def templates() -> Environment:
-    """The pages' templates, with what they format by. Whatever is put into them is escaped."""
+    """Return the environment of the pages' templates, with their filters. It escapes all values."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -92,25 +95,26 @@ def templates() -> Environment:
 
 
 def content_policy(style: str, script: str) -> str:
-    """A page's Content-Security-Policy: it reaches nothing, and has this style and this script alone."""
+    """Return a page's Content-Security-Policy: it reaches nothing, and allows only this style and
+    script."""
     return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
 
 
 def facets(episodes: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """What the viewer can be filtered by: values by key of an episode, in the order to offer them."""
-    found = {key: {episode[key] for episode in episodes} for key in ("kind", "outcome", "where")}
+    """Return the viewer's filters: values by key of an episode, in the order to offer them."""
+    values = {key: {episode[key] for episode in episodes} for key in ("kind", "outcome", "where")}
     again = {episode["again"] for episode in episodes if "again" in episode}
     offered = {"again": [name for name in (*CHANGES, NOT_AGAIN) if name in again]} if again else {}
     return {
-        "kind": sorted(found["kind"]),
-        "outcome": [outcome for outcome in ("success", "failure", "abstained") if outcome in found["outcome"]],
-        "where": sorted(found["where"], key=lambda where: (where[0] != "e", len(where), where)),
+        "kind": sorted(values["kind"]),
+        "outcome": [outcome for outcome in ("success", "failure", "abstained") if outcome in values["outcome"]],
+        "where": sorted(values["where"], key=lambda where: (where[0] != "e", len(where), where)),
         **offered,
     }
 
 
 def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, value) pairs of nested configuration."""
+    """Yield (dotted key, value) pairs of nested configuration."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
@@ -121,7 +125,7 @@ def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def percent(value: float | None) -> str:
-    """A share as per cent, e.g. ``7.4 %``."""
+    """Format a share as per cent, e.g. ``7.4 %``."""
     if value is None:
         return "–"
     if 0 < value < 0.0005:
@@ -130,10 +134,10 @@ def percent(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """A success rate with two decimals."""
+    """Format a success rate with two decimals."""
     return "–" if value is None else f"{value:.2f}"
 
 
 def _hash(text: str) -> str:
-    """Source expression that allows exactly this inline style or script."""
+    """Return the source expression that allows exactly this inline style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

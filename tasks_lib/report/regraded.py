@@ -2,7 +2,8 @@
 
 It reads rewards; the rest are pure functions.
 
-A regrading that was stopped shows what it has graded. Rewards that cannot be read are one problem of their regrading, and the others still show.
+A regrading that was stopped shows what it has graded. Unreadable rewards are one problem of their
+regrading, and the others still show.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from training.ledger.store import RunStore
 
 SAME = "as before"
 CHANGES = ("passes no more", "passes now", "reward now", "no reward now", "other score", "other parts", SAME)
-"""What became of a reward, as it is told and offered, the most telling first."""
+"""Changes of a reward, as the page shows them, the most important first."""
 MAX_KINDS = 40
-"""Rows of a table by kind, those with the most changes first."""
+"""Maximum rows of a table by kind, those with the most changes first."""
 MAX_EPISODES = 40
-"""Rows of a table of changed episodes."""
+"""Maximum rows of a table of changed episodes."""
 MAX_CAUSES = 10
 MAX_DECIDED = 4
-"""Parts that are named as what changed a grade."""
+"""Maximum number of parts that are named as the cause of a change."""
 SETTINGS = {"judge": "rollout.judge", "rewards": "rewards", "tasks": "tasks"}
-"""Settings of a regrading, and where a run has them."""
+"""Settings of a regrading, and their place in a run's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What a reward came to, without its parts."""
+    """Result of a reward, without its parts."""
 
     score: float | None
     passed: bool
@@ -64,12 +65,12 @@ class GradedEpisode:
     before: Grade
     after: Grade
     change: str
-    """One of ``CHANGES``."""
+    """The change, one of ``CHANGES``."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradeTotals:
-    """All episodes of a regrading by their first grades, or by their later ones."""
+    """Totals of all first grades, or of all later grades, of a regrading."""
 
     rewards: int
     passed: int
@@ -102,61 +103,62 @@ class RegradingData:
     name: str
     store: RunStore
     starts: tuple[RegradingStart, ...]
-    at: float
-    """When it was last started, seconds since the epoch; of one from before that was kept, when its folder last changed."""
+    started_at: float
+    """Time of its last start in seconds since the epoch; for one without a recorded start, of its
+    folder's last change."""
     episodes: list[GradedEpisode] = field(default_factory=list)
-    """By id."""
+    """Graded episodes in the order of their ids."""
     cost: Cost = field(default_factory=Cost)
     rubrics: int = 0
-    """Episodes that were graded by another rubric than first."""
+    """Number of episodes that were first graded by another rubric."""
 
     @property
     def planned(self) -> int:
-        """How many episodes it was to grade, as far as it is known."""
+        """Number of episodes it was to grade, as far as it is known."""
         return max([len(self.episodes), *(start.episodes for start in self.starts)])
 
     @property
     def unfinished(self) -> bool:
-        """It goes on, or was stopped."""
+        """True while it goes on, or if it was stopped."""
         return bool(self.starts) and self.starts[-1].ended is None
 
     @property
     def when(self) -> str:
-        """Its last start."""
-        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.at))
+        """Time of its last start, as text."""
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.started_at))
 
     @property
     def mixed(self) -> bool:
-        """Whether it was begun with other settings, so that not all rewards are by the same."""
+        """True if an earlier start had other settings, so that rewards are not all comparable."""
         return any(start.settings != self.starts[-1].settings for start in self.starts)
 
     @property
     def before(self) -> GradeTotals:
-        return GradeTotals.of(each.before for each in self.episodes)
+        return GradeTotals.of(episode.before for episode in self.episodes)
 
     @property
     def after(self) -> GradeTotals:
-        return GradeTotals.of(each.after for each in self.episodes)
+        return GradeTotals.of(episode.after for episode in self.episodes)
 
     @property
     def changes(self) -> list[tuple[str, int]]:
-        """How many episodes of each change there are, in the order of ``CHANGES``."""
-        counts = Counter(each.change for each in self.episodes)
+        """(change, number of episodes), in the order of ``CHANGES``."""
+        counts = Counter(episode.change for episode in self.episodes)
         return [(name, counts[name]) for name in CHANGES if counts[name]]
 
     @property
     def kinds(self) -> list[KindGrades]:
-        """The most changed first."""
+        """Grades of each kind, the most changed first."""
         by_kind: dict[str, list[GradedEpisode]] = {}
-        for each in self.episodes:
-            by_kind.setdefault(each.kind, []).append(each)
+        for episode in self.episodes:
+            by_kind.setdefault(episode.kind, []).append(episode)
         rows = [
             KindGrades(
                 kind=kind,
-                before=GradeTotals.of(each.before for each in rows),
-                after=GradeTotals.of(each.after for each in rows),
+                before=GradeTotals.of(episode.before for episode in rows),
+                after=GradeTotals.of(episode.after for episode in rows),
                 episodes=len(rows),
-                changed=sum(each.change != SAME for each in rows),
+                changed=sum(episode.change != SAME for episode in rows),
             )
             for kind, rows in by_kind.items()
         ]
@@ -164,33 +166,38 @@ class RegradingData:
 
     @property
     def causes(self) -> list[tuple[str, int]]:
-        """Why episodes have no reward now, the most frequent first."""
-        found = Counter(plain_cause(each.after.abstained) for each in self.episodes if each.after.abstained is not None)
-        return found.most_common(MAX_CAUSES)
+        """(cause, episodes without a reward now), the most frequent first."""
+        counts = Counter(
+            plain_cause(episode.after.abstained) for episode in self.episodes if episode.after.abstained is not None
+        )
+        return counts.most_common(MAX_CAUSES)
 
     @property
     def changed(self) -> list[GradedEpisode]:
-        """Those that changed.
-
-        Each change has its turn, so that the first few are of all.
-        """
+        """Changed episodes, one of each change in turn, so that the first few show every change."""
         seen: Counter[str] = Counter()
         order = []
-        for each in self.episodes:
-            if each.change != SAME:
-                seen[each.change] += 1
-                order.append((seen[each.change], CHANGES.index(each.change), each))
-        return [each for *_, each in sorted(order, key=lambda entry: entry[:2])]
+        for episode in self.episodes:
+            if episode.change != SAME:
+                seen[episode.change] += 1
+                order.append((seen[episode.change], CHANGES.index(episode.change), episode))
+        return [episode for *_, episode in sorted(order, key=lambda entry: entry[:2])]
 
     @property
     def rows(self) -> list[tuple[GradedEpisode, list[str]]]:
-        """The first of the changed episodes, each with what decided it, change by change."""
-        shown = sorted(self.changed[:MAX_EPISODES], key=lambda each: (CHANGES.index(each.change), each.episode_id))
-        found = ((each, self.read(each.episode_id)) for each in shown)
-        return [(each, [] if regraded is None else decided(regraded)) for each, regraded in found]
+        """The first of the changed episodes, each with the causes of its change, sorted by
+        change."""
+        shown = sorted(
+            self.changed[:MAX_EPISODES], key=lambda episode: (CHANGES.index(episode.change), episode.episode_id)
+        )
+        rewards = ((episode, self.read(episode.episode_id)) for episode in shown)
+        return [(episode, [] if regraded is None else describe_change(regraded)) for episode, regraded in rewards]
 
     def read(self, episode_id: str) -> Regraded | None:
-        """The stored reward; ``None`` if the episode was not graded here, or it cannot be read (which `read_regradings` told already)."""
+        """Return the stored reward; ``None`` if the episode was not graded here, or cannot be read.
+
+        `read_regradings` has reported the unreadable ones.
+        """
         path = self.store.regraded_path(self.name, episode_id)
         try:
             return read_regraded(path)
@@ -199,7 +206,7 @@ class RegradingData:
 
     @property
     def judge(self) -> str:
-        """Who was asked, as of its last start: model, style and address."""
+        """The judge of its last start: model, style and address."""
         judge = self.starts[-1].settings.get("judge") if self.starts else None
         if not isinstance(judge, dict):
             return ""
@@ -208,22 +215,23 @@ class RegradingData:
         return f"{', '.join(dict.fromkeys(names))} ({judge.get('style')}) at {judge.get('base_url')}"
 
     def other_settings(self, config: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """What was set otherwise than in the run: dotted name, now, in the run.
+        """Return the settings that differ from the run's: (dotted name, value now, value in the
+        run).
 
-        What only one of them has is left out.
+        Settings that only one of them has are left out.
         """
         if not self.starts:
             return []
         rows: list[tuple[str, str, str]] = []
         for name, place_in_run in SETTINGS.items():
             now, then = self.starts[-1].settings.get(name), _inside(config, place_in_run)
-            found = differences(now, then, name) if now and then else ()
-            rows += [row for row in found if NONE not in row]
+            changes = differences(now, then, name) if now and then else ()
+            rows += [row for row in changes if NONE not in row]
         return rows
 
 
-def change(before: RewardBundle, after: RewardBundle) -> str:
-    """What became of a reward, one of ``CHANGES``."""
+def classify_change(before: RewardBundle, after: RewardBundle) -> str:
+    """Classify the change of a reward, as one of ``CHANGES``."""
     if before.score is None or after.score is None:
         return SAME if before.score == after.score else "reward now" if before.score is None else "no reward now"
     if before.passed != after.passed:
@@ -233,8 +241,12 @@ def change(before: RewardBundle, after: RewardBundle) -> str:
     return SAME if _available_values(before) == _available_values(after) else "other parts"
 
 
-def decided(regraded: Regraded) -> list[str]:
-    """What made the later reward another one: the parts that differ with their evidence, else weights, else what else is known."""
+def describe_change(regraded: Regraded) -> list[str]:
+    """Explain the change of a reward.
+
+    The lines name the parts that differ, with their evidence; else the weights; else other known
+    causes.
+    """
     first, known = {part.name: part for part in regraded.before.parts}, _available_values(regraded.before)
     lines = [] if regraded.reward.abstained is None else [f"no reward: {cut_text(regraded.reward.abstained, 300)}"]
     values = [
@@ -258,21 +270,21 @@ def decided(regraded: Regraded) -> list[str]:
 
 
 def read_regradings(run: RunData, store: RunStore) -> list[RegradingData]:
-    """All regradings of a run that have begun, the newest first.
+    """Read all regradings of a run that have begun, the newest first.
 
-    What cannot be read is added to ``run.problems``, a message for each.
+    Messages about unreadable files are added to ``run.problems``.
     """
     where = {
         member.episode_id: (group.kind, describe_phase(group.phase, group.policy_version))
         for group in run.groups
         for member in group.episodes
     }
-    found = []
+    regradings = []
     for folder in sorted((store.root / "regraded").glob("*/")):
         regrading = _read(folder, store, where, run.problems)
         if regrading.starts or regrading.episodes:
-            found.append(regrading)
-    return sorted(found, key=lambda regrading: -regrading.at)
+            regradings.append(regrading)
+    return sorted(regradings, key=lambda regrading: -regrading.started_at)
 
 
 def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], problems: list[str]) -> RegradingData:
@@ -294,7 +306,7 @@ def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], prob
         kind, words = where.get(path.stem, (regraded.task_id, ""))
         first, now = regraded.before, regraded.reward
         regrading.episodes.append(
-            GradedEpisode(path.stem, kind, words, Grade.of(first), Grade.of(now), change(first, now))
+            GradedEpisode(path.stem, kind, words, Grade.of(first), Grade.of(now), classify_change(first, now))
         )
         regrading.cost += now.cost
         regrading.rubrics += first.rubric_hash != now.rubric_hash
@@ -305,7 +317,7 @@ def _read(folder: Path, store: RunStore, where: dict[str, tuple[str, str]], prob
 
 
 def _available_values(reward: RewardBundle) -> dict[str, float]:
-    """Values of the available parts: one that is not available is as good as none."""
+    """Return the values of the available parts: one that is not available counts as missing."""
     return {part.name: part.value for part in reward.parts if part.value is not None}
 
 

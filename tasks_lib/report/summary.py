@@ -14,10 +14,11 @@ from tasks_lib.report.charts import LineChart, Series, format_duration, line_cha
 from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 
 ORCHESTRATION_TARGET = 0.10
-"""Largest share of a run's wall clock that Prefect, Dask and the flow may take (the project's own target)."""
+"""Largest share of a run's wall clock that Prefect, Dask and the flow may take, a target of this
+project."""
 
 SMOOTH = 9
-"""Iterations in the rolling mean of training success; shorter runs are drawn as they are."""
+"""Iterations in the rolling mean of training success; shorter runs are drawn without it."""
 
 PHASES = {
     "set_up": "Set-up: processes, models, tasks",
@@ -51,14 +52,14 @@ HEALTH = {
     "behaviour_clamped": ("Clamped tokens", "behaviour ratio above its cap"),
     "loss": ("Loss", "policy objective"),
 }
-"""Keys of an iteration's ``train`` that are drawn, with title and meaning."""
+"""Title and meaning of each drawn measurement, by its key in an iteration's ``train``."""
 
 IDLE = {
     "browsers": ("Idle browsers", "share of time that one is lent to no episode"),
     "engines": ("Idle engines", "share of time without a turn under way"),
     "trainer": ("Idle trainer", "share of time without a batch"),
 }
-"""Keys of an iteration's ``idle``, likewise."""
+"""Title and meaning of each idle share, by its key in an iteration's ``idle``."""
 
 QUEUES = {
     "permit": ("Wait for a slot", "seconds, mean of episodes"),
@@ -67,12 +68,12 @@ QUEUES = {
     "reward": ("Wait for grading", "seconds, mean of episodes"),
     "trainer": ("Wait for the trainer", "seconds, mean of groups"),
 }
-"""Keys of an iteration's ``queues``, likewise."""
+"""Title and meaning of each wait, by its key in an iteration's ``queues``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """First and last held-out success, and how far the run is."""
+    """First and last held-out success, and the run's progress."""
 
     before: Success | None
     after: Success | None
@@ -85,7 +86,10 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class KindRow:
-    """Held-out success of one kind in the first and the last evaluation, in [0, 1]; ``None``: not evaluated, or unknown."""
+    """Held-out success of one kind in the first and the last evaluation, in [0, 1].
+
+    ``None``: not evaluated, or unknown.
+    """
 
     kind: str
     before: float | None
@@ -93,7 +97,7 @@ class KindRow:
     n: int
     reads: bool
     unknown: frozenset[str] = frozenset()
-    """Of ``before`` and ``after`` those that were evaluated without any reward."""
+    """Sides (``before``, ``after``) that were evaluated without any reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ class Share:
     seconds: float
     share: float
     start: float
-    """Where its piece of the bar begins, in [0, 1]."""
+    """Start of its piece of the bar, in [0, 1]."""
 
 
 STATES = {
@@ -118,7 +122,7 @@ STATES = {
     "abandoned": "given up: its group had enough others",
     "in_flight": "not settled when last counted",
 }
-"""States of episodes (`training.ledger.states`), in the order of the table, and what they mean."""
+"""States of episodes (`training.ledger.states`) with their meanings, in the order of the table."""
 
 SETTLED: dict[str, str] = {
     SettleReason.RESTED: "nothing was left to wait for",
@@ -129,41 +133,43 @@ SETTLED: dict[str, str] = {
     SettleReason.BUSY: "a script did not end and was stopped",
     SettleReason.DEADLINE: "the time was used up, and loading was stopped",
 }
-"""Why the wait for a page after an action ended (`envs.settle.SettleReason`), and what that means."""
+"""Reasons for which the wait for a page after an action ended (`envs.settle.SettleReason`), with
+their meanings."""
 
 OLDER = {"discarded": "in a group without variance, or did not pass the filter; older runs do not say which"}
-"""Of runs from before each episode had a state: what was left of ``started``."""
+"""States of runs from before each episode had a state: the rest of ``started``."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeCounts:
-    """What became of the episodes that training started."""
+    """Counts of the episodes that training started."""
 
     started: int
     states: dict[str, int]
-    """By state; those of which there can be none in a run of this age are left out."""
+    """Number of episodes by state; states that a run of this age cannot have are left out."""
     causes: dict[str, int]
-    """Of the abstentions, by cause; empty in older runs."""
+    """Number of abstentions by cause; empty in older runs."""
 
     @property
     def rows(self) -> list[tuple[str, int, str]]:
-        """(name, episodes, what it means) of each state, and of each cause of abstentions after their state."""
-        found = []
+        """(name, episodes, meaning) of each state, and of each cause of abstentions after their
+        state."""
+        rows = []
         for state, why in (STATES | OLDER).items():
             if self.states.get(state) or state == "consumed":
-                found.append((state.replace("_", " "), self.states.get(state, 0), why))
+                rows.append((state.replace("_", " "), self.states.get(state, 0), why))
             if state == "abstained":
-                found += [(f"abstained: {cause}", count, "among those") for cause, count in self.causes.items()]
-        return found
+                rows += [(f"abstained: {cause}", count, "among those") for cause, count in self.causes.items()]
+        return rows
 
     @property
     def unexplained(self) -> int:
-        """Episodes that no state accounts for; zero unless something was lost or counted twice."""
+        """Number of episodes without a state; zero unless one was lost or counted twice."""
         return self.started - sum(self.states.values())
 
 
 def headline(run: RunData) -> Headline:
-    """The one-line result; from the evaluations so far while there is no ``result.json``."""
+    """Return the one-line result; from the evaluations so far while there is no ``result.json``."""
     before = run.result.success_before if run.result else None
     after = run.result.success_after if run.result else None
     first, last = first_and_last(run.evaluations)
@@ -188,16 +194,16 @@ def _interval(evaluation: Evaluation) -> Success:
 
 
 def first_and_last(evaluations: list[Evaluation]) -> tuple[Evaluation | None, Evaluation | None]:
-    """First and last evaluation; the last is ``None`` until there are two."""
+    """Return first and last evaluation; the last is ``None`` until there are two."""
     return (evaluations[0] if evaluations else None), (evaluations[-1] if len(evaluations) > 1 else None)
 
 
 def kind_rows(run: RunData) -> list[KindRow]:
-    """Success by kind before and after, the largest gain first."""
+    """Return success by kind before and after, the largest gain first."""
     first, last = first_and_last(run.evaluations)
     before, after = (first.by_kind if first else {}), (last.by_kind if last else {})
     if run.result and run.result.success_by_kind:
-        rows = [_changed(kind, found, before.get(kind), run) for kind, found in run.result.success_by_kind.items()]
+        rows = [_changed(kind, entry, before.get(kind), run) for kind, entry in run.result.success_by_kind.items()]
     else:
         rows = [
             _evaluated(kind, before.get(kind), after.get(kind), run) for kind in sorted(before.keys() | after.keys())
@@ -205,12 +211,15 @@ def kind_rows(run: RunData) -> list[KindRow]:
     return sorted(rows, key=lambda row: (bool(row.unknown), (row.before or 0) - (row.after or 0), row.kind))
 
 
-def _changed(kind: str, found: KindChange, first: KindMean | None, run: RunData) -> KindRow:
-    """A row of ``result.json``, which does not say over how many episodes ``before`` is: that is asked of the first evaluation."""
-    before = None if first is not None and first.n == 0 else found.before
-    after = found.after if found.n else None
+def _changed(kind: str, entry: KindChange, first: KindMean | None, run: RunData) -> KindRow:
+    """Return a row of ``result.json``.
+
+    That file does not say how many episodes ``before`` has; the first evaluation does.
+    """
+    before = None if first is not None and first.n == 0 else entry.before
+    after = entry.after if entry.n else None
     unknown = frozenset(name for name, mean in (("before", before), ("after", after)) if mean is None)
-    return KindRow(kind, before, after, found.n, kind in run.kinds_that_read, unknown)
+    return KindRow(kind, before, after, entry.n, kind in run.kinds_that_read, unknown)
 
 
 def _evaluated(kind: str, before: KindMean | None, after: KindMean | None, run: RunData) -> KindRow:
@@ -227,10 +236,10 @@ def _evaluated(kind: str, before: KindMean | None, after: KindMean | None, run: 
 
 
 def time_split(run: RunData) -> tuple[list[Share], float]:
-    """Where the wall clock went, and its total in seconds.
+    """Return each phase's share of the wall clock, and the total in seconds.
 
-    The parts of a rollout (browser, generate, …) are seconds of workers that may overlap; they are scaled down to the
-    wall clock of the rollouts when they come to more.
+    The parts of a rollout (browser, generate, …) are seconds of workers that may overlap; they are
+    scaled down to the wall clock of the rollouts when their sum is larger.
     """
     seconds = _sum(entry.seconds for entry in run.iterations)
     split = _sum(entry.rollout_split for entry in run.iterations)
@@ -266,12 +275,13 @@ def _sum(rows: Iterable[dict[str, float]]) -> defaultdict[str, float]:
 
 
 def orchestration_share(shares: list[Share]) -> float | None:
-    """Share of the wall clock that is neither web nor model; ``None`` before anything was measured."""
+    """Return the share of the wall clock that is neither web nor model; ``None`` before any
+    measurement."""
     return sum(share.share for share in shares if share.key == "orchestrate") if shares else None
 
 
 def episode_counts(run: RunData) -> EpisodeCounts:
-    """Totals of the run: the result's, or the sum over the iterations so far."""
+    """Return totals of the run: the result's, or the sum over the iterations so far."""
     counts: Counter[str] = Counter()
     causes: Counter[str] = Counter()
     entries: Sequence[Result | Iteration] = run.iterations
@@ -285,7 +295,11 @@ def episode_counts(run: RunData) -> EpisodeCounts:
 
 
 def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
-    """(versions old, rows trained on, their share) over the run, by their oldest token; empty where nothing ran side by side."""
+    """Return (staleness in versions, rows trained on, their share) over the run, by their oldest
+    token.
+
+    Empty where nothing ran in parallel.
+    """
     counts: Counter[int] = Counter()
     for entry in run.iterations:
         if entry.asynchronous is not None:
@@ -294,7 +308,7 @@ def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
 
 
 def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:
-    """(stop reason, training episodes, evaluation episodes), the most frequent first."""
+    """Return (stop reason, training episodes, evaluation episodes), the most frequent first."""
     training: Counter[str] = Counter()
     evaluation: Counter[str] = Counter()
     for group in run.groups:
@@ -310,16 +324,19 @@ class SettledSteps:
 
     reason: str
     why: str
-    """Empty for a reason of another version."""
+    """Meaning of the reason; empty for a reason of another version."""
     training: int
     training_share: float
-    """Of the training steps that waited, 0 to 1."""
+    """Share of the training steps that waited, 0 to 1."""
     evaluation: int
     evaluation_share: float
 
 
 def settled_steps(run: RunData) -> list[SettledSteps]:
-    """Why waits for pages ended, the most frequent first; empty for runs that did not record it."""
+    """Return the reasons for which waits for pages ended, the most frequent first.
+
+    Empty for runs that did not record them.
+    """
     counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     for group in run.groups:
         for member in group.episodes:
@@ -339,7 +356,7 @@ def settled_steps(run: RunData) -> list[SettledSteps]:
 
 
 def learning_curves(run: RunData) -> dict[str, LineChart]:
-    """The learning curve over ``updates`` and, where clocks were kept, over ``minutes``."""
+    """Return the learning curve over ``updates`` and, where clocks were kept, over ``minutes``."""
     by_update = _learning_curve(
         [(float(e.version), e) for e in run.evaluations],
         [(float(i.iteration), i) for i in run.iterations],
@@ -395,7 +412,7 @@ def _learning_curve(
 
 
 def health_charts(run: RunData) -> list[tuple[LineChart, str, str]]:
-    """(chart, meaning, last value) of each measurement of the training's health that the run has."""
+    """Return (chart, meaning, last value) of each health measurement that the run has."""
     columns: list[tuple[str, str, list[tuple[float, float]]]] = [
         (title, meaning, [(i.iteration, i.train[key]) for i in run.iterations if key in i.train])
         for key, (title, meaning) in HEALTH.items()
@@ -431,9 +448,9 @@ def health_charts(run: RunData) -> list[tuple[LineChart, str, str]]:
         ("Groups under way", "when a version was published", [(x, float(o.running)) for x, o in overlaps]),
     ]
     for measured, which in ((IDLE, "idle"), (QUEUES, "queues")):
-        found = [(float(i.iteration), getattr(i, which)) for i in run.iterations]
+        by_iteration = [(float(i.iteration), getattr(i, which)) for i in run.iterations]
         columns += [
-            (title, meaning, [(x, values[key]) for x, values in found if key in values])
+            (title, meaning, [(x, values[key]) for x, values in by_iteration if key in values])
             for key, (title, meaning) in measured.items()
         ]
     return [

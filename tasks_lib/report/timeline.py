@@ -1,4 +1,4 @@
-"""The timeline of an asynchronous run: what was under way at the same time, as bars in per cent of its wall clock."""
+"""The timeline of an asynchronous run: parallel work as bars in per cent of its wall clock."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LANES = {
     "publish": ("publications", "publish-"),
     "evaluate": ("evaluations", "evaluate-"),
 }
-"""Name of each lane and what the names of its spans begin with, by the key of its colour."""
+"""Name of each lane and prefix of its spans' names, by the key of its colour."""
 
 MAX_SPANS = 2000
-"""Newest spans that are drawn: a long run has too many groups for one picture."""
+"""Maximum number of spans, the newest: a long run has too many groups for one drawing."""
 
 THINNEST = 0.08
-"""Per cent: a publication would not be seen otherwise."""
+"""Minimum width of a bar in per cent: a publication would be invisible otherwise."""
 
 Span = tuple[str, float, float]
 """Name, beginning and end in seconds."""
@@ -28,7 +28,7 @@ Span = tuple[str, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One span; all lengths are per cent of its lane."""
+    """One span; all lengths are in per cent of its lane."""
 
     left: float
     width: float
@@ -56,7 +56,7 @@ class Timeline:
 
 
 def timeline(run: RunData) -> Timeline | None:
-    """The timeline of a run; ``None`` if nothing of it ran side by side."""
+    """Return the timeline of a run; ``None`` if nothing in it ran in parallel."""
     spans = [span for i in run.iterations if i.asynchronous is not None for span in i.asynchronous.timeline]
     spans = sorted(spans, key=lambda span: span[2])[-MAX_SPANS:]
     if not spans:
@@ -65,9 +65,9 @@ def timeline(run: RunData) -> Timeline | None:
     length = max(max(end for _, _, end in spans) - began, 1e-9)
     lanes = []
     for key, (name, prefix) in LANES.items():
-        found = [(label, start - began, end - began) for label, start, end in spans if label.startswith(prefix)]
-        if found:
-            lanes.append(_lane(key, name, found, length))
+        of_lane = [(label, start - began, end - began) for label, start, end in spans if label.startswith(prefix)]
+        if of_lane:
+            lanes.append(_lane(key, name, of_lane, length))
     return Timeline(length, tuple(lanes))
 
 
@@ -88,14 +88,16 @@ def _lane(key: str, name: str, spans: Sequence[Span], length: float) -> Lane:
 
 
 def place_in_rows(spans: Sequence[Span]) -> list[int]:
-    """The row of each span: the first one that is free when it begins, so that none covers another and there are as few as can be.
+    """Return the row of each span: the first one that is free when it begins.
+
+    So no span covers another, and there are as few rows as possible.
 
     >>> place_in_rows([("a", 0, 2), ("b", 1, 3), ("c", 2, 4)])
     [0, 1, 0]
     """
     ends: list[float] = []
     rows = [0] * len(spans)
-    for index in sorted(range(len(spans)), key=lambda each: spans[each][1]):
+    for index in sorted(range(len(spans)), key=lambda index: spans[index][1]):
         _, start, end = spans[index]
         row = next((number for number, busy in enumerate(ends) if busy <= start), len(ends))
         if row == len(ends):

@@ -19,7 +19,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import MAX_REGRADED, choose_episodes, viewer_data
 from tasks_lib.report.page import facets, render
-from tasks_lib.report.regraded import RegradingData, change, decided, read_regradings
+from tasks_lib.report.regraded import RegradingData, classify_change, describe_change, read_regradings
 from training.ledger.store import RunStore, write_json
 
 HACK = "<img src=x onerror='window.hacked = 9'>"
@@ -97,7 +97,7 @@ def episodes_of(store: RunStore) -> dict[str, Any]:
     ],
 )
 def test_what_became_of_a_grade(before: RewardBundle, after: RewardBundle, told: str) -> None:
-    assert change(before, after) == told
+    assert classify_change(before, after) == told
 
 
 def test_sums_before_and_now(store: RunStore) -> None:
@@ -168,7 +168,7 @@ def test_each_change_has_its_turn_among_the_first(store: RunStore) -> None:
     ],
 )
 def test_what_decided_a_later_grade(before: RewardBundle, after: RewardBundle, told: list[str]) -> None:
-    assert decided(Regraded(episode_id="e", task_id="t", before=before, reward=after)) == told
+    assert describe_change(Regraded(episode_id="e", task_id="t", before=before, reward=after)) == told
 
 
 def test_who_graded_and_what_was_set_otherwise(store: RunStore) -> None:
@@ -181,7 +181,7 @@ def test_who_graded_and_what_was_set_otherwise(store: RunStore) -> None:
     assert found.other_settings({}) == [] and not found.mixed
     start(store, "again", 200.0, judge=None, rewards={"length": 0.1})
     (found,) = again(store)
-    assert found.mixed and found.judge == "" and found.at == 200.0 and not found.unfinished
+    assert found.mixed and found.judge == "" and found.started_at == 200.0 and not found.unfinished
 
 
 # ------------------------------------------------------------------------------------------------ the viewer's values
@@ -291,7 +291,7 @@ def test_a_regrading_that_was_stopped_shows_what_is_there(store: RunStore) -> No
 def test_one_from_before_starts_were_kept_is_shown(store: RunStore) -> None:
     put(store, "again", {"e000000-g0000-s0": FAILED})
     (found,) = again(store)
-    assert not found.unfinished and found.planned == 1 and found.at > 0
+    assert not found.unfinished and found.planned == 1 and found.started_at > 0
     assert "What it was started with was not kept." in build_report(store.root).read_text()
 
 
