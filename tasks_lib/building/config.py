@@ -12,9 +12,9 @@ from tasks_lib.config import ClusterConfig, RunConfig
 
 
 class BuildTasksConfig(RunConfig):
-    """Everything a built task set is decided by.
+    """Configuration of a task set.
 
-    Same values, seed and source files: the same bytes.
+    The same values, seed and source files give the same bytes.
     """
 
     flow = "flows.build_tasks"
@@ -45,7 +45,7 @@ class BuildTasksConfig(RunConfig):
         return self
 
     def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
+        """Describe what this configuration would do, in a sentence."""
         named = ", ".join(f"{source.name} ({source.kind}, {source.shards} shards)" for source in self.sources)
         written = f", with {self.writer.endpoint.models.default} writing" if self.writer is not None else ""
         return f"would build tasks from {named}{written}, as a {self.layout} of {self.form} files in {self.run_dir}"

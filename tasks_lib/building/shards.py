@@ -1,12 +1,10 @@
-"""Prefect tasks that build a task set: one per shard on Dask, then a merge.
-
-The merge runs in the flow's process.
+"""Prefect tasks that build a task set: one per shard on Dask, then a merge in the flow's process.
 
 The folder of a set::
 
-    config.json            what it was started with; other values are refused
+    config.json            configuration at its start; other values are refused
     shards/<source>/…      tasks, rejected rows and report of each shard
-    replies/               what the writer answered, by content: a shard that is built again asks for nothing twice
+    replies/               the writer's answers, by content, so that no question is asked twice
     writer_spent.sqlite    requests and tokens of the writers of all shards
     difficulty/… or tasks.jsonl or tasks.parquet, rejected.jsonl
     manifest.json          written last: without it the set is not finished
@@ -52,11 +50,14 @@ from tasks_lib.folder.values import add_new_defaults, check_kind
 from tasks_lib.processes.retries import is_retriable
 from training.ledger.store import RunStore, read_json, write_json
 
-NO_PART_OF_IT = {"run_id", "preset", "root", "cluster"}
-"""Keys that do not decide what is in a set."""
+UNRELATED_KEYS = {"run_id", "preset", "root", "cluster"}
+"""Keys that do not affect the content of a set."""
 
 MAY_CHANGE = frozenset({"give_up"})
-"""Keys that may differ when a build is resumed. It is among what decides a shard, so shards are built anew; what was answered is not asked again."""
+"""Keys that may differ when a build is resumed.
+
+They affect the shards, so shards are built anew; answered questions are not asked again.
+"""
 
 
 @task(
@@ -68,7 +69,7 @@ MAY_CHANGE = frozenset({"give_up"})
     persist_result=False,
 )
 def build_shard_on_worker(request: ShardRequest) -> ShardReport:
-    """Build a shard that is not there yet.
+    """Build a shard that does not exist yet.
 
     Idempotent, so Dask and Prefect may run it again.
     """
@@ -82,24 +83,26 @@ class SetBuild:
         self.config = config
         self.folder = config.run_dir
         self.plan = plan_of(config)
-        found = check_sources(config)
-        self.requests = [self._requests(source, found[source.name]) for source in config.sources]
+        fingerprints = check_sources(config)
+        self.requests = [self._requests(source, fingerprints[source.name]) for source in config.sources]
         path = self.folder / "config.json"
         if not path.exists():
-            write_json(path, {"config": self.plan.config, "sources": found})
+            write_json(path, {"config": self.plan.config, "sources": fingerprints})
         while not self.finished and not self.missing_shards() and self.extend():
-            pass  # of a generator, further shards may be there already
+            pass  # a generator may have further shards already
 
     @property
     def spent_path(self) -> Path:
-        """Where the writers of all shards count what they spend."""
+        """File in which the writers of all shards count their spending."""
         return self.folder / "writer_spent.sqlite"
 
     def writer_account(self) -> dict[str, dict[str, int | None]]:
-        """What the writers have spent, and what is left (``None``: no limit), of requests and tokens; empty if nothing is written.
+        """Return the writers' spent and remaining requests and tokens (``None``: no limit).
+
+        Empty if no source needs a writer.
 
         Raises:
-            StorageError: it cannot be read what was spent; names the file, and what to do.
+            StorageError: the spending cannot be read; names the file, and what to do.
         """
         writer = self.config.writer
         if writer is None or not any(source.needs_writer for source in self.config.sources):
@@ -107,29 +110,31 @@ class SetBuild:
         return writer.endpoint.limits.account(Ledger(self.spent_path).read())
 
     def spending(self) -> str:
-        """The writers' account in a sentence; empty if nothing is written. Raises as `writer_account`."""
+        """Describe the writers' account in a sentence; empty without a writer. Raises as
+        `writer_account`."""
         parts = [
-            f"{each['spent']:,} {name} spent" + ("" if each["left"] is None else f" ({each['left']:,} left)")
-            for name, each in self.writer_account().items()
+            f"{account['spent']:,} {name} spent" + ("" if account["left"] is None else f" ({account['left']:,} left)")
+            for name, account in self.writer_account().items()
         ]
         return f"writer: {', '.join(parts)}" if parts else ""
 
     @property
     def finished(self) -> bool:
-        """The set is there and whole; its shards need not be, any more."""
+        """True if the set exists and is complete; its shards may be gone by then."""
         return is_whole(self.plan)
 
     def manifest(self) -> dict[str, Any]:
-        """Of the finished set."""
-        found: dict[str, Any] = read_json(self.plan.manifest)
-        return found
+        """Return the manifest of the finished set."""
+        manifest: dict[str, Any] = read_json(self.plan.manifest)
+        return manifest
 
     def missing_shards(self) -> list[ShardRequest]:
-        """Shards that are not there or not whole, in their order."""
+        """Return the shards that are missing or incomplete, in their order."""
         return [request for requests in self.requests for request in requests if read_report(request) is None]
 
     def extend(self) -> bool:
-        """Give generators that have too few different requests some more shards; whether any got some.
+        """Add shards to generators that have too few different requests; return True if any got
+        some.
 
         Raises:
             TaskError: the last shards of a generator brought nothing new.
@@ -139,12 +144,12 @@ class SetBuild:
             source = requests[0].source
             if (
                 not isinstance(source, GenerateSource)
-                or (found := count_writer_requests(requests)) >= source.spec.count
+                or (count := count_writer_requests(requests)) >= source.spec.count
             ):
                 continue
-            if len(requests) > source.shards and found == count_writer_requests(requests[: -source.shards]):
+            if len(requests) > source.shards and count == count_writer_requests(requests[: -source.shards]):
                 raise TaskError(
-                    f"source {source.name}: there are {found} different tasks of these kinds in these worlds, {source.spec.count} are "
+                    f"source {source.name}: there are {count} different tasks of these kinds in these worlds, {source.spec.count} are "
                     "wanted; ask for more kinds, splits or worlds"
                 )
             self.requests[number] = [*requests, *self._requests(source, requests[0].fingerprint, len(requests))]
@@ -152,13 +157,13 @@ class SetBuild:
         return extended
 
     def run(self, progress: RunProgress) -> None:
-        """Build the missing shards on the cluster, and those that generators need besides.
+        """Build the missing shards on the cluster, and further ones that generators need.
 
-        Inside a flow with ``RolloutTaskRunner``.
+        Call it inside a flow with ``RolloutTaskRunner``.
 
         Raises:
-            JudgeError: the writer's endpoint left questions open; all other shards are there.
-            StorageError: it cannot be counted what the writer spends; before anything is built.
+            JudgeError: the writer's endpoint left questions open; all other shards are built.
+            StorageError: the writer's spending cannot be counted; before anything is built.
             RollwrightError: the first of the other errors, after all shards have ended.
         """
         self.writer_account()
@@ -181,17 +186,17 @@ class SetBuild:
             raise _most_lasting_error(errors)
 
     def merge(self) -> dict[str, Any]:
-        """Put the shards together and write the manifest."""
+        """Merge the shards and write the manifest."""
         return merge_shards(self.plan, self.requests)
 
-    def _requests(self, source: AnySource, found: str, first: int = 0) -> list[ShardRequest]:
-        """So many shards as a source has at a time, from number ``first`` on."""
+    def _requests(self, source: AnySource, source_fingerprint: str, first: int = 0) -> list[ShardRequest]:
+        """Return the requests for a source's usual number of shards, from number ``first`` on."""
         return [
             ShardRequest(
                 source=source,
                 shard=shard,
                 seed=self.config.seed,
-                fingerprint=found,
+                fingerprint=source_fingerprint,
                 writer=self.config.writer if source.needs_writer else None,
                 give_up=self.config.give_up,
                 folder=str(self.folder / "shards"),
@@ -208,7 +213,7 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
     """Open (or resume) a set under its lock.
 
     Raises:
-        ConfigError: it was started with other values, or a source is not there.
+        ConfigError: it was started with other values, or a source does not exist.
         StorageError: another process is working on it, or the folder holds something else.
     """
     with run_lock(config.run_dir), undo_failed_start(RunStore(config.run_dir)):
@@ -216,16 +221,17 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
 
 
 def plan_of(config: BuildTasksConfig) -> SetPlan:
-    """What the set of a configuration is to be."""
-    shown = config.model_dump(mode="json", exclude=NO_PART_OF_IT)
+    """Return the plan of a configuration's set."""
+    shown = config.model_dump(mode="json", exclude=UNRELATED_KEYS)
     return SetPlan(config.run_dir, Layout(config.layout), TreeLayout(config.form), shown)
 
 
 def check_sources(config: BuildTasksConfig) -> dict[str, str]:
-    """Fingerprints of the sources by their names. Nothing is written.
+    """Return the fingerprints of the sources, by name. Nothing is written.
 
     Raises:
-        ConfigError: a source is not there, or what is in the folder was started with other values or files.
+        ConfigError: a source does not exist, or the set in the folder was started with other values
+            or files.
         StorageError: the folder holds something else.
     """
     fingerprints = {source.name: fingerprint(source, PROJECT) for source in config.sources}
@@ -237,15 +243,15 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
         changed = [key for key in lasting if _comparable(key, plan.config[key]) != _comparable(key, before.get(key))]
         changed += [
             f"the files of source {name}"
-            for name, found in fingerprints.items()
-            if found != frozen["sources"].get(name)
+            for name, current in fingerprints.items()
+            if current != frozen["sources"].get(name)
         ]
         if changed:
             raise ConfigError(
                 f"the set in {path.parent} was started with other values of: {', '.join(changed)} (see {path}); "
                 f"use those, or another run_id, such as run_id={free_name(path.parent)}"
             )
-    elif strange := [found.name for found in sorted(config.run_dir.glob("*")) if found.name != "run.lock"]:
+    elif strange := [child.name for child in sorted(config.run_dir.glob("*")) if child.name != "run.lock"]:
         raise StorageError(
             f"{path.parent} holds {strange[0]} and is no task set that is being built; choose another run_id or root"
         )
@@ -253,7 +259,7 @@ def check_sources(config: BuildTasksConfig) -> dict[str, str]:
 
 
 def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """The manifest's counts as rows of a table."""
+    """Return the manifest's counts as rows of a table."""
     rows = [{"what": "tasks", "count": manifest["tasks"]}, {"what": "rejected", "count": manifest["rejected"]}]
     splits = {split: 0 for source in _generators(manifest) for split in map(str, wanted_splits(source.spec))}
     for group, counts in (
@@ -268,21 +274,25 @@ def summary_rows(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check_splits(config: BuildTasksConfig) -> list[str]:
-    """Check before a set is built that each split that its generators share out will have tasks.
+    """Check, before a set is built, that each split of its generators will have tasks.
 
-    Only small sets are looked at (`MAX_LOOKED_AT`): their tasks are made, which takes seconds, and kept nowhere.
+    Only small sets are checked (`MAX_LOOKED_AT`): their tasks are generated, which takes seconds,
+    and not stored.
 
     Returns:
         A warning for each generator with an empty split, where another kind of source may fill it.
 
     Raises:
-        ConfigError: a split will have no task, or there are not as many different tasks; with what to set.
+        ConfigError: a split will have no task, or there are too few different tasks; says what to
+            set.
     """
-    specs = {each.name: _seeded(each, config.seed) for each in config.sources if isinstance(each, GenerateSource)}
+    specs = {
+        source.name: _seeded(source, config.seed) for source in config.sources if isinstance(source, GenerateSource)
+    }
     counts: Counter[Split] = Counter()
     for name, spec in specs.items():
         if spec.count > MAX_LOOKED_AT:
-            counts.update(wanted_splits(spec))  # taken to have all; the finished set is counted (`split_warnings`)
+            counts.update(wanted_splits(spec))  # assumed; `split_warnings` counts the result
             continue
         try:
             counts.update(split_counts(generate(spec), spec))
@@ -295,16 +305,17 @@ def check_splits(config: BuildTasksConfig) -> list[str]:
 
 
 def split_warnings(manifest: dict[str, Any]) -> list[str]:
-    """Of each generator that has a share for a split of which there is no task in the whole set: why, and what to set."""
-    found = []
+    """Return a warning for each generator whose split is empty in the whole set: why, and what to
+    set."""
+    warnings = []
     for source in _generators(manifest):
         if warning := empty_splits(_seeded(source, manifest["config"]["seed"]), manifest["by_split"]):
-            found.append(f"source {source.name}: {warning}")
-    return found
+            warnings.append(f"source {source.name}: {warning}")
+    return warnings
 
 
 def _seeded(source: GenerateSource, seed: int) -> GeneratorSpec:
-    """The spec that a source is built by in a set of this seed."""
+    """Return the spec with which a source is built in a set of this seed."""
     return source.spec.model_copy(update={"seed": source.spec.seed + seed})
 
 
@@ -314,9 +325,9 @@ def _generators(manifest: dict[str, Any]) -> list[GenerateSource]:
 
 
 def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -> ShardReport | None:
-    """The report, or ``None`` and one more error.
+    """Return the report, or add an error and return ``None``.
 
-    What is no error of ours ends the build at once.
+    An error that is not ours ends the build at once.
     """
     try:
         return future.result()
@@ -326,7 +337,8 @@ def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -
 
 
 def _most_lasting_error(errors: list[RollwrightError]) -> RollwrightError:
-    """An error that another start does not mend, if there is one; else all open questions in one."""
+    """Return an error that another start cannot mend, if there is one; else all open questions in
+    one."""
     lasting = [error for error in errors if not isinstance(error, JudgeError)]
     if lasting:
         return lasting[0]
@@ -347,7 +359,7 @@ def _describe_report(report: ShardReport) -> str:
 
 
 def _comparable(key: str, value: Any) -> Any:
-    """A value of the configuration, without what may change."""
+    """Return a value of the configuration, without the parts that may change."""
     if key != "writer" or not value:
         return value
     return {**value, "endpoint": without_budgets(value["endpoint"])}

@@ -1,8 +1,8 @@
-"""Grades stored episodes again, in batches.
+"""Grades stored episodes again, in batches: after a judge failed, with another judge or other
+weights.
 
-For a judge that did not answer, another judge, or other weights.
-
-The trajectories are never changed, and neither is what was trained on them. The new rewards lie beside them, one file an episode.
+The trajectories are never changed, so they stay what was trained on. The new rewards lie beside
+them, one file for each episode.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from training.ledger.store import RunStore, write_json
     persist_result=False,
 )
 def grade_batch(request: GradeRequest) -> GradeReport:
-    """Grade the stored episodes of ``request`` that have not been yet.
+    """Grade the stored episodes of ``request`` that are not graded yet.
 
     Idempotent, so Dask and Prefect may run it again.
     """
@@ -52,10 +52,10 @@ def grade_batch(request: GradeRequest) -> GradeReport:
 
 
 class Regrading:
-    """The episodes of one run, to be graded again."""
+    """Episodes of one run that are to be graded again."""
 
     def __init__(self, config: RegradeConfig) -> None:
-        """Raises `ConfigError` if there is nothing to grade, or a task is not the one that was attempted."""
+        """Raises `ConfigError` if there is nothing to grade, or a task is not the attempted one."""
         self.config = config
         self.store = RunStore(config.run_dir)
         self.folder = self.store.root / "regraded" / config.name
@@ -79,15 +79,19 @@ class Regrading:
         self._tasks = self._open_tasks(set(chosen.values()))
 
     def remaining(self) -> list[str]:
-        """Episodes that were not graded yet."""
-        return [each for each in self.episodes if not self.store.regraded_path(self.config.name, each).exists()]
+        """Return the episodes that are not graded yet."""
+        return [
+            episode_id
+            for episode_id in self.episodes
+            if not self.store.regraded_path(self.config.name, episode_id).exists()
+        ]
 
     def requests(self) -> list[GradeRequest]:
-        """A batch each."""
+        """Return a request for each batch."""
         rollout, rewards = self._rollout(), self._rewards()
         live: LiveOptions = self._tasks_config().live
         names = list(self.episodes)
-        batches = [names[at : at + self.config.batch] for at in range(0, len(names), self.config.batch)]
+        batches = [names[start : start + self.config.batch] for start in range(0, len(names), self.config.batch)]
         return [
             GradeRequest(
                 run_dir=str(self.store.root),
@@ -96,7 +100,9 @@ class Regrading:
                 live=live,
                 name=self.config.name,
                 episodes=tuple(batch),
-                tasks={task_id: self._tasks[task_id] for task_id in {self.episodes[each] for each in batch}},
+                tasks={
+                    task_id: self._tasks[task_id] for task_id in {self.episodes[episode_id] for episode_id in batch}
+                },
                 horizons=self._horizons(batch),
             )
             for batch in batches
@@ -105,10 +111,10 @@ class Regrading:
     def run(self) -> list[GradeReport]:
         """Grade on the cluster, and wait.
 
-        Inside a flow with ``RolloutTaskRunner``. What it was started with is kept for the report.
+        Call it inside a flow with ``RolloutTaskRunner``. Its settings are recorded for the report.
 
         Raises:
-            StorageError: it cannot be counted what the judge spends; before anything is graded.
+            StorageError: the judge's spending cannot be counted; before anything is graded.
         """
         self.account()
         self.begin()
@@ -119,9 +125,9 @@ class Regrading:
         return reports
 
     def begin(self) -> None:
-        """Keep when and by what the episodes are graded that are left, and their rubrics.
+        """Record the time and the settings of a start, and the rubrics of its tasks.
 
-        Nothing if none is.
+        Nothing is recorded if no episode is left.
         """
         name = self.config.name
         self.check_settings()
@@ -136,7 +142,11 @@ class Regrading:
         write_start(self.store, name, start)
 
     def check_settings(self) -> None:
-        """``ConfigError`` if all is graded already, by other values than those that are given now: nothing would be graded by these."""
+        """Raise ``ConfigError`` if all episodes are graded already, with other settings than the
+        present ones.
+
+        Nothing would be graded with the present ones.
+        """
         starts = read_log(self.store, self.config.name).starts
         if self.remaining() or not starts:
             return
@@ -153,40 +163,43 @@ class Regrading:
         return {key: value.model_dump(mode="json") if value else None for key, value in settings.items()}
 
     def summary(self) -> dict[str, Any]:
-        """What it came to, also in ``summary.json`` of the folder.
+        """Return the results, and write them to ``summary.json`` of the folder.
 
-        ``StorageError`` if a reward is not there or damaged.
+        ``StorageError`` if a reward is missing or damaged.
         """
-        results = [read_regraded(self.store.regraded_path(self.config.name, each)) for each in self.episodes]
-        scores = [each.reward.score for each in results if each.reward.score is not None]
-        cost = sum((each.reward.cost for each in results), Cost())
-        found = {
+        results = [read_regraded(self.store.regraded_path(self.config.name, name)) for name in self.episodes]
+        scores = [result.reward.score for result in results if result.reward.score is not None]
+        cost = sum((result.reward.cost for result in results), Cost())
+        summary = {
             "episodes": len(results),
             "with_reward": len(scores),
-            "newly": sum(each.before.score is None and each.reward.score is not None for each in results),
+            "newly": sum(result.before.score is None and result.reward.score is not None for result in results),
             "mean": sum(scores) / len(scores) if scores else None,
-            "passed": sum(each.reward.passed for each in results),
-            "passed_before": sum(each.before.passed for each in results),
+            "passed": sum(result.reward.passed for result in results),
+            "passed_before": sum(result.before.passed for result in results),
             "verdict_changed": sum(
-                each.before.score is not None
-                and each.reward.score is not None
-                and each.before.passed != each.reward.passed
-                for each in results
+                result.before.score is not None
+                and result.reward.score is not None
+                and result.before.passed != result.reward.passed
+                for result in results
             ),
-            "abstained": dict(Counter(each.reward.abstained for each in results if each.reward.abstained is not None)),
+            "abstained": dict(
+                Counter(result.reward.abstained for result in results if result.reward.abstained is not None)
+            ),
             "tokens": cost.tokens,
             "dollars": cost.dollars,
             **self.account(),
         }
-        write_json(self.folder / "summary.json", found)
-        return found
+        write_json(self.folder / "summary.json", summary)
+        return summary
 
     def account(self) -> dict[str, Any]:
-        """What the judge has spent on it. ``StorageError`` if that cannot be counted."""
+        """Return the judge's spending on this regrading. ``StorageError`` if it cannot be
+        counted."""
         return judge_account(self._rollout().judge, self.store.spent_path(self.config.name))
 
     def _rollout(self) -> RolloutConfig:
-        """The run's, with the judge that is to be asked."""
+        """Return the run's settings, with the judge that is to be asked."""
         rollout = self._run.rollout if self._run is not None else RolloutConfig()
         return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
 
@@ -194,22 +207,25 @@ class Regrading:
         return self.config.rewards or (self._run.rewards if self._run is not None else RewardConfig())
 
     def _horizons(self, episodes: Sequence[str]) -> dict[str, int]:
-        """What the run's policy of horizons gave them, which depends on their split and iteration; nothing without one."""
+        """Return the horizons that the run's policy gave the episodes, by split and iteration.
+
+        Empty without such a policy.
+        """
         run, policy = self._run, self._rollout().horizon
         if run is None or policy is None:
             return {}
         evaluated = Split(run.split if isinstance(run, EvaluateConfig) else run.evaluation.split)
-        found = {}
+        horizons = {}
         for episode_id in episodes:
             phase, task = self._phases[episode_id], self._tasks[self.episodes[episode_id]]
             trained = phase.startswith("i")
             split, iteration = (Split.TRAIN, int(phase[1:])) if trained else (evaluated, 0)
-            found[episode_id] = policy.steps(task.difficulty, split, iteration)
-        return found
+            horizons[episode_id] = policy.steps(task.difficulty, split, iteration)
+        return horizons
 
     def _tasks_config(self) -> TasksConfig:
         run = self._run
-        if isinstance(run, TrainConfig):  # whose tasks are frozen in its folder
+        if isinstance(run, TrainConfig):  # a training run's tasks are frozen in its folder
             return run.tasks
         return self.config.tasks or (run.tasks if run is not None else TasksConfig())
 
@@ -217,18 +233,18 @@ class Regrading:
         store, tasks = self.store, self._tasks_config()
         frozen = store.tasks_path.exists() or store.task_set_path.exists()
         index: TaskIndex = freeze_tasks(tasks, store) if frozen else open_tasks(tasks)
-        found = {}
+        opened = {}
         for task_id in sorted(wanted):
             try:
                 row = index.row_of(task_id)
             except TaskError as error:
                 raise ConfigError(f"tasks.file: {error}; name the file that was evaluated") from error
-            found[task_id] = with_hashes(index[row])
-        return found
+            opened[task_id] = with_hashes(index[row])
+        return opened
 
 
 def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
-    """The configuration in a run's folder; ``None`` of an evaluation of before it was kept."""
+    """Return the configuration in a run's folder; ``None`` for an old evaluation without one."""
     document = read_frozen(store.config_path)
     if document is None:
         return None
@@ -239,5 +255,5 @@ def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
 
 
 def figure(value: object) -> str:
-    """A value of a summary as it is read; nothing known is no number."""
+    """Format a value of a summary; an unknown one is no number."""
     return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What is graded again, and by what."""
+"""Configuration of a regrading: episodes, judge and weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.config import Settings
 
 
 class RegradeConfig(Settings):
-    """Which episodes of which run are graded again, and by what."""
+    """Episodes of a run that are graded again, with their judge and weights."""
 
     flow: ClassVar[str] = "flows.regrade"
     bare: ClassVar[bool] = False
@@ -35,15 +35,15 @@ class RegradeConfig(Settings):
 
     @property
     def run_id(self) -> str:
-        """Of the flow run."""
+        """Name of the flow run."""
         return f"{self.run_dir.name}-{self.name}"
 
     @property
     def run_dir(self) -> Path:
-        """The run's folder."""
+        """Folder of the run."""
         return Path(self.run).expanduser().resolve()
 
     def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
+        """Describe what this configuration would do, in a sentence."""
         episodes = "every episode" if self.which == "all" else "the episodes without a reward"
         return f"would grade {episodes} of {self.run_dir} again, into {self.run_dir / 'regraded' / self.name}"

@@ -1,13 +1,13 @@
 """Stages of a warm start: pre-train, demonstrate, clone, measure, publish.
 
-Each is skipped when its product is there.
+Each is skipped when its product exists.
 
 Its folder is that of a training run (docs/architecture.md) without ledger and metrics, and with::
 
     pretrain/stage-1/ …        checkpoints of the recipe's stages, pretrain.log
     demonstrations.json        success of the scripted oracles or the teacher; their groups are those of phase i000000
     teacher_spent.sqlite       requests to the teacher
-    evaluations/sampled-v….json   what the gate looks at, phase s……
+    evaluations/sampled-v….json   input of the gate, phase s……
     output/                    the published checkpoint, unless the configuration names another folder
 """
 
@@ -54,13 +54,13 @@ from training.policy.adapters import is_adapter, merge_adapter
 from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
-"""Keys that may differ when a warm start is resumed: they do not change what was already done."""
+"""Keys that may differ when a warm start is resumed, because they do not change finished work."""
 WHERE = {"root", "output", "cluster"}
-"""Keys that say where a warm start ran, which is not written into what it publishes."""
+"""Keys of the places of a warm start, which are not written into the published checkpoint."""
 DEMONSTRATIONS = "i000000"
 """Phase of the demonstrations' groups."""
 LOG_TAIL = 2000
-"""Characters of pretrain.log in an error."""
+"""Maximum characters of pretrain.log in an error."""
 
 
 class WarmStart:
@@ -81,7 +81,7 @@ class WarmStart:
 
     @property
     def finished(self) -> bool:
-        """The checkpoint is published."""
+        """True when the checkpoint is published."""
         return (self.output / RECIPE).exists()
 
     @property
@@ -90,7 +90,7 @@ class WarmStart:
         return self.config.cloning_updates
 
     def pre_train(self) -> None:
-        """Have version 0: the base, or what the recipe makes."""
+        """Publish version 0: the base, or the result of the recipe."""
         if 0 in self.store.versions():
             self.store.check_policy(0)
             return
@@ -102,14 +102,17 @@ class WarmStart:
         publish_base(self.store, source)
 
     def warm_request(self) -> RolloutRequest:
-        """What the workers are told when they start."""
+        """Return the request that workers get when they start."""
         return self.rollouts.warm_request(self.tasks[0], 0)
 
     def demonstrate(self, workers: int) -> dict[str, Any]:
-        """Have the oracles' or the teacher's episodes on demonstration seeds, or stored successes; ``{mean, low, high, n, by_kind, seconds}``.
+        """Record demonstrations and return their success: ``{mean, low, high, n, by_kind,
+        seconds}``.
+
+        They are episodes of the oracles or the teacher on demonstration seeds, or stored successes.
 
         Raises:
-            TrainingError: None of them succeeded.
+            TrainingError: none of them succeeded.
         """
         path = self.store.root / "demonstrations.json"
         if not path.exists():
@@ -135,7 +138,10 @@ class WarmStart:
         return self.rollouts.run(groups, version=0, workers=workers, actor=actor)
 
     def clone(self) -> list[dict[str, Any]]:
-        """Have the versions of cloning; their manifests. Every update passes over all successful demonstrations."""
+        """Train the versions of cloning and return their manifests.
+
+        Every update passes over all successful demonstrations.
+        """
         config = self.config
         algorithm = AlgorithmConfig(name="filtered_bc")
         if self.version and self.store.latest_policy() != self.version:
@@ -153,7 +159,8 @@ class WarmStart:
         return [self.store.manifest(version) for version in range(1, self.version + 1)]
 
     def measure(self, workers: int, *, greedy: bool) -> dict[str, Any]:
-        """Success of the version on validation seeds, as it samples in training or greedily."""
+        """Return the success of the version on validation seeds, greedy or as it samples in
+        training."""
         config, version = self.config, self.version
         prepare_evaluation(self.store, version)
         if greedy:
@@ -179,7 +186,7 @@ class WarmStart:
         return mark_unknown(read_json(path))
 
     def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
-        """Copy the checkpoint to the output folder, which appears whole or not at all; its ``recipe.json``."""
+        """Copy the checkpoint to the output folder atomically, and return its ``recipe.json``."""
         source = self.store.policy_path(self.version)
         self.store.check_policy(self.version)
         temporary = temporary_name(self.output)
@@ -198,9 +205,9 @@ class WarmStart:
         return self.record()
 
     def record(self) -> dict[str, Any]:
-        """``recipe.json`` of the published checkpoint."""
-        found: dict[str, Any] = read_json(self.output / RECIPE)
-        return found
+        """Return ``recipe.json`` of the published checkpoint."""
+        record: dict[str, Any] = read_json(self.output / RECIPE)
+        return record
 
     def _record(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         folder = self.store.root / "pretrain"
@@ -243,12 +250,13 @@ def open_warm_start(config: WarmStartConfig) -> Iterator[WarmStart]:
 
 
 def output_of(config: WarmStartConfig) -> Path:
-    """The folder that a warm start publishes to."""
+    """Return the folder that a warm start publishes to."""
     return resolve_path(config.output) if config.output else config.run_dir / "output"
 
 
 def check_output(config: WarmStartConfig) -> None:
-    """``ConfigError`` if it holds a checkpoint that is not this run's, which is never replaced."""
+    """Raise ``ConfigError`` if the output folder holds another run's checkpoint, which is never
+    replaced."""
     output = output_of(config)
     if output.exists():
         made_by = read_json(output / RECIPE)["run_id"] if (output / RECIPE).exists() else None
@@ -257,10 +265,11 @@ def check_output(config: WarmStartConfig) -> None:
 
 
 def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
-    """The tasks of the configured kinds, or all that have an oracle.
+    """Return the tasks of the configured kinds, or all that have an oracle.
 
     Raises:
-        ConfigError: There is cloning to do, and a task of a named kind cannot be demonstrated, or no task at all.
+        ConfigError: there is cloning to do, and a task of a named kind, or every task, cannot be
+            demonstrated.
     """
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
     if config.episodes or config.teacher is not None:
@@ -277,10 +286,10 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
 
 
 def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
-    """Check that there are pages for every episode that will be wanted, before hours go into what comes first.
+    """Check that there are pages for all later episodes, before the first stage takes hours.
 
     Raises:
-        ConfigError: There are too few of demonstration or of validation.
+        ConfigError: there are too few demonstration or validation pages.
     """
     if config.cloning_updates and not config.episodes:
         evaluation_groups(tasks, phase=DEMONSTRATIONS, episodes=config.demonstrations, split=Split.DEMO)
@@ -288,7 +297,7 @@ def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
 
 
 def explain_missing_oracle(task: WebTask) -> str:
-    """Why no oracle shows how a task is done; empty if one does."""
+    """Say why no oracle demonstrates a task; empty if one does."""
     try:
         oracle_of(task)
     except TaskError as error:
@@ -298,10 +307,12 @@ def explain_missing_oracle(task: WebTask) -> str:
 
 @task(task_run_name="pre-train", cache_policy=NO_CACHE, persist_result=False)
 def run_recipe(recipe: Recipe, folder: Path, seed: int) -> Path:
-    """Pre-train in a process of its own, so that no torch is in the flow's; the last stage's checkpoint. Goes on after the last whole stage.
+    """Pre-train in a separate process and return the last stage's checkpoint.
+
+    The separate process keeps torch out of the flow's. It continues after the last complete stage.
 
     Raises:
-        PolicyError: The process failed; the end of its log.
+        PolicyError: the process failed; with the end of its log.
     """
     write_json(folder / RECIPE, recipe)
     owner = psutil.Process()
@@ -326,13 +337,14 @@ def run_recipe(recipe: Recipe, folder: Path, seed: int) -> Path:
 
 
 def check_gate(sampled: dict[str, Any], gate: float) -> None:
-    """Refuse a policy that RL could not improve: groups in which every sample fails have nothing to learn from.
+    """Refuse a policy that RL could not improve: groups in which every sample fails teach nothing.
 
-    Sampled, not greedy: a policy with .5 greedy success may have none when it samples (its format is not sharp yet), and then no
-    number of iterations helps.
+    The gate takes sampled success, not greedy. A policy with .5 greedy success may have none when
+    it samples (its format is not sharp yet), and then no number of iterations helps.
 
     Raises:
-        PolicyError: Mean success is below ``gate``; names the kinds that are. Or no episode has a reward: what is unknown does not pass.
+        PolicyError: mean success is below ``gate``, and the message names the kinds below it; or no
+            episode has a reward: unknown success does not pass.
     """
     if not sampled["n"]:
         raise PolicyError(
@@ -355,7 +367,7 @@ def check_gate(sampled: dict[str, Any], gate: float) -> None:
 
 
 def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[str, Any]]:
-    """Sampled and greedy success of each kind, ``None`` where it is unknown."""
+    """Return sampled and greedy success of each kind, ``None`` where it is unknown."""
     ways = {"sampled": sampled["by_kind"], "greedy": greedy["by_kind"]}
     return [
         {
@@ -370,7 +382,7 @@ def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[
 
 
 def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
-    """Sampled and greedy success in a sentence."""
+    """Describe sampled and greedy success in a sentence."""
     return (
         f"validation success {format_share(sampled['mean'])} sampled, {format_share(greedy['mean'])} greedy "
         f"(n = {sampled['n']} and {greedy['n']})"

@@ -1,4 +1,4 @@
-"""Takes stored successful episodes of other runs as demonstrations: encoded anew for the policy that is warmed up."""
+"""Takes stored successful episodes of other runs as demonstrations, encoded for the new policy."""
 
 from __future__ import annotations
 
@@ -22,32 +22,33 @@ if TYPE_CHECKING:  # imports torch: seconds
 
 
 def check_runs(runs: Sequence[Path]) -> None:
-    """``ConfigError`` if a folder holds no groups of training episodes."""
+    """Raise ``ConfigError`` if a folder holds no groups of training episodes."""
     for run in runs:
         if not RunStore(run).group_ids("i*"):
             raise ConfigError(f"episodes: {run} holds no training episodes; give the folder of a run")
 
 
-def take_successes(store: RunStore, runs: Sequence[Path], policy: PolicyConfig, phase: str, most: int) -> Rollout:
+def take_successes(store: RunStore, runs: Sequence[Path], policy: PolicyConfig, phase: str, limit: int) -> Rollout:
     """Store the successes of ``runs`` as groups of a phase, one episode each.
 
-    Prompts and turns are encoded by the tokenizer of version 0 from their recorded text; a turn's thought is trained on, those of earlier
-    turns are not shown. What is already there is written again, the same.
+    Prompts and turns are encoded by the tokenizer of version 0 from their recorded text. A turn's
+    thought is trained on; those of earlier turns are not shown. Existing files are written again
+    with the same content.
 
     Args:
         store: Holds version 0.
-        most: Episodes that are taken, in the order of the runs and their groups.
+        limit: Maximum number of episodes, in the order of the runs and their groups.
 
     Raises:
-        TrainingError: there is none.
-        StorageError: an episode or a picture of one is damaged.
+        TrainingError: there is no success.
+        StorageError: an episode, or an image of one, is damaged.
     """
     from training.policy.renderer import Renderer
 
     began = time.perf_counter()
     renderer = Renderer(store.policy_path(0), policy.template)
     records = []
-    for number, (source, trajectory) in zip(range(most), _successes(runs), strict=False):
+    for number, (source, trajectory) in zip(range(limit), _successes(runs), strict=False):
         group_id = f"{phase}-g{number:04d}"
         copied = _copy(source, store, trajectory, renderer, policy, group_id)
         summary = EpisodeSummary.of(copied, store.put_trajectory(copied))
@@ -74,13 +75,13 @@ def _successes(runs: Sequence[Path]) -> Iterator[tuple[RunStore, Trajectory]]:
 
 
 def _copy(
-    source: RunStore, store: RunStore, found: Trajectory, renderer: Renderer, policy: PolicyConfig, group_id: str
+    source: RunStore, store: RunStore, trajectory: Trajectory, renderer: Renderer, policy: PolicyConfig, group_id: str
 ) -> Trajectory:
-    """An episode under its new name, with its pictures."""
-    steps = tuple(_encoded(source, store, step, renderer, policy) for step in found.steps)
+    """Return an episode under its new name, and copy its images."""
+    steps = tuple(_encoded(source, store, step, renderer, policy) for step in trajectory.steps)
     changes = {"group_id": group_id, "sample": 0, "attempt": 0, "policy_version": 0, "steps": steps}
     not_copied = {"final_dom": "", "final_screenshot": "", "judgement": ""}
-    return found.model_copy(update={"episode_id": f"{group_id}-s00-a0", **changes, **not_copied})
+    return trajectory.model_copy(update={"episode_id": f"{group_id}-s00-a0", **changes, **not_copied})
 
 
 def _encoded(source: RunStore, store: RunStore, step: Step, renderer: Renderer, policy: PolicyConfig) -> Step:
@@ -89,7 +90,7 @@ def _encoded(source: RunStore, store: RunStore, step: Step, renderer: Renderer, 
         jpeg = source.blob(name)
         store.put_blob(jpeg)
         sizes.append(picture_size(jpeg))
-    messages = [*(Message(each.role, each.text, each.pictures) for each in step.context)]
+    messages = [*(Message(message.role, message.text, message.pictures) for message in step.context)]
     messages.append(Message("user", step.prompt, (step.screenshot,)))
     system, tools = system_text(policy.prompt, policy.observation), tools_text(policy.prompt, policy.observation)
     prompt = renderer.encode_conversation(messages, sizes, system, tools)
