@@ -1,6 +1,6 @@
-"""Prefect tasks that build a task set: one per shard on Dask, then a merge in the flow's process.
+"""Prefect tasks that build a task set: one per shard on Dask, then a merge.
 
-The folder of a set::
+The merge runs in the flow's process. The folder of a set::
 
     config.json            configuration at its start; other values are refused
     shards/<source>/…      tasks, rejected rows and report of each shard
@@ -133,7 +133,7 @@ class SetBuild:
         return [request for requests in self.requests for request in requests if read_report(request) is None]
 
     def extend(self) -> bool:
-        """Add shards to generators that have too few different requests; return True if any got
+        """Add shards to generators that have too few different requests. Return True if any got
         some.
 
         Raises:
@@ -305,8 +305,10 @@ def check_splits(config: BuildTasksConfig) -> list[str]:
 
 
 def split_warnings(manifest: dict[str, Any]) -> list[str]:
-    """Return a warning for each generator whose split is empty in the whole set: why, and what to
-    set."""
+    """Return a warning for each generator whose split is empty in the whole set.
+
+    It says why, and what to set.
+    """
     warnings = []
     for source in _generators(manifest):
         if warning := empty_splits(_seeded(source, manifest["config"]["seed"]), manifest["by_split"]):
@@ -337,8 +339,7 @@ def _result(future: PrefectFuture[ShardReport], errors: list[RollwrightError]) -
 
 
 def _most_lasting_error(errors: list[RollwrightError]) -> RollwrightError:
-    """Return an error that another start cannot mend, if there is one; else all open questions in
-    one."""
+    """Return an error that another start cannot mend, or all open questions in one error."""
     lasting = [error for error in errors if not isinstance(error, JudgeError)]
     if lasting:
         return lasting[0]

@@ -20,7 +20,7 @@ from training.policy.adapters import MODEL_WEIGHTS, base_of, has_whole_model, is
 from training.policy.templates import MODEL_TEMPLATES, derive_template, model_type, template_names
 
 MERGED_FROM = "merged_from"
-"""Key in the manifest of a version merged from an adapter: name, size and hash of the adapter's
+"""Manifest key of a version merged from an adapter. It holds name, size and hash of the adapter's
 files."""
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 """Tokenizer files; a checkpoint has at least one of them."""
@@ -29,10 +29,10 @@ HUB_ID = re.compile(
     r"(?:hf:/+|(?:https?:/+)?(?:www\.)?(?:huggingface\.co|hf\.co|(?P<modelscope>modelscope\.(?:cn|ai)))/+(?:models/)?)?"
     r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*?)(?:\.git)?(?:(?:/(?:tree|blob|resolve)/|@)(?P<revision>[\w.-]+)(?:/.*)?)?/*"
 )
-"""Pattern of a model hub's repository, owner and name: bare, or in an address in the form of a path
-(with one slash for two)."""
+"""Pattern of a model hub's repository, owner and name. It is bare, or in an address in the form of
+a path (with one slash for two)."""
 OWN_FOLDERS = frozenset({"checkpoints", "datasets", "models", "runs"})
-"""First parts of relative paths that are taken for missing folders, not for owners on a hub."""
+"""First parts of relative paths that name missing folders, not owners on a hub."""
 RECIPE_TEMPLATE = "qwen2_vl"
 """Chat template of the model that a warm start's recipe pre-trains, a tiny Qwen2-VL."""
 
@@ -97,7 +97,7 @@ def _check_adapter(folder: Path, key: str) -> None:
 
 
 def _other_format(checkpoint: Path) -> str:
-    """Describe weights in another format than Hugging Face's, and what to do; empty if there are
+    """Describe weights in another format than Hugging Face's, and what to do. Empty if there are
     none."""
     if has_whole_model(checkpoint):
         return ""
@@ -107,8 +107,10 @@ def _other_format(checkpoint: Path) -> str:
 
 
 def _fetch_hint(checkpoint: Path, key: str) -> str:
-    """Say how to fetch a hub's repository, if the path looks like one and no folder is there; else
-    empty."""
+    """Say how to fetch a hub's repository, if the path looks like one.
+
+    Empty if it does not, or if a folder is there.
+    """
     roots = (root for root in (PROJECT, PROJECT.resolve()) if checkpoint.is_relative_to(root))
     path_in_project = next((checkpoint.relative_to(root) for root in roots), checkpoint)
     match = HUB_ID.fullmatch(str(path_in_project))
@@ -177,7 +179,7 @@ def check_model_template(checkpoint: Path, template: str) -> None:
 
 
 def publish_base(store: RunStore, checkpoint: Path, version: int = 0) -> None:
-    """Publish ``checkpoint`` as the first version of a folder, unless it is published; adapters are
+    """Publish ``checkpoint`` as the first version of a folder, unless it is published. Adapters are
     merged.
 
     ``StorageError`` when the published one is damaged.

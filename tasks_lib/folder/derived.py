@@ -64,8 +64,7 @@ def choose(trainer: TrainerConfig, parameters: int, *, gpu: bool, vllm: bool = F
 
 
 def choose_as_begun(trainer: TrainerConfig, begun: dict[str, object]) -> TrainerConfig:
-    """Return the settings with the values that a run was started with, for those that are left
-    open.
+    """Return the settings, with those that are left open as the run was started.
 
     A run from before there was a choice had float32 and trained all parts.
     """

@@ -47,8 +47,10 @@ Logs and reports stay: an error may name them.
 
 
 def has_begun(store: RunStore) -> bool:
-    """Return True if a folder holds work: episodes, metrics, or a policy that is no copy of a
-    checkpoint."""
+    """Return True if a folder holds work.
+
+    Work is episodes, metrics, or a policy that is no copy of a checkpoint.
+    """
     if not store.root.is_dir():
         return False
     others = (path for path in store.root.iterdir() if path.name not in MADE_BY_START and not path.name.startswith("."))
@@ -61,7 +63,7 @@ def has_begun(store: RunStore) -> bool:
 
 @contextmanager
 def undo_failed_start(store: RunStore) -> Iterator[None]:
-    """Remove the files of a folder's first start if the block fails before it has done any work.
+    """Remove the files of a folder's first start if the block fails before any work.
 
     It surrounds all work in a folder, under the folder's lock.
     """
@@ -76,8 +78,7 @@ def undo_failed_start(store: RunStore) -> Iterator[None]:
 
 
 def free_name(folder: Path) -> str:
-    """Return a free name for a run beside ``folder``: ``mine-2``, or the next number that is
-    free."""
+    """Return a free name for a run beside ``folder``: ``mine-2``, or the next free number."""
     number = 2
     while os.path.lexists(folder.with_name(f"{folder.name}-{number}")):
         number += 1

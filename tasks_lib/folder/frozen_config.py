@@ -27,7 +27,7 @@ def write_frozen(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_frozen(path: Path) -> dict[str, Any] | None:
-    """Read ``config.json``, or its copy where it is damaged or missing; ``None`` if neither was
+    """Read ``config.json``, or its copy where it is damaged or missing. ``None`` if neither was
     written.
 
     Raises:

@@ -34,7 +34,9 @@ MAX_CAUSES = 3
 
 
 def wilson_interval(successes: int, total: int) -> tuple[float, float]:
-    """Return the 95 % interval of a proportion (Wilson 1927), in [0, 1] and accurate near its ends.
+    """Return the 95 % interval of a proportion (Wilson 1927).
+
+    It stays in [0, 1] and is accurate near its ends.
 
     >>> [round(x, 3) for x in wilson_interval(8, 10)]
     [0.49, 0.943]
@@ -61,8 +63,10 @@ def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
 
 
 def mark_unknown(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored success, also by kind, with ``None`` for unknown values: older files have 0.0
-    there."""
+    """Return a stored success, also by kind, with ``None`` for unknown values.
+
+    Older files have 0.0 there.
+    """
     marked = {**result, **{name: None for name in UNKNOWN if name in result}} if result["n"] == 0 else dict(result)
     if "by_kind" in marked:
         marked["by_kind"] = {kind: mark_unknown(entry) for kind, entry in marked["by_kind"].items()}

@@ -40,10 +40,10 @@ class RegradingStart(Record):
     episodes: int
     """Number of episodes to have graded at its end, including those of earlier starts."""
     settings: dict[str, Any]
-    """Values of ``judge``, ``rewards`` and, if they were named, ``tasks``, as plain values, so that
+    """Values of ``judge``, ``rewards`` and, if they were named, ``tasks``. They are plain, so that
     settings of another version can be read too."""
     ended: float | None = None
-    """End time in seconds since the epoch; ``None`` while it goes on, or if it was stopped."""
+    """End time in seconds since the epoch. ``None`` while it goes on, or if it was stopped."""
 
 
 class RegradingLog(Record):

@@ -1,4 +1,4 @@
-"""Repairs damaged files from other files when a training run is opened, or reports what is lost.
+"""Repairs damaged files when a training run is opened, or reports what is lost.
 
 A group's record is rebuilt from its trajectories, and a batch from its groups. Where no version was
 trained on them yet, groups are rolled out again and batches are made again. A batch that a version
@@ -108,7 +108,7 @@ def missing_trajectories(store: RunStore, record: GroupRecord, stored: Stored) -
     faults = [
         f"group {record.group_id} does not list episode {episode_id}, which its attempt has stored"
         for episode_id, token in stored.get(record.group_id, ())
-        # Older runs have no token: there another attempt, which was killed, may have left it.
+        # Older runs have no token: a killed attempt may have left such a trajectory.
         if token and token == record.token and episode_id not in listed
     ]
     for episode_id in sorted(listed):
@@ -317,8 +317,7 @@ REMEDY = (
 
 
 def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
-    """Check that the batch of a published version is the one that it was trained on; restore it if
-    not."""
+    """Restore the batch of a published version if it is not the one trained on."""
     path, wanted = store.batch_path(version), store.manifest(version).get("batch")
     try:
         read_batch(store, version)
@@ -350,7 +349,7 @@ def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: in
     try:
         batch = read_batch(store, version)
         made = batch_of(store, version, settings, damaged_in(batch))
-        if batch in (made, made.model_copy(update={"left_out": None})):  # as older code wrote it
+        if batch in (made, made.model_copy(update={"left_out": None})):  # older code's form
             return ""
         fault = f"{path} is not what its groups give"
     except StorageError as error:
@@ -360,10 +359,9 @@ def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: in
 
 
 def _move_later_aside(store: RunStore, version: int) -> str:
-    """Move a later version's batch aside, after a damaged policy of an asynchronous run was moved
-    aside.
+    """Move a later version's batch aside, after a damaged policy was moved aside.
 
-    It is made of other groups now.
+    In an asynchronous run it is made of other groups now.
     """
     path = store.batch_path(version)
     if named_groups_of(store, version) is None:

@@ -1,4 +1,4 @@
-"""Finds, reads and freezes the tasks of a run, so that a resumed run has the same.
+"""Finds, reads and freezes the tasks of a run, also for its later starts.
 
 A small set is copied to the run's ``tasks.jsonl``. Of a large one only hashes of its files are
 stored (``tasks.json``): a copy of 300,000 rows in every run would be waste. Either way a changed
@@ -33,10 +33,10 @@ from training.ledger.store import (
 )
 
 COPIED = 10_000
-"""Maximum tasks of a set that is copied to the run: some megabytes, read in a second."""
+"""Maximum tasks of a set that is copied to the run. They are some megabytes, read in a second."""
 
 ENDINGS = (".jsonl", ".json", ".parquet")
-"""Endings of the task files below a folder; any other file there (a README, a manifest of another
+"""Endings of the task files below a folder. Any other file there (a README, a manifest of another
 kind) is skipped."""
 
 MAX_NAMED = 12
@@ -110,7 +110,7 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
 
 
 def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
-    """Return the tasks of a run as they were when it began, or as they are now if it has not begun.
+    """Return a run's tasks as they were at its start, or the present ones before it.
 
     Nothing is written.
 
@@ -237,8 +237,7 @@ def _check_copies(store: RunStore) -> None:
 
 
 def _folder_hash(folder: Path) -> str:
-    """Return the sha256 of the sorted lines ``<sha256 of a file> <name>`` of all files below a
-    folder."""
+    """Return the sha256 of the sorted lines ``<sha256 of a file> <name>`` of a folder."""
     lines = sorted(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.relative_to(folder).as_posix()}\n"
         for path in folder.rglob("*")
@@ -320,5 +319,5 @@ def _short_path(folder: Path) -> str:
 
 
 def select_kinds(file: Path, kinds: list[str]) -> list[WebTask]:
-    """Return the tasks of a file (or folder, or glob), of all kinds or of the named ones."""
+    """Return a file's tasks (or a folder's, or a glob's), of all or the named kinds."""
     return list(read_index(task_paths(str(file)), kinds))

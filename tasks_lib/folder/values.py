@@ -81,11 +81,10 @@ class ChangedValuesError(ConfigError):
 def check_values(
     config: TrainConfig | EvaluateConfig | WarmStartConfig, store: RunStore, may_change: frozenset[str] = MAY_CHANGE
 ) -> None:
-    """Check that the run in this folder was not started with other values of keys that may not
-    change.
+    """Check that keys that may not change have the values that the run was started with.
 
     Raises:
-        ChangedValuesError: it was; names each.
+        ChangedValuesError: they have not; names each.
         StorageError: nothing says what it was started with.
     """
     if read_frozen(store.config_path) is None:
@@ -133,8 +132,7 @@ def record_browsers(store: RunStore, browsers: Iterable[str]) -> None:
 
 
 def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | None:
-    """Return ``result.json`` of a run with all its updates; ``None`` while some are missing or
-    unreported.
+    """Return ``result.json`` of a run that has all its updates, else ``None``.
 
     Updates are missing where a run is made longer.
     """
@@ -148,7 +146,7 @@ def finished_result(config: TrainConfig, store: RunStore) -> dict[str, Any] | No
         if newest is not None and newest < result["updates"]:
             return None  # its last policy was damaged and moved aside: it is made again
         return result if result["updates"] >= config.iterations else None
-    except (StorageError, KeyError, TypeError):  # damaged: the run is opened, and writes it again
+    except (StorageError, KeyError, TypeError):  # damaged: the opened run writes it again
         return None
 
 

@@ -95,8 +95,8 @@ class AsynchronousLoop(TrainingLoop):
         """The evaluation under way."""
         self._measured_since = 0.0
         self._unmeasured = deque(self._missing_evaluations()) if run.measuring else deque()
-        """Versions whose evaluation is due, the one under way first, where evaluations have a
-        worker of their own."""
+        """Versions whose evaluation is due, the one under way first. Used where evaluations have
+        their own worker."""
 
     @property
     def version(self) -> int:
@@ -142,8 +142,7 @@ class AsynchronousLoop(TrainingLoop):
             self._measure_next()
 
     def _measure_next(self) -> None:
-        """Take in an evaluation that ended on its own worker, and start the next one that is
-        due."""
+        """Take in an evaluation that its own worker has ended, and start the next due one."""
         if self._measured is not None and self._measured.done():
             version = self._unmeasured.popleft()
             self._mark(f"evaluate-{policy_name(version)}", self._measured_since)
@@ -217,13 +216,15 @@ class AsynchronousLoop(TrainingLoop):
         self._update = self._start_beside(update_policy, self.run.store.root, batch, self._trainer, remake)
 
     def _resume_update(self) -> None:
-        """Train on a batch that was written before a kill, unchanged: the trainer may have begun or
-        finished it."""
+        """Train on a batch that was written before a kill, unchanged.
+
+        The trainer may have begun or finished it.
+        """
         batch = read_batch(self.run.store, self._served + 1)
         self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids or ()])
 
     def _start_beside(self, work: Callable[..., Any], *values: Any) -> Future[Any]:
-        """Run ``work`` in another thread, as part of this flow run; its end is an event.
+        """Run ``work`` in another thread, as part of this flow run. Its end is an event.
 
         The thread does not outlive the process: an interrupt waits for no update.
         """
@@ -245,7 +246,7 @@ class AsynchronousLoop(TrainingLoop):
     # -- taking in results
 
     def _wait(self) -> None:
-        """Wait for the next event or deadline, and take in all events that have come by then.
+        """Wait for the next event or deadline, and take in all events up to then.
 
         Raises:
             TrainingError: nothing ended for ``pacing.silence`` seconds.
@@ -266,7 +267,7 @@ class AsynchronousLoop(TrainingLoop):
                 return
 
     def _check_silence(self) -> None:
-        """Raise if nothing ended for too long; an update and an evaluation have limits of their
+        """Raise if nothing ended for too long. An update and an evaluation have limits of their
         own."""
         silence = self.run.config.pacing.silence
         if time.monotonic() - self._last_event < silence or any(thread.is_alive() for thread in self._threads):

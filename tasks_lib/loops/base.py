@@ -1,5 +1,4 @@
-"""Common parts of the training loops: evaluations, progress messages, and a version's ledger and
-metrics."""
+"""Common parts of the training loops: evaluations, progress messages, ledger and metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from training.ledger.journal import groups_of_version, published_batch, read_bat
 from training.ledger.store import policy_name
 
 MAX_DRAWS = 2
-"""Draws of a batch's groups while none has a training signal; then a version is published
+"""Draws of a batch's groups while none has a training signal. Then a version is published
 unchanged."""
 MAX_FRUITLESS = 3
 """Iterations in a row without a successful episode, after which the run ends.
@@ -42,7 +41,7 @@ UPDATE_SHARE = 0.25
 
 
 class TrainingLoop(ABC):
-    """The part of a run's loop that is the same in the synchronous and the asynchronous mode."""
+    """The part of a run's loop that the synchronous and the asynchronous mode share."""
 
     def __init__(self, run: TrainingRun, trainer: Trainer, workers: int, progress: RunProgress) -> None:
         self.run = run
@@ -81,10 +80,9 @@ class TrainingLoop(ABC):
 
     @property
     def evaluation_due(self) -> bool:
-        """True if the newest version is to be evaluated, or its evaluation was begun and not
-        finished.
+        """True if the newest version is to be evaluated, or its evaluation is unfinished.
 
-        It may have been begun because the version was the last one then.
+        An unfinished one may have been begun because the version was the last one then.
         """
         run, version = self.run, self.version
         begun = bool(run.store.group_ids(f"e{version:06d}")) and not run.store.evaluation_path(version).exists()
@@ -134,8 +132,10 @@ class TrainingLoop(ABC):
         self._episode_seconds = result["seconds"] / run.config.evaluation.episodes
 
     def announce_remaining_work(self) -> None:
-        """Log the remaining work of the run, and its expected time by the pace of the last
-        evaluation."""
+        """Log the remaining work of the run, with an estimate of its time.
+
+        The estimate takes the pace of the last evaluation.
+        """
         config, version = self.run.config, self.version
         iterations = config.iterations - version
         episodes = config.rollout.groups_per_iteration * config.episodes_per_group
@@ -246,8 +246,10 @@ class TrainingLoop(ABC):
                 run.journal.record_update(*published_batch(run.store, version))
 
     def _recover_lines(self) -> None:
-        """Write the missing metrics lines of iterations that were published right before a kill,
-        from their files."""
+        """Write missing metrics lines of iterations that were published right before a kill.
+
+        They are made from the iterations' files.
+        """
         run = self.run
         known = {line["iteration"] for line in run.metrics.lines("iteration")}
         for version in run.store.versions():
@@ -344,6 +346,6 @@ def _describe_iteration(line: dict[str, Any]) -> str:
 def train_metrics(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the trainer's measurements in the form of the metrics lines."""
     metrics = manifest["metrics"]
-    if not {"clip_low", "clip_high"} <= metrics.keys():  # of cloning, or of a batch without rows
+    if not {"clip_low", "clip_high"} <= metrics.keys():  # cloning, or no rows
         return dict(metrics)
     return {**metrics, "clip_fraction": metrics["clip_low"] + metrics["clip_high"]}

@@ -1,4 +1,4 @@
-"""Measures the load of an asynchronous run's machines, and sets how many groups may be under way.
+"""Adapts the number of groups under way to the load of an asynchronous run's machines.
 
 Workers write the CPU and the memory of their machine, and what their episodes do, once a second
 (`tasks_lib.episode.live`).
@@ -24,7 +24,7 @@ MAX_AGE = 10.0
 
 
 class AdaptiveConcurrency:
-    """Moves the limit of groups under way between an eighth of ``max_groups`` and all; begins at
+    """Moves the limit of groups under way between an eighth of ``max_groups`` and all. Begins at
     half."""
 
     def __init__(self, store: RunStore, serving: ServingConfig, max_groups: int) -> None:
@@ -54,7 +54,7 @@ class AdaptiveConcurrency:
 
 
 def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
-    """Return the load of all workers, by their newest files; ``None`` where none is at work.
+    """Return the load of all workers, by their newest files. ``None`` where none is at work.
 
     Args:
         turns: Turns that the engines generate at once; requests beyond them queue. 0: engines of

@@ -61,7 +61,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
 def result_sentence(result: dict[str, Any]) -> str:
     """Return the result as a sentence."""
     before, after = result["success_before"], result["success_after"]
-    split = describe_split(result.get("split", "held_out"))  # which older results do not say
+    split = describe_split(result.get("split", "held_out"))  # older results have no split
     return (
         f"{split} success {describe_success(before, 2)} -> {describe_success(after, 2)} over {len(result['success_by_kind'])} task kinds "
         f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"

@@ -42,8 +42,7 @@ class TrainingRun:
         if (newest := self.store.latest_policy()) is not None:
             self.store.check_policy(newest)
         self.opened_at = newest or 0
-        """Newest version when the run was opened: the trainer goes on by itself with a batch that
-        it finds."""
+        """Newest version when the run was opened. The trainer may publish a newer one by itself."""
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
         mark_evaluations_doubtful(self.store)
@@ -90,10 +89,9 @@ class TrainingRun:
         return self.sampler.memories(version)
 
     def serve(self, serving: ServingConfig | None, name: str) -> AbstractContextManager[PolicyServers | None]:
-        """Return the vLLM servers of a part of the configuration, with logs in a folder of this
-        name.
+        """Return the vLLM servers of a part of the configuration.
 
-        See `serve_policy`.
+        Their logs are in a folder of this name; see `serve_policy`.
         """
         config = self.config
         return serve_policy(serving, config.policy, self.store, self.opened_at, config.trainer.adapter_rank, name)

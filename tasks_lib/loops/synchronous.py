@@ -21,7 +21,7 @@ from training.groups import GroupRecord
 
 
 class SynchronousLoop(TrainingLoop):
-    """Runs one iteration after the other; each trains version ``v + 1`` on episodes of version
+    """Runs one iteration after the other. Each trains version ``v + 1`` on episodes of version
     ``v``."""
 
     def iterate(self) -> dict[str, Any]:
@@ -116,5 +116,5 @@ class SynchronousLoop(TrainingLoop):
             "train": train_metrics(manifest),
             "train_split": manifest["seconds"],
             **self._waits(rollout.pipelines, manifest),
-            "batches": rollout.batches,  # without those of evaluations
+            "batches": rollout.batches,  # evaluations have their own
         }

@@ -96,7 +96,7 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
 
 
 def _servers(spec: ClusterSpec, python: str, arguments: Sequence[str]) -> list[Launch]:
-    """Return the vLLM servers of the machines that serve; on this machine a run starts its own."""
+    """Return the vLLM servers of the machines that serve. On this machine a run starts its own."""
     serve = spec.group("serve")
     if serve is None:
         return []

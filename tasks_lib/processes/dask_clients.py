@@ -12,7 +12,7 @@ EVALUATION_RESOURCE = "evaluation"
 """Dask resource of a worker that plays evaluations only, and serves the evaluated version
 (``evaluation.where``)."""
 TRAINER_RESOURCE = "trainer"
-"""Dask resource of workers whose machine takes part in training; a trainer takes one of each."""
+"""Dask resource of workers whose machine takes part in training. A trainer takes one of each."""
 
 
 def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:

@@ -1,5 +1,4 @@
-"""Writes the Kubernetes manifests of a cluster spec: services that wait for work, and the Job that
-trains on them.
+"""Writes the Kubernetes manifests of a cluster spec: services, and the Job that trains.
 
 They are plain Deployments, StatefulSets and Services: no operator needs to be installed. Kinds and
 fields are those of Kubernetes 1.25 and later.
@@ -97,8 +96,10 @@ class _Pods:
         return workers
 
     def servers(self, arguments: Sequence[str]) -> list[Manifest]:
-        """Return the vLLM servers, each with its own name: requests and weights go to one of
-        them."""
+        """Return the vLLM servers.
+
+        Each has its own name, because requests and weights go to one of them.
+        """
         group = self.spec.group("serve")
         if group is None:
             return []

@@ -24,9 +24,9 @@ from prefect.logging.loggers import get_logger
 RENEWED_AFTER = 0.75
 """Share of a lease's duration after which it is renewed, as in Prefect."""
 RETRY_SHARE = 1 / 30
-"""Share of a lease's duration between two tries while the server does not answer: 10 s of 300 s."""
+"""Share of a lease's duration between two tries without an answer: 10 s of 300 s."""
 FORGOTTEN = (404, 410)
-"""HTTP statuses of a lease that the server does not know, or no longer."""
+"""HTTP statuses for a lease that the server does not know or no longer knows."""
 
 
 def use_patient_leases() -> None:
@@ -38,7 +38,7 @@ def use_patient_leases() -> None:
 def hold_lease(
     lease_id: UUID, lease_duration: float, raise_on_lease_renewal_failure: bool = False, suppress_warnings: bool = False
 ) -> Iterator[None]:
-    """Renew a lease in a thread while the block runs; the parameters are those of Prefect's
+    """Renew a lease in a thread while the block runs. The parameters are those of Prefect's
     function.
 
     Args:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 _WATCH = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGTERM)"
-"""Program that waits until its standard input is closed, which the kernel does when our process
+"""Program that waits until its standard input is closed. The kernel closes it when our process
 ends, killed or not."""
 
 

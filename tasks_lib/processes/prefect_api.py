@@ -1,4 +1,4 @@
-"""Checks the Prefect API address before a flow begins, and names a wrong one in one line.
+"""Checks the Prefect API address before a flow begins; an error takes one line.
 
 Prefect itself notices it in the middle of its own start, with a traceback that has neither the
 address nor a remedy.
@@ -29,7 +29,7 @@ from envs.types import ConfigError
 REQUEST_SECONDS = 10.0
 """Seconds that one request may take."""
 TRIES = 2
-"""Times that a request is sent: a server that has just been started answers 503 for a moment."""
+"""Times that a request is sent. A server that has just started answers 503 for a moment."""
 EXAMPLE = "http://127.0.0.1:4200/api"
 _NO_ADDRESS = f"that is no address; expected something like {EXAMPLE}"
 

@@ -50,7 +50,7 @@ def log_to_flow_run(line: str) -> None:
 
 
 def log_to_task_run(task_run: TaskRun, task: Task[..., Any], line: str) -> None:
-    """Write a line to the log of a task run, from the process that it runs in."""
+    """Write a line to the log of a task run, from its own process."""
     PrefectLogAdapter(_api_only(), extra=task_run_logger(task_run, task).extra).info(line)
 
 
@@ -120,7 +120,7 @@ _started: list[UUID] = []
 
 
 def mark_cancelled() -> None:
-    """Set the state of this process's flow runs to Cancelled after Ctrl-C; Prefect calls them
+    """Set the state of this process's flow runs to Cancelled after Ctrl-C. Prefect calls them
     Crashed."""
     if not _started:
         return

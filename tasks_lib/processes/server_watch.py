@@ -33,7 +33,7 @@ ANSWER_SECONDS = 2.0
 SILENT_SECONDS = 6.0
 """Seconds without a server before a message: with the check that notices it, within ten seconds."""
 SLOW_SECONDS = 30.0
-"""Seconds without an answer of a server that listens, before a message: it may only be busy."""
+"""Seconds without an answer of a listening server before a message. It may only be busy."""
 END_SECONDS = 3.0
 """Seconds for our processes to end by themselves after Ctrl-C without a server."""
 INTERRUPTED = 130

@@ -21,7 +21,7 @@ from training.ledger.store import RunStore, policy_name
 from training.policy.adapters import whole_model_of
 from training.serving.config import ServingConfig
 
-if TYPE_CHECKING:  # imports torch: seconds
+if TYPE_CHECKING:  # importing torch takes seconds
     from training.policy.renderer import Renderer
     from training.serving.vllm.command import ServerCommand, ServerOptions
     from training.serving.vllm.engine import VllmEngine
@@ -47,8 +47,9 @@ class PolicyServers:
         """Address of each server, ``http://HOST:PORT``."""
 
     def publish(self, version: int) -> None:
-        """Serve a published version on all servers, as a Prefect task; a version that is served
-        already is left.
+        """Serve a published version on all servers, as a Prefect task.
+
+        Nothing happens if it is served already.
 
         Raises:
             PolicyError: a server refuses it, or its log-probs are not the checkpoint's; the last

@@ -1,4 +1,4 @@
-"""Writes SLURM's batch script for a cluster spec: it starts the cluster, and the run on it.
+"""Writes SLURM's batch script for a cluster spec, which starts cluster and run.
 
 Options are those of ``man sbatch``; each group of machines is a component of a heterogeneous job.
 """

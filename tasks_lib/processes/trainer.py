@@ -91,8 +91,8 @@ class Trainer:
         raise AssertionError("unreachable")
 
     def _refused(self) -> bool:
-        """Return True if it ended with its own error (a bad batch, say), which a restart would
-        repeat."""
+        """Return True if it ended with its own error, which a restart would repeat (a bad batch,
+        say)."""
         return (self._store.trainer_path / "error.json").exists()
 
     def stop(self) -> None:
@@ -118,8 +118,9 @@ def update_policy(
     trainer: Trainer,
     remake: Callable[[Mapping[str, str]], TrainingBatch] | None = None,
 ) -> dict[str, Any]:
-    """Write the batch, unless it is there, wait for the trainer to publish its version, and return
-    the manifest.
+    """Write the batch, wait for the trainer to publish its version, and return the manifest.
+
+    A batch that is written already is kept.
 
     Args:
         remake: Makes the batch without the episodes in its argument, which says what each has lost.

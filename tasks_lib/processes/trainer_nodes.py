@@ -40,8 +40,10 @@ class DaskNodes:
         return f"{host}:{self._client.run(free_port, host, workers=[first])[first]}"
 
     def start(self, run_dir: Path, link: OwnerLink) -> Group:
-        """Run each machine's share as a task of its worker, queued behind a share that is still
-        ending there."""
+        """Run each machine's share as a task of its worker.
+
+        It is queued behind a share that is still ending there.
+        """
         futures = [
             self._client.submit(
                 run_node,
@@ -88,8 +90,10 @@ class DaskGroup:
         return "runs" if future.status == "pending" else str(future.status)
 
     def stop(self, timeout: float) -> None:
-        """Tell every machine to end its share, wait for that, and give up those that do not
-        answer."""
+        """Tell every machine to end its share, and wait for that.
+
+        Machines that do not answer are given up.
+        """
         self._link.close()
         deadline = time.monotonic() + timeout + END_SECONDS
         while any(future.status == "pending" for future in self._futures) and time.monotonic() < deadline:

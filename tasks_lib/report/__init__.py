@@ -1,9 +1,9 @@
-"""The report of a run: a self-contained HTML page, and a learning curve as an image for Prefect.
+"""The report of a run: a self-contained HTML page, and an image of the learning curve.
 
 This package turns a run's folder into pages for people: reading (``data``, ``episodes``), pure
-geometry and sums (``charts``, ``summary``), and writing (``page``, ``curve``). It only reads the
-folder, except for ``report/``, so any process may call it at any time during a run. No Prefect,
-browser or torch may be imported here.
+geometry and sums (``charts``, ``summary``), and writing (``page``, ``curve``; Prefect shows the
+image). It only reads the folder, except for ``report/``, so any process may call it at any time
+during a run. No Prefect, browser or torch may be imported here.
 """
 
 from tasks_lib.report.curve import learning_curve_png

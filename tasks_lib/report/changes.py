@@ -50,5 +50,5 @@ def _change(change: DiffChange) -> tuple[str, str, str, str]:
 
 
 def _text(text: str) -> str:
-    """Mark a text that may be cut: a diff keeps only its beginning, and not its length."""
+    """Mark a text that may be cut. A diff keeps only its beginning, and not its length."""
     return f"{text}… (no more was recorded)" if len(text) >= MAX_DIFF_TEXT else text

@@ -39,7 +39,7 @@ class Series:
     points: tuple[MaybePoint, ...]
     dots: bool = False
     band: tuple[tuple[float, float, float], ...] = ()
-    """(x, low, high) of an interval drawn behind the line; not where the line has a gap."""
+    """(x, low, high) of the interval behind the line, which is not drawn in gaps of the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,9 @@ def format_duration(seconds: float | None) -> str:
 
 
 def rolling_mean(points: Sequence[Point], window: int) -> tuple[Point, ...]:
-    """Return the mean of the ``window`` points around each point, so that a rise is not drawn late.
+    """Return the mean of the ``window`` points around each point.
 
-    ``window`` is odd; there are fewer points at both ends.
+    So a rise is not drawn late. ``window`` is odd; there are fewer points at both ends.
     """
     means = []
     for index, (x, _) in enumerate(points):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HELD_OUT, TRAINING = "#0072b2", "#d55e00"
-"""Blue and vermilion of the Okabe-Ito palette, as on the page; every kind of colour vision tells
+"""Blue and vermilion of the Okabe-Ito palette, as on the page. Every kind of colour vision tells
 them apart."""
 
 INK, RULE = "#3d4247", "#e3e3df"

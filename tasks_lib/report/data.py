@@ -149,7 +149,7 @@ class Evaluation(Measurement):
 
 
 class KindChange(BaseModel):
-    """Held-out success of one kind in the first and the last evaluation; ``n`` is the last
+    """Held-out success of one kind in the first and the last evaluation. ``n`` is the last
     one's."""
 
     before: float | None
@@ -180,7 +180,7 @@ class RunData:
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
     iterations: list[Iteration] = field(default_factory=list)
-    """Iterations in ascending order; the last line of an iteration wins (a kill may repeat it)."""
+    """Iterations in ascending order. The last line of an iteration wins (a kill may repeat it)."""
     evaluations: list[Evaluation] = field(default_factory=list)
     """Evaluations in ascending order of the policy version."""
     groups: list[GroupRecord] = field(default_factory=list)
@@ -220,7 +220,7 @@ def read_run(run_dir: AnyPath) -> RunData:
 
 
 def read_measurements(run_dir: AnyPath) -> RunData:
-    """Read a run as `read_run`, without the tasks and the groups: fast, however long the run is."""
+    """Read a run without its tasks and groups, which is fast, however long the run is."""
     store = RunStore(run_dir)
     run = RunData(run_id=store.root.resolve().name)
     document = _document(store.config_path, run.problems)
@@ -256,7 +256,7 @@ def _valid(model: type[M], value: Any, name: str, problems: list[str]) -> M | No
 
 
 def _lines(path: Path, problems: list[str]) -> Iterable[tuple[str, Any]]:
-    """Yield (name of the line, value) of a JSON-lines file; a line that cannot be read is a
+    """Yield (name of the line, value) of a JSON-lines file. A line that cannot be read is a
     problem."""
     if not path.exists():
         return

@@ -31,7 +31,7 @@ from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore
 
 MAX_EPISODES = 40
-"""Maximum number of episodes: a person can leaf through them, and the page has about a megabyte."""
+"""Maximum number of episodes. A person can leaf through them, and the page has about a megabyte."""
 
 MAX_ABSTENTIONS = 5
 MAX_TRAINING = 6
@@ -113,7 +113,7 @@ def _scored(groups: list[GroupRecord], phases: list[str]) -> Iterator[tuple[Grou
 
 
 def _passed(chosen: Chosen) -> bool:
-    """Return True if the score suffices for the choice; the page shows the reward bundle's own
+    """Return True if the score suffices for the choice. The page shows the reward bundle's own
     verdict."""
     return (chosen.member.score or 0.0) >= 0.5
 
@@ -134,8 +134,7 @@ def _alternating(pool: list[Chosen], limit: int) -> list[Chosen]:
     return [c for pair in zip_longest(failures, successes) for c in pair if c is not None][:limit]
 
 
-# ------------------------------------------------------------------------------------------------
-# the viewer's values
+# -- the viewer's values
 
 
 def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingData] = ()) -> dict[str, Any]:
@@ -285,7 +284,7 @@ def _graded_later(
 
 
 def _final(trajectory: Trajectory) -> dict[str, Any] | None:
-    """Return the page after the last action; without an image where it shows nothing at its end."""
+    """Return the page after the last action, without an image if it shows nothing."""
     final = trajectory.final
     if final is None or not trajectory.steps:
         return None

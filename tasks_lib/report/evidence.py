@@ -49,12 +49,11 @@ def cut_text(text: str, limit: int = MAX_WORDS) -> str:
 
 @dataclass(slots=True)
 class Evidence:
-    """Reads the evidence of one episode; ``left`` is the number of characters it may still show."""
+    """Reads the evidence of one episode. ``left`` is the number of characters it may still show."""
 
     store: RunStore
     problems: list[str]
-    """List to which messages about unreadable evidence are added; the page names it in its place
-    too."""
+    """Messages about unreadable evidence, which the page also names in its place."""
     left: int = MAX_EVIDENCE
     _reported: set[str] = field(default_factory=set)
 

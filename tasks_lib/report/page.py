@@ -23,7 +23,7 @@ from training.ledger.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("evidence.js", "regraded.js", "page.js")
-"""Parts of the page's one script, in this order: the last one starts when it is read."""
+"""Parts of the page's one script, in this order. The last one starts when it is read."""
 
 
 def build_report(run_dir: AnyPath) -> Path:

@@ -104,7 +104,7 @@ class RegradingData:
     store: RunStore
     starts: tuple[RegradingStart, ...]
     started_at: float
-    """Time of its last start in seconds since the epoch; for one without a recorded start, of its
+    """Time of its last start in seconds since the epoch. Without a recorded start it is its
     folder's last change."""
     episodes: list[GradedEpisode] = field(default_factory=list)
     """Graded episodes in the order of their ids."""
@@ -194,7 +194,7 @@ class RegradingData:
         return [(episode, [] if regraded is None else describe_change(regraded)) for episode, regraded in rewards]
 
     def read(self, episode_id: str) -> Regraded | None:
-        """Return the stored reward; ``None`` if the episode was not graded here, or cannot be read.
+        """Return the stored reward. ``None`` if the episode was not graded here, or cannot be read.
 
         `read_regradings` has reported the unreadable ones.
         """

@@ -14,8 +14,7 @@ from tasks_lib.report.charts import LineChart, Series, format_duration, line_cha
 from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
 
 ORCHESTRATION_TARGET = 0.10
-"""Largest share of a run's wall clock that Prefect, Dask and the flow may take, a target of this
-project."""
+"""Target of this project: the largest share of wall clock for Prefect, Dask and the flow."""
 
 SMOOTH = 9
 """Iterations in the rolling mean of training success; shorter runs are drawn without it."""
@@ -36,7 +35,7 @@ PHASES = {
     "orchestrate": "Orchestrate: Prefect, Dask, flow",
     "other": "Not measured",
 }
-"""Phases of a run's wall clock, in the order of the bar; the key is also the colour's class."""
+"""Phases of a run's wall clock, in the order of the bar. The key is also the colour's class."""
 
 HEALTH = {
     "entropy": ("Entropy", "mean over response tokens, nats"),
@@ -146,7 +145,7 @@ class EpisodeCounts:
 
     started: int
     states: dict[str, int]
-    """Number of episodes by state; states that a run of this age cannot have are left out."""
+    """Number of episodes by state. States that a run of this age cannot have are left out."""
     causes: dict[str, int]
     """Number of abstentions by cause; empty in older runs."""
 
@@ -275,7 +274,7 @@ def _sum(rows: Iterable[dict[str, float]]) -> defaultdict[str, float]:
 
 
 def orchestration_share(shares: list[Share]) -> float | None:
-    """Return the share of the wall clock that is neither web nor model; ``None`` before any
+    """Return the share of the wall clock that is neither web nor model. ``None`` before any
     measurement."""
     return sum(share.share for share in shares if share.key == "orchestrate") if shares else None
 

@@ -1,4 +1,4 @@
-"""The timeline of an asynchronous run: parallel work as bars in per cent of its wall clock."""
+"""The timeline of an asynchronous run: parallel work as bars over its wall clock."""
 
 from __future__ import annotations
 

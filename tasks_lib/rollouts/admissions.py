@@ -1,5 +1,4 @@
-"""Admission of an asynchronous run: which group starts next, which are running, ready or in a
-batch.
+"""Admission of an asynchronous run: which groups start, run, are ready or in a batch.
 
 Groups are numbered as they are admitted and drawn in blocks of one batch: group ``i000002-g0003``
 of a run with 16 groups in a batch is number 35. All state follows from the run's files, so a run
@@ -23,7 +22,7 @@ from training.pacing.admission import Pace, capacity
 from training.pacing.window import LiveGroup, fits, next_batch
 
 MAX_LEFT_OUT = 2
-"""Batches of groups without a training signal before a batch is made of what there is."""
+"""Batches' worth of groups without a training signal, after which no more are started."""
 
 
 class NextBatch(NamedTuple):
@@ -76,7 +75,7 @@ class Admissions:
         self._unfinished, self._next = self._read(newest)
 
     def limit(self, running: int) -> None:
-        """Have at most so many groups under way from now on; those under way go on."""
+        """Have at most so many groups under way from now on. Those under way go on."""
         self._admission = replace(self._admission, running=running)
 
     @property
@@ -91,8 +90,10 @@ class Admissions:
 
     @property
     def lost(self) -> bool:
-        """True when too many groups had no training signal: none is started, and the batch is made
-        of the rest."""
+        """True when too many groups had no training signal.
+
+        No more are started then, and the batch is made of what there is.
+        """
         return len(self.left_out) >= MAX_LEFT_OUT * self._pace.batch
 
     @property
@@ -130,7 +131,7 @@ class Admissions:
         """
         last = self.taken + 1 >= self._batches
         if self.running and last:
-            return None  # what ended after the last batch would be in none
+            return None  # groups that end after the last batch are in no batch
         live = list(self._live.values())
         numbers = next_batch(self._pace, version, live)
         if numbers is None and partial:
@@ -194,6 +195,8 @@ class Admissions:
 
 
 def has_rows(record: GroupRecord, algorithm: AlgorithmConfig) -> bool:
-    """Return True if a group has a training signal: its rewards differ, or, for cloning, one of its
-    episodes passed."""
+    """Return True if a group has a training signal.
+
+    Its rewards differ, or, for cloning, one of its episodes passed.
+    """
     return bool(build_batch(record.policy_version + 1, [record.episodes], algorithm).rows)

@@ -44,7 +44,7 @@ from training.ledger.store import RunStore
 logger = logging.getLogger(__name__)
 
 TRIAL_SECONDS = 30.0
-"""Seconds for a worker to write to the run's folder: a lost network file system never answers."""
+"""Longest trial of writing to the run's folder. A lost network file system never answers."""
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
 _connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_client", default=None)
@@ -251,7 +251,7 @@ def _empty_cluster(shards: int) -> distributed.LocalCluster:
             threads_per_worker=shards + 1,
             processes=True,
             resources={BROWSER_RESOURCE: shards},
-            dashboard_address="127.0.0.1:0",  # with None it takes 8787, or warns
+            dashboard_address="127.0.0.1:0",  # None would take port 8787
             host="127.0.0.1",
             memory_limit=0,
         )
@@ -274,7 +274,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 def api_url() -> str:
-    """Return the address of this process's Prefect API; start the ephemeral server if there is
+    """Return the address of this process's Prefect API. Start the ephemeral server if there is
     none.
 
     Prefect sends its settings along with each task; without the address in them, every worker would
@@ -287,9 +287,8 @@ def api_url() -> str:
     if configured:
         return str(configured)
     check_home()
-    from prefect.server.api.server import (
-        SubprocessASGIServer,
-    )  # imports all of the server: seconds, in every worker too
+    # Imported here because it imports all of the server: seconds, in every worker too.
+    from prefect.server.api.server import SubprocessASGIServer
 
     server = SubprocessASGIServer()
     # Ctrl-C reaches all processes of a terminal, and our reports of an interrupt need a server.
@@ -338,7 +337,7 @@ class _TaskSettings(SettingsContext):
 
 
 def _name_only(flow: Flow[..., Any]) -> Flow[..., Any]:
-    """Return a flow with the same name, version and task runner, all that a task asks of its flow.
+    """Return a flow of the same name, version and task runner, which is all that tasks need.
 
     The flow itself, its function's code and the schema of its parameters, was three quarters of a
     message that starts a task.

@@ -26,8 +26,7 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, move_aside_advice, policy_name, read_json, sha256_of, write_json
 
 PHASES = "es"
-"""First letters of phases that measure a version: an evaluation (e) or a warm start's sampling
-(s)."""
+"""First letters of measuring phases: an evaluation (e) or a warm start's sampling (s)."""
 
 
 def evaluate_version(
@@ -156,7 +155,7 @@ def policy_digest(store: RunStore, version: int) -> str:
 
 
 def is_outdated(store: RunStore, version: int) -> bool:
-    """Return True if the evaluation of a version is of other weights than the version has now.
+    """Return True if a version has other weights now than when it was evaluated.
 
     An evaluation that does not record its weights counts as current.
 

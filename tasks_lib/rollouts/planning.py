@@ -18,15 +18,17 @@ from tasks_lib.folder.task_sets import with_hashes
 from training.groups import GroupSpec
 
 FEW_SEEDS = 1000
-"""Page seeds of a task up to which a draw repeats no seed; with more a repeat hardly happens."""
+"""Page seeds of a task up to which a draw repeats no seed. With more a repeat hardly happens."""
 
 EVALUATION_SEED = 0
-"""Seed of the choice of tasks where there are more than episodes: the same in all runs, so that
-they can be compared."""
+"""Seed of the choice of tasks where there are more than episodes.
+
+It is the same in all runs, so that they can be compared.
+"""
 
 
 def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iteration: int = 0) -> WebTask:
-    """Return the task with the horizon that a policy gives it, or as it is without a policy."""
+    """Return the task with the policy's horizon, or as it is without a policy."""
     if policy is None:
         return task
     return task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)})
@@ -106,7 +108,7 @@ def evaluation_groups(
 
 
 def equal_shares(total: int, most: Sequence[int]) -> list[int]:
-    """Divide ``total`` as equally as the limits in ``most`` allow; the rest goes to the first ones.
+    """Divide ``total`` as equally as the limits in ``most`` allow. The rest goes to the first ones.
 
     ``total`` is at most the sum of ``most``.
     """

@@ -33,13 +33,11 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, describe_first_error, move_aside_advice, phase_of, read_json, write_json
 
 STATE_FILES = 2
-"""Sampler state files to keep: the current iteration's, and the previous one in case it is
-unreadable."""
+"""Sampler state files to keep: the current iteration's, and the previous one as a fallback."""
 
 
 TRIES = 20
-"""Times that rows of blocked sites are drawn again, before rows of other sites are drawn at
-random."""
+"""Draws for rows of blocked sites, before rows of other sites are drawn at random."""
 
 
 ONCE = (SequentialSampler, NoRepeatSampler)
@@ -57,7 +55,7 @@ class SamplerState(Record):
     sampler: dict[str, Any]
     """State of the sampler."""
     passed: tuple[int, ...] = ()
-    """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`); they come
+    """Rows that the sampler gave while their sites were blocked, in its order (`ONCE`). They come
     before its next ones."""
     memories: dict[str, Memory] = Field(default_factory=dict)
     """Memory of each task family (`family_of`); empty without ``rollout.memory=family``."""
@@ -161,8 +159,10 @@ class GroupSampler:
         )
 
     def _ended(self, state: SamplerState) -> tuple[list[GroupRecord], tuple[str, ...]]:
-        """Return the groups that ended since a state was made, and those of an asynchronous run
-        that did not."""
+        """Return the groups that have ended since a state was made, and the pending ones.
+
+        Only an asynchronous run has pending ones.
+        """
         phase = phase_name(state.iteration, 0)
         if not self._overlapping:
             return [read_group(self._store, name) for name in self._store.group_ids(phase)], ()

@@ -36,12 +36,12 @@ logger = get_logger(__name__)
 MOVES = 3
 """Times that a shard is given to other workers because its own worker's storage failed."""
 VISIBLE_SECONDS = 60.0
-"""Seconds until a file that a worker wrote must be visible: a network file system caches for a
-while that it was absent."""
+"""Longest wait for a file that a worker wrote. A network file system caches its absence for a
+while."""
 
 
 def describe_late_batches(batches: Mapping[str, float], deadline: float) -> str:
-    """Return a warning about generation batches that closed without a slow page; empty if none
+    """Return a warning about generation batches that closed without a slow page. Empty if none
     did."""
     late = int(batches.get("late_batches", 0))
     if not late:
@@ -167,7 +167,7 @@ class RunningShard:
 
 
 def seconds_of(reports: Sequence[RolloutReport], workers: int) -> dict[str, float]:
-    """Return seconds by activity of the mean worker; waiting for the slowest worker counts as
+    """Return seconds by activity of the mean worker. Waiting for the slowest worker counts as
     idle."""
     seconds: defaultdict[str, float] = defaultdict(float)
     by_worker: defaultdict[str, float] = defaultdict(float)
@@ -225,7 +225,7 @@ class Rollouts:
         return self.request([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
 
     def start(self, requests: Sequence[RolloutRequest], priority: int = 0) -> list[RunningShard]:
-        """Submit shards to the cluster, each as a Prefect task; a higher priority is taken
+        """Submit shards to the cluster, each as a Prefect task. A higher priority is taken
         first."""
         for group in (group for request in requests for group in request.groups):
             size, attempts = len(group.seeds), self.rollout.attempts

@@ -12,7 +12,7 @@ from typing import Any
 from tasks_lib.worker.requests import WorkerUse
 
 QUEUES = {"permit": "done", "encode": "done", "reward": "graded"}
-"""Stages of a shard that measure their queue, and the name of the count of items that waited."""
+"""Stages of a shard with a measured queue, and the key of the count of those that waited."""
 
 _BY_TIME = attrgetter("seconds")
 
@@ -34,16 +34,14 @@ class WorkerAccount:
         self._now: dict[str, WorkerUse] = {}
 
     def add(self, uses: Iterable[tuple[WorkerUse, WorkerUse]]) -> None:
-        """Take in shards, in any order, as the use of their worker when each began and when it
-        ended."""
+        """Take in shards, in any order, as their worker's use at their beginning and end."""
         for began, ended in uses:
             name = began.worker
             self._now[name] = max(self._now.get(name, ended), ended, key=_BY_TIME)
             self._first[name] = min(self._first.get(name, began), began, key=_BY_TIME)
 
     def close(self) -> tuple[dict[str, float], dict[str, float], dict[str, int]]:
-        """End a line and return its idle shares, queue waits and counts, as far as they were
-        measured.
+        """End a line and return its idle shares, queue waits and counts, where measured.
 
         Idle shares are of ``browsers`` and ``engines``, the wait is the mean seconds that a turn
         waited for the ``engine``, the counts are ``batches``, ``late_batches`` and ``turns``.
@@ -82,21 +80,23 @@ class TrainerQueue:
         self._since[group_id] = now
 
     def leave(self, trained: Iterable[str], left_out: Iterable[str], now: float) -> None:
-        """Record that a batch was made of these groups; groups without a training signal did not
-        wait for it."""
+        """Record that a batch was made of these groups. Those that were left out did not wait for
+        it."""
         self._waits += [now - self._since.pop(group_id) for group_id in trained if group_id in self._since]
         for group_id in left_out:
             self._since.pop(group_id, None)
 
     def close(self) -> dict[str, float]:
-        """End a line and return the mean wait of its groups in seconds, as ``trainer``; empty if
-        unknown."""
+        """End a line and return the mean wait of its groups in seconds, as ``trainer``.
+
+        Empty if no wait is known.
+        """
         waits, self._waits = self._waits, []
         return {"trainer": sum(waits) / len(waits)} if waits else {}
 
 
 def trainer_idle(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of the trainer's time in which it had no batch; empty where unknown.
+    """Return the share of the trainer's time in which it had no batch. Empty where unknown.
 
     The time goes from the end of one update to the end of the next.
     """

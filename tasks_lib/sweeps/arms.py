@@ -28,7 +28,7 @@ MAX_ARMS = 256
 At the quickstart's ten minutes they take two days.
 """
 MAX_NAME = 100
-"""Maximum characters of an arm's name; file systems allow 255 bytes, Prefect's pages show some
+"""Maximum characters of an arm's name. File systems allow 255 bytes, Prefect's pages show some
 60."""
 MAX_WORD = 24
 """Maximum characters of one value in a name."""
@@ -37,7 +37,7 @@ SEED = "seed"
 SWEEP_KEYS = ("run_id", "root")
 """Keys that the sweep sets for its arms."""
 EVALUATION_GROUP = "evaluation"
-"""Group of keys that decide what is measured, and when: the base sets them, for all arms."""
+"""Group of keys that decide what is measured, and when. The base sets them, for all arms."""
 SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 Values = dict[str, Any]
@@ -49,7 +49,8 @@ class Arm:
 
     run_id: str
     values: Values
-    """Values that replace those of the base, by dotted key: the others by name, the seed last."""
+    """Values that replace those of the base, by dotted key, in order of the names. The seed is
+    last."""
     config: TrainConfig
 
     @property
@@ -133,7 +134,7 @@ def nest_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(values: Mapping[str, Any]) -> str:
-    """Return a whole configuration without the sweep's keys, as text: equal for arms that are the
+    """Return a configuration without the sweep's keys, as text. It is equal for arms that are the
     same."""
     return _plain({key: value for key, value in values.items() if key not in SWEEP_KEYS})
 
@@ -210,7 +211,7 @@ def _leaves(values: Mapping[str, Any], model: type[Settings], prefix: str = "") 
 
 
 def _model_at(model: type[Settings], key: str) -> type[Settings] | None:
-    """Return the settings group that a dotted key names; ``None`` for a single or unknown key."""
+    """Return the settings group that a dotted key names. ``None`` for a single or unknown key."""
     for part in key.split("."):
         field = model.model_fields.get(part)
         if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, Settings)):
@@ -239,8 +240,7 @@ def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> T
     return config
 
 
-# ------------------------------------------------------------------------------------------------------------
-# names
+# -- names
 
 
 def _names(sweep: str, arms: Sequence[Values]) -> list[str]:
@@ -266,8 +266,7 @@ def _name(sweep: str, values: Values) -> str:
 
 
 def _shortest(key: str, keys: Mapping[str, Any]) -> str:
-    """Return the last part of a key, or as many parts as distinguish it from the arm's other
-    keys."""
+    """Return the fewest last parts of a key that distinguish it from the arm's other keys."""
     parts = key.split(".")
     endings = [".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
     others = [other for other in keys if other != key]

@@ -1,11 +1,11 @@
-"""Runs the arms of a sweep as flow runs of a deployment, a few at a time, on its workers.
+"""Runs the arms of a sweep as flow runs of a deployment.
 
-The sweep only creates flow runs and waits for them. When it is stopped (Ctrl-C, SIGTERM, Prefect's
-cancellation) it cancels those that have not ended, so that nothing it started goes on unseen.
-Nothing is lost, because a cancelled arm goes on when the sweep is started again. When the sweep
-ends otherwise (SIGKILL, the API cannot be reached) its flow runs go on. Started again, it finds
-them by their tag and name and waits for them, and cancels those whose arms were dropped or have
-other values now.
+A few run at a time, on the deployment's workers. The sweep only creates flow runs and waits for
+them. When it is stopped (Ctrl-C, SIGTERM, Prefect's cancellation) it cancels those that have not
+ended, so that nothing it started goes on unseen. Nothing is lost, because a cancelled arm goes on
+when the sweep is started again. When the sweep ends otherwise (SIGKILL, the API cannot be reached)
+its flow runs go on. Started again, it finds them by their tag and name and waits for them, and
+cancels those whose arms were dropped or have other values now.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _WaitedRun:
     due: float
     """Monotonic time of the next message about it."""
     cancelled: bool = False
-    """True if it was cancelled before: its arm starts anew once it has ended, because two may not
+    """True if it was cancelled before. Its arm starts anew once it has ended, because two may not
     work in one folder."""
 
     @classmethod
@@ -139,7 +139,7 @@ def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse:
 
 
 def _begin(sweep: Sweep, arm: Arm, before: FlowRun | None, log: Log) -> _WaitedRun | None:
-    """Return the flow run of an arm: ``before`` if it has not ended, else a new one.
+    """Return the flow run of an arm: the unfinished one of ``before``, or a new one.
 
     Returns ``None`` if the server refuses it.
     """
@@ -215,7 +215,7 @@ def _runs_of_earlier_starts(client: SyncPrefectClient, sweep: Sweep, log: Log) -
 
 
 def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_WaitedRun], log: Log) -> None:
-    """Cancel all flow runs that the sweep has created, even one that it does not wait for yet."""
+    """Cancel all flow runs that the sweep has created, including those it does not wait for yet."""
     try:
         going = [run for run in _unfinished_runs(client, sweep) if run.state_type != StateType.CANCELLING]
         if going:
@@ -229,8 +229,10 @@ def _cancel_all(client: SyncPrefectClient, sweep: Sweep, under_way: list[_Waited
 
 
 def _cancel(client: SyncPrefectClient, run: FlowRun, log: Log) -> FlowRun:
-    """Cancel a flow run and return its new state: it ends at once if no worker has it, else by its
-    worker."""
+    """Cancel a flow run and return its new state.
+
+    It ends at once if no worker has it, else by its worker.
+    """
     # Prefect sets Cancelled where nothing runs yet, and leaves an ended run as it is.
     client.set_flow_run_state(run.id, Cancelling())
     run = client.read_flow_run(run.id)
@@ -277,7 +279,7 @@ def _record_end(sweep: Sweep, ended: _WaitedRun, log: Log) -> None:
 
 
 def _describe_wait(waited: _WaitedRun, deployment: DeploymentResponse, seconds: float) -> str:
-    """Describe a wait, and what to do about it if no worker has taken the flow run yet."""
+    """Describe a wait, and what to do if no worker has taken the flow run."""
     line = f"arm {waited.arm.run_id}: {waited.state} for {format_duration(seconds)}"
     if waited.cancelled:
         return f"{line}; is its worker running? Where it is gone for good: prefect flow-run delete {waited.flow_run.id}"

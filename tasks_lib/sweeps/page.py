@@ -24,7 +24,7 @@ from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_see
 from training.ledger.store import RunStore, atomic_write_bytes, describe_first_error, move_aside_advice, read_json
 
 COLOURS, DASHES = 8, 3
-"""Number of colours and dash patterns in the style sheet; with more settings, some look the
+"""Number of colours and dash patterns in the style sheet. With more settings, some look the
 same."""
 MAX_NOTED = 12
 """Maximum number of arms in the note at one version, the best first."""

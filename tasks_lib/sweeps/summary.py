@@ -68,7 +68,7 @@ class ArmRecord(Record):
 
     @property
     def mean(self) -> float | None:
-        """Success of its last version; ``None`` unless it is finished and an episode has a
+        """Success of its last version. ``None`` unless it is finished and an episode has a
         reward."""
         success = self.success_after
         return success.mean if self.state is ArmState.FINISHED and success is not None and success.n else None
@@ -100,15 +100,15 @@ class SweepSummary(Record):
     settings: tuple[Setting, ...] = ()
     """Settings by mean, the highest first; empty where the seed is not among the keys."""
     best: dict[str, str] = Field(default_factory=dict)
-    """Finished arm with the highest success, by the measured pages (`ArmRecord.pages`); in a tie,
+    """Finished arm with the highest success, by the measured pages (`ArmRecord.pages`). In a tie,
     the first (`leaders`)."""
 
     @property
     def tuned(self) -> bool:
-        """True if a choice between these arms would tune on held-out pages: settings differ, not
-        only seeds.
+        """True if a choice between these arms would tune on held-out pages.
 
-        A measured arm that was dropped counts: dropping it was a choice.
+        Their settings differ, not only their seeds. A measured arm that was dropped counts:
+        dropping it was a choice.
         """
         held_out = any(self.record(run_id).split == "held_out" for run_id in self.best.values())
         arms = [arm for arm in self.arms if arm.state is not ArmState.DROPPED or arm.success_after is not None]
@@ -232,8 +232,7 @@ def table_rows(summary: SweepSummary) -> list[dict[str, Any]]:
 
 
 def lines(summary: SweepSummary) -> list[str]:
-    """Return the final lines: one for each arm, each setting with several seeds, and the best
-    arm."""
+    """Return a line for each arm, each setting with several seeds, and the best arm."""
     width = max(len(arm.run_id) for arm in summary.arms)
     texts = [f"{arm.run_id:{width}s}  {_outcome(arm)}" for arm in summary.arms]
     for setting in summary.settings:

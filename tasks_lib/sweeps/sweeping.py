@@ -47,7 +47,7 @@ MAY_CHANGE = frozenset({"run_id", "iterations", "cluster", "root"})
 ``evaluation`` may not, as in a run: all arms are measured alike.
 """
 MAX_ERROR = 400
-"""Maximum characters of an arm's error that are kept; its flow run's log has all of it."""
+"""Maximum characters of an arm's error that are kept. Its flow run's log has all of it."""
 
 Log = Callable[[str], None]
 
@@ -169,7 +169,7 @@ def short_message(text: str) -> str:
 
 
 def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
-    """Return the arms of a sweep; those that it has begun keep the names that they were begun
+    """Return the arms of a sweep. Those that it has begun keep the names that they were begun
     under.
 
     Raises:

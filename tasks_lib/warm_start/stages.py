@@ -54,7 +54,7 @@ from training.policy.adapters import is_adapter, merge_adapter
 from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})
-"""Keys that may differ when a warm start is resumed, because they do not change finished work."""
+"""Keys that may differ when a warm start is resumed. They do not change finished work."""
 WHERE = {"root", "output", "cluster"}
 """Keys of the places of a warm start, which are not written into the published checkpoint."""
 DEMONSTRATIONS = "i000000"

@@ -17,7 +17,7 @@ from training.ledger.store import RunStore, write_json
 from training.policy.context import Message
 from training.policy.prompts import system_text, tools_text
 
-if TYPE_CHECKING:  # imports torch: seconds
+if TYPE_CHECKING:  # importing torch takes seconds
     from training.policy.renderer import Renderer
 
 
