@@ -222,8 +222,8 @@ def open_build(config: BuildTasksConfig) -> Iterator[SetBuild]:
 
 def plan_of(config: BuildTasksConfig) -> SetPlan:
     """Return the plan of a configuration's set."""
-    shown = config.model_dump(mode="json", exclude=UNRELATED_KEYS)
-    return SetPlan(config.run_dir, Layout(config.layout), TreeLayout(config.form), shown)
+    values = config.model_dump(mode="json", exclude=UNRELATED_KEYS)
+    return SetPlan(config.run_dir, Layout(config.layout), TreeLayout(config.form), values)
 
 
 def check_sources(config: BuildTasksConfig) -> dict[str, str]:

@@ -169,10 +169,13 @@ def check_model_template(checkpoint: Path, template: str) -> None:
             f"policy.template: the chat template of {checkpoint}, which is a {kind} model, cannot be derived; "
             f"set the LLaMA-Factory template of that model"
         )
-    own, known = MODEL_TEMPLATES.get(kind, ()), {name for names in MODEL_TEMPLATES.values() for name in names}
-    if template in own or template not in (known | template_names() if own else known):
+    templates, known_templates = (
+        MODEL_TEMPLATES.get(kind, ()),
+        {name for names in MODEL_TEMPLATES.values() for name in names},
+    )
+    if template in templates or template not in (known_templates | template_names() if templates else known_templates):
         return
-    fix = f"set policy.template to {' or '.join(own)}" if own else "set the template of that model"
+    fix = f"set policy.template to {' or '.join(templates)}" if templates else "set the template of that model"
     raise ConfigError(
         f"policy.template: {template} is not a chat template of {checkpoint}, which is a {kind} model; {fix}"
     )

@@ -149,21 +149,21 @@ def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int,
             by_token[token].append(store.attempt_trajectory(episode_id, token))
         except StorageError as error:
             faults.append(str(error))
-    whole = {
+    complete = {
         token: trajectories for token, trajectories in by_token.items() if not _unfinished(trajectories, size, attempts)
     }
-    if len(whole) != 1:
+    if len(complete) != 1:
         best = max(by_token.values(), key=len, default=[])
         missing = ", ".join(f"{group_id}-s{sample:02d}" for sample in _unfinished(best, size, attempts))
-        why = (
-            f"{len(whole)} attempts have stored all of it"
-            if whole
+        reason = (
+            f"{len(complete)} attempts have stored all of it"
+            if complete
             else f"of its {size} episodes {missing} are not whole"
         )
         raise StorageError(
-            f"the record of group {group_id} cannot be made again from its trajectories: {'; '.join([why, *faults])}"
+            f"the record of group {group_id} cannot be made again from its trajectories: {'; '.join([reason, *faults])}"
         )
-    ((token, trajectories),) = whole.items()
+    ((token, trajectories),) = complete.items()
     first = trajectories[0][0]
     return GroupRecord(
         group_id=group_id,

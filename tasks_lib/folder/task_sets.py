@@ -100,9 +100,9 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
     index = TaskIndex.build(_of_kinds(tasks, frozenset(kinds)))
     missing = sorted(set(kinds) - set(index.kinds))
     if missing:
-        there = sorted({task.kind for task in iter_tasks(paths)})
-        near = sorted({like for kind in missing for like in difflib.get_close_matches(kind, there, n=2)})
-        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(there[:MAX_NAMED])}"
+        existing = sorted({task.kind for task in iter_tasks(paths)})
+        near = sorted({like for kind in missing for like in difflib.get_close_matches(kind, existing, n=2)})
+        hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(existing[:MAX_NAMED])}"
         raise TaskError(
             f"tasks.kinds: no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}; {hint} ([] takes all)"
         )
@@ -136,8 +136,8 @@ def check_frozen_tasks(store: RunStore, rows: bytes | None = None) -> None:
         rows: New content of the copy, where the copy is missing.
     """
     wanted = (read_frozen(store.config_path) or {}).get(TASKS_SHA256)
-    there = rows is not None or store.tasks_path.exists()
-    if wanted is not None and (not there or sha256_of(store.tasks_path if rows is None else rows) != wanted):
+    exists = rows is not None or store.tasks_path.exists()
+    if wanted is not None and (not exists or sha256_of(store.tasks_path if rows is None else rows) != wanted):
         raise StorageError(
             f"{store.tasks_path} is not what it was when this run began (sha256); {BACKUP}, or start another run_id"
         )

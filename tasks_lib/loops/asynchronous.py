@@ -340,10 +340,10 @@ class AsynchronousLoop(TrainingLoop):
     # -- the metrics line
 
     def _details(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
-        inside: defaultdict[str, float] = defaultdict(float)
+        rollout_split: defaultdict[str, float] = defaultdict(float)
         for report in self._reports:
             for name, value in report.seconds.items():
-                inside[name] += value
+                rollout_split[name] += value
         clock, run = self._clock, self.run
         total = clock.total()
         lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions or ()]
@@ -357,7 +357,7 @@ class AsynchronousLoop(TrainingLoop):
             "wall": self.wall,
             # Shares of the flow's own wall time; updates run in parallel, see ``asynchronous``.
             "seconds": {"rollout": total - sum(seconds.values()), **seconds, "total": total},
-            "rollout_split": dict(inside),
+            "rollout_split": dict(rollout_split),
             "browsers": [report.browser for report in self._reports[-1:]],
             "pipelines": [report.pipeline for report in self._reports[-1:]],
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
@@ -370,7 +370,7 @@ class AsynchronousLoop(TrainingLoop):
                 "staleness": {str(lag): rows for lag, rows in staleness_histogram(lags).items()},
                 "train": sum(manifest["seconds"].values()),
                 "trainer_idle": manifest["waited_seconds"],
-                "workers_idle": inside["idle"] / max(sum(inside.values()), 1e-9),
+                "workers_idle": rollout_split["idle"] / max(sum(rollout_split.values()), 1e-9),
                 "running": self._admissions.running,
                 "ready": self._admissions.ready,
                 **({} if self._adaptive is None else {"limit": self._adaptive.limit}),

@@ -66,8 +66,8 @@ def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
     states = [state for path in files if (state := _read(path)) and now - state.time < MAX_AGE]
     if not states:
         return None
-    asked = sum(slot.doing is Doing.TURN for state in states for slot in state.slots)
-    queue = max(0, asked - turns) / turns if turns else 0.0
+    requested = sum(slot.doing is Doing.TURN for state in states for slot in state.slots)
+    queue = max(0, requested - turns) / turns if turns else 0.0
     return Load(now, queue, max(max(state.cpu, state.memory) for state in states), running)
 
 

@@ -26,13 +26,13 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
     before, after = (read_evaluation(run.store, version) for version in (0, last))
     lines = run.metrics.lines("iteration")
     phases: defaultdict[str, float] = defaultdict(float)
-    inside: defaultdict[str, float] = defaultdict(float)
+    rollout_seconds: defaultdict[str, float] = defaultdict(float)
     for line in lines:
         for name, value in line["seconds"].items():
             if name != "total":
                 phases[name] += value
         for name, value in line["rollout_split"].items():
-            inside[name] += value
+            rollout_seconds[name] += value
     evaluations = sum(line["seconds"] for line in run.metrics.lines("evaluation"))
     result = {
         "run_id": run.config.run_id,
@@ -45,7 +45,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
             for kind, entry in after["by_kind"].items()
         },
         "seconds": {"total": set_up + loop, "set_up": set_up, "evaluate": evaluations, **phases},
-        "rollout_seconds": inside,
+        "rollout_seconds": rollout_seconds,
         "orchestration_share": phases["orchestrate"] / max(sum(line["seconds"]["total"] for line in lines), 1e-9),
         "peak_rss_mb": peak_rss_mb,
         "episodes": run.journal.episodes(),

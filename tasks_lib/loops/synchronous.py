@@ -92,10 +92,10 @@ class SynchronousLoop(TrainingLoop):
         manifest: dict[str, Any],
         clock: Stopwatch,
     ) -> dict[str, Any]:
-        inside = {name: value for name, value in rollout.seconds.items() if name != "wall"}
+        rollout_split = {name: value for name, value in rollout.seconds.items() if name != "wall"}
         publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]
         seconds = {
-            "rollout": sum(inside.values()),
+            "rollout": sum(rollout_split.values()),
             "train": sum(manifest["seconds"].values()) - publish,
             "publish": publish,
             "batch": clock.seconds["batch"],
@@ -107,7 +107,7 @@ class SynchronousLoop(TrainingLoop):
             "version": iteration + 1,
             "wall": self.wall,
             "seconds": {**seconds, "orchestrate": total - sum(seconds.values()), "total": total},
-            "rollout_split": inside,
+            "rollout_split": rollout_split,
             "browsers": rollout.browsers,
             "pipelines": rollout.pipelines,
             **judge_account(run.config.rollout.judge, run.store.spent_path()),

@@ -167,12 +167,12 @@ def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
     running: dict[str, subprocess.Popen[bytes]] = {}
     folder = logs_of(spec)
     (folder / SCHEDULER_FILE).unlink(missing_ok=True)
-    over = threading.Event()
+    stopped = threading.Event()
 
     def watch() -> None:
-        while not over.wait(RESTART_SECONDS):
+        while not stopped.wait(RESTART_SECONDS):
             for launch in processes:
-                if (status := running[launch.name].poll()) is not None and not over.is_set():
+                if (status := running[launch.name].poll()) is not None and not stopped.is_set():
                     logger.warning("%s of %s ended with status %s and is started again", launch.name, spec.name, status)
                     running[launch.name] = _start(spec, launch, folder)
 
@@ -185,7 +185,7 @@ def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
             watcher.start()
         yield
     finally:
-        over.set()
+        stopped.set()
         if watcher.is_alive():
             watcher.join()
         _end(running)

@@ -70,10 +70,10 @@ class _Pods:
 
     def scheduler(self) -> list[Manifest]:
         command = ["dask", "scheduler", "--port", str(self.spec.port), "--dashboard-address", f":{HEALTH_PORT}"]
-        rest = {"ports": _ports(self.spec.port), **_probes(HEALTH_PORT, "/health")}
+        container_fields = {"ports": _ports(self.spec.port), **_probes(HEALTH_PORT, "/health")}
         return [
             self._service("scheduler", self.spec.port),
-            self._workload("Deployment", "scheduler", "orchestrator", command, 1, rest),
+            self._workload("Deployment", "scheduler", "orchestrator", command, 1, container_fields),
         ]
 
     def workers(self) -> list[Manifest]:
@@ -91,8 +91,8 @@ class _Pods:
             share = group.processes if role == "rollout" else 1
             command = ["dask", "worker", self.spec.address, "--nthreads", "2", "--dashboard-address", f":{HEALTH_PORT}"]
             command += ["--resources", f"{resource}=1"]
-            rest = {"resources": _resources(group, share), **_probes(HEALTH_PORT, "/health")}
-            workers.append(self._workload("Deployment", role, image, command, group.size * share, rest))
+            container_fields = {"resources": _resources(group, share), **_probes(HEALTH_PORT, "/health")}
+            workers.append(self._workload("Deployment", role, image, command, group.size * share, container_fields))
         return workers
 
     def servers(self, arguments: Sequence[str]) -> list[Manifest]:
@@ -118,12 +118,14 @@ class _Pods:
             *(part for setting in settings for part in ("--set", setting)),
         ]
         command += ["--port", str(SERVE_PORT)]
-        rest = {
+        container_fields = {
             "ports": _ports(SERVE_PORT),
             "resources": _resources(group, group.processes),
             **_probes(SERVE_PORT, "/health", start_minutes=30),
         }
-        servers = self._workload("StatefulSet", "serve", "vllm", command, group.size * group.processes, rest)
+        servers = self._workload(
+            "StatefulSet", "serve", "vllm", command, group.size * group.processes, container_fields
+        )
         servers["spec"]["serviceName"] = f"{self.spec.name}-serve"
         servers["spec"]["podManagementPolicy"] = "Parallel"
         return [self._service("serve", SERVE_PORT, headless=True), servers]
@@ -134,12 +136,15 @@ class _Pods:
         if group is None:
             return []
         command = judge_command(self.spec, "0.0.0.0", "/opt/rollwright/.venv-vllm/bin")
-        rest = {
+        container_fields = {
             "ports": _ports(JUDGE_PORT),
             "resources": _resources(group, 1),
             **_probes(JUDGE_PORT, "/health", start_minutes=30),
         }
-        return [self._service("judge", JUDGE_PORT), self._workload("Deployment", "judge", "vllm", command, 1, rest)]
+        return [
+            self._service("judge", JUDGE_PORT),
+            self._workload("Deployment", "judge", "vllm", command, 1, container_fields),
+        ]
 
     def job(self, role: str, image: str, command: Sequence[str]) -> Manifest:
         """Return a Job.
@@ -157,7 +162,7 @@ class _Pods:
         }
 
     def _workload(
-        self, kind: str, role: str, image: str, command: Sequence[str], replicas: int, rest: Manifest
+        self, kind: str, role: str, image: str, command: Sequence[str], replicas: int, container_fields: Manifest
     ) -> Manifest:
         metadata = self._metadata(role)
         return {
@@ -167,11 +172,11 @@ class _Pods:
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": metadata["labels"]},
-                "template": self._pod(role, image, command, rest),
+                "template": self._pod(role, image, command, container_fields),
             },
         }
 
-    def _pod(self, role: str, image: str, command: Sequence[str], rest: Manifest) -> Manifest:
+    def _pod(self, role: str, image: str, command: Sequence[str], container_fields: Manifest) -> Manifest:
         environment: list[Manifest] = [*self.environment]
         if self.spec.api_key and role != "prefect":
             secret = {"name": f"{self.spec.name}-serving", "key": "api-key"}
@@ -187,7 +192,7 @@ class _Pods:
                 {"name": "storage", "mountPath": self.spec.storage},
                 {"name": "memory", "mountPath": "/dev/shm"},  # for Chromium, gloo and NCCL
             ],
-            **rest,
+            **container_fields,
         }
         return {
             "metadata": {"labels": self._metadata(role)["labels"]},

@@ -131,15 +131,15 @@ def watched_server(api: str, own: int | None = None) -> Iterator[None]:
     thread."""
     global _watch
     with ServerWatch(api, _print_line, own) as _watch:
-        before = signal.getsignal(signal.SIGINT)
+        previous_handler = signal.getsignal(signal.SIGINT)
 
         def interrupt(signum: int, frame: object) -> None:
             if _watch is not None:
                 _watch.interrupted.set()
-            if callable(before):
-                before(signum, frame)  # type: ignore[arg-type]
+            if callable(previous_handler):
+                previous_handler(signum, frame)  # type: ignore[arg-type]
 
-        if callable(before):
+        if callable(previous_handler):
             signal.signal(signal.SIGINT, interrupt)
         try:
             yield
@@ -151,7 +151,7 @@ def watched_server(api: str, own: int | None = None) -> Iterator[None]:
                 f"start it, and then the same command again"
             ) from error
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous_handler)
             _watch = None
 
 

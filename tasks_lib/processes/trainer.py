@@ -62,9 +62,9 @@ class Trainer:
         count = self._spec.trainer.nodes
         if not count:
             return None
-        again = self._client is not None
+        is_restart = self._client is not None
         self._client = self._client or connect_client(self._cluster)
-        return DaskNodes(self._client, count, JOIN_SECONDS if again else 0.0)
+        return DaskNodes(self._client, count, JOIN_SECONDS if is_restart else 0.0)
 
     def update(self, version: int) -> dict[str, Any]:
         """Wait for ``version``, whose batch is written, and return its manifest.

@@ -110,12 +110,12 @@ def trainer_workers(client: distributed.Client, count: int, wait_seconds: float)
     """
     deadline = time.monotonic() + wait_seconds
     while True:
-        able = workers_offering(client, TRAINER_RESOURCE)
-        if len(able) >= count:
-            return able[:count]
+        offering = workers_offering(client, TRAINER_RESOURCE)
+        if len(offering) >= count:
+            return offering[:count]
         if time.monotonic() > deadline:
             raise ConfigError(
-                f"trainer.nodes: {count}, but {len(able)} workers of the Dask cluster offer the resource {TRAINER_RESOURCE!r}; "
+                f"trainer.nodes: {count}, but {len(offering)} workers of the Dask cluster offer the resource {TRAINER_RESOURCE!r}; "
                 f"start more with: dask worker {client.scheduler.address} --resources {TRAINER_RESOURCE}=1 --nthreads 2"
             )
         time.sleep(1.0)

@@ -25,26 +25,28 @@ logger = logging.getLogger(__name__)
 @contextmanager
 def watched_workers(client: distributed.Client, address: str, resource: str) -> Iterator[None]:
     """Warn when no worker offers a resource any more, and log when one does again."""
-    over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(client, address, resource, over), name="dask-workers", daemon=True)
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=_watch, args=(client, address, resource, stopped), name="dask-workers", daemon=True
+    )
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stopped.set()
         thread.join()
 
 
-def _watch(client: distributed.Client, address: str, resource: str, over: threading.Event) -> None:
-    gone, warned = 0.0, False
-    while not over.wait(LOOK_SECONDS):
+def _watch(client: distributed.Client, address: str, resource: str, stopped: threading.Event) -> None:
+    absent_seconds, warned = 0.0, False
+    while not stopped.wait(LOOK_SECONDS):
         if client.status != "running" or workers_offering(client, resource):
             if warned:
                 logger.warning("a worker of the Dask cluster at %s offers %r again: the run goes on", address, resource)
-            gone, warned = 0.0, False
+            absent_seconds, warned = 0.0, False
             continue
-        gone += LOOK_SECONDS
-        if gone >= GONE_SECONDS and not warned:
+        absent_seconds += LOOK_SECONDS
+        if absent_seconds >= GONE_SECONDS and not warned:
             warned = True
             logger.warning(
                 "no worker of the Dask cluster at %s offers %r any more: tasks wait for one; "

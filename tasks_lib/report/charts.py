@@ -164,8 +164,8 @@ def line_chart(
     def drawn(line: Series) -> DrawnSeries:
         band, path = [], []
         for stretch in _stretches(line.points):
-            there = {x for x, _ in stretch}
-            sides = [side for side in line.band if side[0] in there]
+            stretch_xs = {x for x, _ in stretch}
+            sides = [side for side in line.band if side[0] in stretch_xs]
             top = [(across(x), down(high)) for x, _, high in sides]
             bottom = [(across(x), down(low)) for x, low, _ in reversed(sides)]
             band.append(_path(top + bottom, closed=True))

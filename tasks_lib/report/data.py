@@ -41,10 +41,10 @@ class Measurement(BaseModel):
     def _unknown_of_none(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        there = [name for name in ("mean", "low", "high") if name in values]
+        names = [name for name in ("mean", "low", "high") if name in values]
         if values.get("n") == 0:
-            return {**values, **dict.fromkeys(there)}
-        if null := [name for name in there if values[name] is None]:
+            return {**values, **dict.fromkeys(names)}
+        if null := [name for name in names if values[name] is None]:
             raise ValueError(f"{null[0]} is null, over {values.get('n')} episodes")
         return values
 

@@ -83,7 +83,7 @@ def use_cluster(
     )
     prefect_api = api_url()
     with _cluster(config, shards, evaluator) as cluster, connect_client(cluster) as client:
-        able = len(workers_for(client, config.address, BROWSER_RESOURCE))
+        worker_count = len(workers_for(client, config.address, BROWSER_RESOURCE))
         if evaluator:
             workers_for(client, config.address, EVALUATION_RESOURCE)
         client.register_plugin(RolloutWorker(warm))
@@ -91,7 +91,7 @@ def use_cluster(
         try:
             watch = watched_workers(client, config.address, BROWSER_RESOURCE) if config.address else nullcontext()
             with temporary_settings({PREFECT_API_URL: prefect_api}), _TaskSettings.current(), watch:
-                yield able
+                yield worker_count
         finally:
             _current.reset(token)
             _connection.reset(connection)
@@ -197,13 +197,13 @@ def workers_for(client: distributed.Client, address: str, resource: str) -> list
     Raises:
         ConfigError: none does.
     """
-    able = workers_offering(client, resource)
-    if not able:
+    offering = workers_offering(client, resource)
+    if not offering:
         raise ConfigError(
             f"no worker of the Dask cluster at {address} offers the resource {resource!r}; "
             f"start workers with: dask worker {address} --resources {resource}=1 --nthreads 2"
         )
-    return able
+    return offering
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
     if config.address:
         yield config.address
         return
-    before = dict(os.environ)
+    environment = dict(os.environ)
     try:
         with (
             NannyLogFilter() as nannies,
@@ -221,8 +221,8 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
             spec = cluster.new_spec
             cluster.worker_spec = dict.fromkeys(range(config.workers), spec)
             if evaluator:
-                own = {**spec["options"], "resources": {EVALUATION_RESOURCE: 1}}
-                cluster.worker_spec[config.workers] = {**spec, "options": own}
+                options = {**spec["options"], "resources": {EVALUATION_RESOURCE: 1}}
+                cluster.worker_spec[config.workers] = {**spec, "options": options}
             # Dask's own ``sync`` would cancel the start at Ctrl-C, and half-started workers cannot
             # be closed.
             asyncio.run_coroutine_threadsafe(_started(cluster), cluster.loop.asyncio_loop).result()
@@ -231,8 +231,8 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
         # Nannies set the workers' environment in this process too, and leave it there.
         for name in dask.config.get("distributed.nanny.pre-spawn-environ"):
             os.environ.pop(name, None)
-            if name in before:
-                os.environ[name] = before[name]
+            if name in environment:
+                os.environ[name] = environment[name]
 
 
 def _empty_cluster(shards: int) -> distributed.LocalCluster:
@@ -266,11 +266,11 @@ async def _started(cluster: distributed.LocalCluster) -> None:
 def _block_interrupts() -> Iterator[None]:
     """Hold SIGINT back in this thread; threads and processes started meanwhile inherit that for
     good."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 def api_url() -> str:

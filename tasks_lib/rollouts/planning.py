@@ -107,20 +107,20 @@ def evaluation_groups(
     return groups
 
 
-def equal_shares(total: int, most: Sequence[int]) -> list[int]:
-    """Divide ``total`` as equally as the limits in ``most`` allow. The rest goes to the first ones.
+def equal_shares(total: int, limits: Sequence[int]) -> list[int]:
+    """Divide ``total`` as equally as the ``limits`` allow. The rest goes to the first ones.
 
-    ``total`` is at most the sum of ``most``.
+    ``total`` is at most the sum of ``limits``.
     """
-    level, top = 0, max(most, default=0)
+    level, top = 0, max(limits, default=0)
     while level < top:  # search the highest level to which all can be filled
         middle = (level + top + 1) // 2
-        if sum(min(limit, middle) for limit in most) <= total:
+        if sum(min(limit, middle) for limit in limits) <= total:
             level = middle
         else:
             top = middle - 1
-    shares = [min(limit, level) for limit in most]
-    deeper = [place for place, limit in enumerate(most) if limit > level]
+    shares = [min(limit, level) for limit in limits]
+    deeper = [place for place, limit in enumerate(limits) if limit > level]
     for place in deeper[: total - sum(shares)]:
         shares[place] += 1
     return shares

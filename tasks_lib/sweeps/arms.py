@@ -161,8 +161,8 @@ def _combined(columns: Mapping[str, list[Any]], listed: Sequence[Values]) -> lis
         )
     combinations = []
     for index, explicit in enumerate(listed or [{}]):
-        if both := sorted(columns.keys() & explicit.keys()):
-            raise ConfigError(f"arms[{index}].{both[0]}: grid has this key too; give it in one of them")
+        if shared := sorted(columns.keys() & explicit.keys()):
+            raise ConfigError(f"arms[{index}].{shared[0]}: grid has this key too; give it in one of them")
         _check_apart([*columns, *explicit])
         for choice in itertools.product(*(columns[key] for key in _ordered(columns))):
             values = {**explicit, **dict(zip(_ordered(columns), choice, strict=True))}
@@ -228,10 +228,10 @@ def _check_apart(keys: list[str]) -> None:
 
 def _resolve(name: str, root: str, base: Mapping[str, Any], values: Values) -> TrainConfig:
     try:
-        whole = merge(
+        merged = merge(
             merge(merge(ambient_settings(TrainConfig), dict(base)), nest_keys(values)), {"run_id": name, "root": root}
         )
-        config: TrainConfig = resolve(TrainConfig, whole)
+        config: TrainConfig = resolve(TrainConfig, merged)
     except ConfigError as error:
         lines = str(error).removeprefix("the configuration is not valid:\n").splitlines()
         raise ConfigError(

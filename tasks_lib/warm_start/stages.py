@@ -274,15 +274,18 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
     tasks = select_kinds(resolve_path(config.tasks.file), config.tasks.kinds)
     if config.episodes or config.teacher is not None:
         return tasks
-    silent = {task.task_id: reason for task in tasks if (reason := explain_missing_oracle(task))}
-    if config.cloning_updates and silent and (config.tasks.kinds or len(silent) == len(tasks)):
-        kinds = sorted({task.kind for task in tasks if task.task_id in silent})
-        generated = next((silent[task.task_id] for task in tasks if is_generated(task) and task.task_id in silent), "")
+    without_oracle = {task.task_id: reason for task in tasks if (reason := explain_missing_oracle(task))}
+    if config.cloning_updates and without_oracle and (config.tasks.kinds or len(without_oracle) == len(tasks)):
+        kinds = sorted({task.kind for task in tasks if task.task_id in without_oracle})
+        generated = next(
+            (without_oracle[task.task_id] for task in tasks if is_generated(task) and task.task_id in without_oracle),
+            "",
+        )
         raise ConfigError(
             f"tasks.kinds: no scripted oracle for {', '.join(kinds)}; leave them out, or set cloning_updates=0"
             + (f" ({generated})" if generated else "")
         )
-    return tasks if config.tasks.kinds else [task for task in tasks if task.task_id not in silent]
+    return tasks if config.tasks.kinds else [task for task in tasks if task.task_id not in without_oracle]
 
 
 def check_enough(tasks: list[WebTask], config: WarmStartConfig) -> None:
