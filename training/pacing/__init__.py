@@ -1,7 +1,7 @@
-"""When rollouts start and when they are trained on: pure decisions over counts and a clock that is
-passed in.
+"""Decides when rollouts start and when they are trained on.
 
-``admission`` says how many groups may start, ``window`` which of them make up the next batch,
-``concurrency`` how many to keep under way, ``staleness`` how old an episode is. ``simulate`` is a
-discrete-event model of a run on the same functions. No I/O, no wall clock, no torch.
+Pure functions of counts and of a clock that is passed in. ``admission`` gives the number of groups
+that may start, ``window`` the groups of the next batch, ``concurrency`` the number of episodes to
+keep under way, ``staleness`` the age of an episode. ``simulate`` is a discrete-event model of a run
+on the same functions. No I/O, no wall clock, no torch.
 """

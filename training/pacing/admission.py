@@ -1,4 +1,4 @@
-"""Admission: how many more groups may start now, so that none is too old when trained on.
+"""Admission: the number of groups that may start, within the bound on staleness.
 
 The formula is AReaL's (Fu et al. 2025, arXiv 2505.24298; ``StalenessManager.get_capacity``),
 counted in groups.
@@ -20,10 +20,10 @@ class Pace:
     batch: int
     """Groups of a batch (B)."""
     staleness: int
-    """Most versions between a group's admission and the batch that consumes it (eta); 0 is
-    synchronous."""
+    """Largest number of versions between a group's admission and the batch that consumes it (eta);
+    0 is synchronous."""
     running: int
-    """Most groups under way at once (R_max)."""
+    """Largest number of groups under way at once (R_max)."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.running < 1 or self.staleness < 0:
@@ -31,28 +31,29 @@ class Pace:
 
 
 def capacity(pace: Pace, *, version: int, accepted: int, running: int) -> int:
-    """How many groups may start now.
+    """Return the number of groups that may start now.
 
     ``min(R_max - running, (eta + version + 1) * B - (accepted + running))``, not below 0. AReaL
     counts the same in samples or groups; here everything is a group. The first term is the
-    machine's limit, the second keeps groups that are not yet consumed to ``(eta + 1) * B``.
+    machine's limit. The second keeps groups that are not yet consumed to ``(eta + 1) * B``.
     `window.next_batch` shows that with this no group is consumed later than eta versions after its
     admission.
 
+    Where the bound on staleness limits admission, groups are consumed eta versions after it, and
+    their mean staleness is near eta. For fresher ones admit with a smaller staleness than the
+    window's.
+
     Args:
         pace: B, eta and R_max.
-        version: Newest policy version that every engine serves, which is also stored as the version
-            of each group that is admitted now. At version v the trainer has consumed v batches, or
+        version: Newest policy version that every engine serves. It is also stored as the version of
+            each group that is admitted now. At version v the trainer has consumed v batches, or
             more where its last version is not yet published.
         accepted: Groups that finished with something to learn from, since the first version,
-            consumed ones included. Those that are left out (zero variance, abstained, too few
+            consumed ones included. Groups that are left out (zero variance, abstained, too few
             episodes) count neither here nor in `running`, and so are replaced. A batch that was
             closed with fewer than B groups counts as B, else the groups that it lacked would start
             too early. After a restart: counted from the ledger.
         running: Groups under way: admitted, not yet finished.
-
-    Where this binds, groups are consumed eta versions after their admission, and their mean
-    staleness is near eta. For fresher ones admit with a smaller staleness than the window's.
     """
     by_machine = pace.running - running
     by_staleness = (pace.staleness + version + 1) * pace.batch - (accepted + running)

@@ -1,9 +1,10 @@
 """Adaptive concurrency: keeps as many episodes under way as engines and browsers can take.
 
-Additive increase, multiplicative decrease, as in TCP (Chiu and Jain 1989), on measured load;
-prime-rl's controller does the like with the use of the KV cache. Three things keep it from
-swinging: between ``low`` and ``high`` nothing moves; after a move it waits until the load has
-settled; and a limit that was too much is remembered for a while and not tried again.
+Additive increase, multiplicative decrease, as in TCP (Chiu and Jain 1989), on measured load.
+prime-rl's controller does the same with the use of the KV cache. Three rules keep it from
+oscillating: between ``low`` and ``high`` the limit does not change; after a change it waits until
+the load has settled; a limit that overloaded the machines is remembered for a while and not tried
+again.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One measurement."""
+    """A measurement of the load."""
 
     at: float
-    """When it was made, in seconds of any clock that does not run backwards."""
+    """Time of the measurement, in seconds of a monotonic clock."""
     engine_queue: float
     """Requests that wait in the engines' queues, as a share of those being generated."""
     browser_load: float
@@ -27,33 +28,34 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How the limit may move. The defaults are for episodes.
+    """Bounds and steps of the adaptive limit. The defaults are for episodes.
 
     Raises:
         ValueError: Bounds in the wrong order.
     """
 
     floor: int
-    """Least limit."""
+    """Smallest limit."""
     ceiling: int
     """Largest limit, R_max."""
     max_queue: float = 0.25
-    """A queue of this share counts as full load: a turn then waits about a quarter of its own
-    time."""
+    """Share of queued requests that counts as full load: a turn then waits about a quarter of its
+    own time."""
     max_browser: float = 0.9
     """Use of the browsers' machines that counts as full load."""
     low: float = 0.6
-    """Below this share of full load the limit grows."""
+    """Share of full load below which the limit grows."""
     high: float = 1.0
-    """Above this share of full load it is cut."""
+    """Share of full load above which the limit is cut."""
     step: int = 4
-    """What is added at a time."""
+    """Episodes added to the limit at a time."""
     cut: float = 0.8
-    """What it is multiplied with."""
+    """Factor of the limit when it is cut."""
     settle: float = 30.0
-    """Seconds after a move in which nothing moves: about the length of an episode's few turns."""
+    """Seconds after a change in which the limit stays: about the length of an episode's few
+    turns."""
     forget: float = 600.0
-    """Seconds for which a limit that was too much is not tried again."""
+    """Seconds for which a limit that overloaded the machines is not tried again."""
 
     def __post_init__(self) -> None:
         if not (1 <= self.floor <= self.ceiling and 0 < self.low < self.high and 0 < self.cut < 1 and self.step >= 1):
@@ -62,36 +64,40 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """The limit and what it depends on; made by `start`, changed by `adjust`."""
+    """State of the adaptive limit; made by `start`, changed by `adjust`."""
 
     limit: int
     """Episodes (or groups) to keep under way."""
     measured_at: float = float("-inf")
-    """The last measurement that was looked at."""
+    """Time of the last measurement."""
     moved_at: float = float("-inf")
-    """The measurement that moved the limit last."""
+    """Time of the measurement that changed the limit last."""
     refused: int | None = None
-    """The lowest limit that was too much, while it is remembered."""
+    """Lowest limit that overloaded the machines; ``None`` when it is forgotten or there was
+    none."""
     refused_at: float = float("-inf")
-    """When it was."""
+    """Time at which that limit was cut."""
 
 
 def start(bounds: Bounds, limit: int | None = None) -> Concurrency:
-    """The state before the first measurement: ``limit``, by default the floor, within the
-    bounds."""
+    """Return the state before the first measurement.
+
+    Args:
+        limit: First limit, kept within the bounds; ``None``: the floor.
+    """
     return Concurrency(min(bounds.ceiling, max(bounds.floor, bounds.floor if limit is None else limit)))
 
 
 def pressure(bounds: Bounds, load: Load) -> float:
-    """Share of full load of what is fullest."""
+    """Return the load of the fullest resource as a share of its full load."""
     return max(load.engine_queue / bounds.max_queue, load.browser_load / bounds.max_browser)
 
 
 def adjust(bounds: Bounds, state: Concurrency, load: Load) -> Concurrency:
-    """The state after one more measurement. One that is no newer than the last changes nothing.
+    """Return the state after one more measurement.
 
-    The limit grows only where it is used (``running >= limit``): an idle one says nothing about
-    what the machines can take.
+    A measurement that is no newer than the last changes nothing. The limit grows only where it is
+    used (``running >= limit``): an idle one says nothing about what the machines can take.
     """
     if load.at <= state.measured_at:
         return state
@@ -106,16 +112,16 @@ def adjust(bounds: Bounds, state: Concurrency, load: Load) -> Concurrency:
     return state
 
 
-def _cut(bounds: Bounds, state: Concurrency, at: float) -> Concurrency:
+def _cut(bounds: Bounds, state: Concurrency, now: float) -> Concurrency:
     limit = max(bounds.floor, min(state.limit - 1, int(state.limit * bounds.cut)))
     if limit == state.limit:
         return state
-    return replace(state, limit=limit, moved_at=at, refused=state.limit, refused_at=at)
+    return replace(state, limit=limit, moved_at=now, refused=state.limit, refused_at=now)
 
 
-def _grow(bounds: Bounds, state: Concurrency, at: float) -> Concurrency:
+def _grow(bounds: Bounds, state: Concurrency, now: float) -> Concurrency:
     top = bounds.ceiling
-    if state.refused is not None and at - state.refused_at < bounds.forget:
+    if state.refused is not None and now - state.refused_at < bounds.forget:
         top = min(top, state.refused - 1)
     limit = min(top, state.limit + bounds.step)
-    return state if limit <= state.limit else replace(state, limit=limit, moved_at=at)
+    return state if limit <= state.limit else replace(state, limit=limit, moved_at=now)

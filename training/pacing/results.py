@@ -1,4 +1,4 @@
-"""What a simulated run amounts to: sums over its time, and the rates and shares made of them."""
+"""Results of a simulated run: sums, and the rates and shares made of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from training.pacing.staleness import staleness_histogram
 from training.pacing.workload import Machine
 
 FULL = 0.9
-"""A resource in use for this share of the time binds: the rest goes to tails that no setting
-removes."""
+"""Share of the time in use from which a resource counts as the bottleneck. The rest goes to tails
+that no setting removes."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """Sums from the start of a run to one moment."""
+    """Sums from the start of a run until one moment."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -33,7 +33,7 @@ class Totals:
     engine: float = 0.0
     """Turn-seconds generated, in seconds of an unloaded engine."""
     hosts: float = 0.0
-    """Seconds of browser steps, likewise."""
+    """Seconds of browser steps, in seconds of unloaded hosts."""
     trainer: float = 0.0
     """Seconds of updates."""
 
@@ -43,14 +43,14 @@ class Result:
     """A simulated run after its warm-up."""
 
     episodes_per_hour: float
-    """Episodes trained on."""
+    """Episodes trained on per hour."""
     collected_per_hour: float
-    """Episodes played to their end."""
+    """Episodes played to their end per hour."""
     steps_per_second: float
     period: float
-    """Seconds from one version to the next."""
+    """Mean seconds from one version to the next."""
     update: float
-    """Seconds of an update."""
+    """Mean seconds of an update."""
     browser_idle: float
     """Share of time that a browser is not in use."""
     engine_idle: float
@@ -66,18 +66,24 @@ class Result:
     drops: dict[str, int]
     """Episodes that were started and not trained on, by reason."""
     binds: str
-    """What is in full use: engine, browser hosts, trainer or browsers; else pacing: waits that come
-    from B, eta, R_max or barriers."""
+    """Bottleneck: engine, browser hosts, trainer or browsers; else ``pacing``: waits that come from
+    B, eta, R_max or barriers."""
 
     @property
     def collection(self) -> float:
-        """Seconds for which the trainer waits, each version: in the synchronous loop the time of a
-        rollout."""
+        """Mean seconds per version without an update.
+
+        In the synchronous loop this is the time of a rollout.
+        """
         return self.period - self.update
 
 
 def result_of(start: Totals, end: Totals, machine: Machine, versions: int) -> Result:
-    """The run between two moments, which are so many versions apart."""
+    """Return the result of the part of a run between two moments.
+
+    Args:
+        versions: Number of versions published between them.
+    """
     seconds = end.seconds - start.seconds
     lags = end.lags - start.lags
     used = {

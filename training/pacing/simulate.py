@@ -1,6 +1,6 @@
-"""Discrete-event model of a run: what a setting would bring, before anything is paid for it.
+"""Discrete-event model of a run: predicts what a setting would bring.
 
-Episodes take a browser, generate a turn, act, and so on, and are graded; groups are admitted and
+Episodes take a browser, generate a turn, act, and so on, and are graded. Groups are admitted and
 consumed by the very functions of the loop (`admission.capacity`, `window.next_batch`,
 `concurrency.adjust`). Engines and browsers' hosts are shared servers (`station.Station`). Not in
 the model: several replicas are one large engine, prompts do not grow, and CPU that engine and
@@ -29,9 +29,9 @@ class _Group:
     source: random.Random
     chance: float
     task: list[_Group]
-    """Groups that are taken in together, this one too."""
+    """Groups of the same task, this one included, which become ready together."""
     started: int
-    """Episodes."""
+    """Number of episodes started."""
     ended: int = 0
     closed: bool = False
     valid: list[_Episode] = field(default_factory=list)
@@ -43,26 +43,25 @@ class _Episode:
     passed: bool
     abstains: bool
     length: int
-    """Steps in all."""
+    """Number of steps."""
     source: random.Random
     done: int = 0
-    """Steps so far."""
+    """Number of steps so far."""
     oldest: int = -1
-    """Version of its first turn."""
+    """Policy version of its first turn; -1 before that."""
 
 
 def simulate(
     workload: Workload, machine: Machine, schedule: Schedule, *, versions: int = 20, warmup: int = 2, seed: int = 0
 ) -> Result:
-    """Run the model until so many versions are published after a warm-up; the same seed gives the
-    same result.
+    """Simulate a run until ``versions`` versions are published after a warm-up.
 
-    A group's episodes depend on the seed and the group's number only, so that settings can be
-    compared on the same episodes.
+    The same seed gives the same result. A group's episodes depend on the seed and the group's
+    number only, so that settings can be compared on the same episodes.
 
     Raises:
         ValueError: The model stands still: no group can have something to learn from, or nothing
-        can run.
+            can run.
     """
     return _Simulation(workload, machine, schedule, seed).run(versions, warmup)
 
@@ -84,9 +83,9 @@ class _Simulation:
         self.pending: deque[_Episode] = deque()
         self.active: set[_Episode] = set()
         self.held: list[_Episode] = []
-        """Episodes at the step barrier."""
-        self.wave = 0
-        """Browsers that the present wave may still give out."""
+        """Episodes that wait at the step barrier."""
+        self.barrier_places = 0
+        """Browsers that may still be lent before the next barrier."""
         self.limit = concurrency.start(schedule.concurrency) if schedule.concurrency else None
         self.counted = 0.0
         self.totals = Totals()
@@ -109,15 +108,14 @@ class _Simulation:
     # Admission and browsers
 
     def schedule_work(self) -> None:
-        """Everything that may have become possible: training, admission, episodes in free
-        browsers."""
+        """Start everything that is possible now: training, admission, episodes in free browsers."""
         self.train()
         self.admit_all()
         self.give_browsers()
 
     def admit_all(self) -> None:
         if self.schedule.surplus and (self.training or self.published < self.version):
-            return  # synchronous: what was cancelled is not begun again under the old version
+            return  # synchronous: cancelled groups are not replaced under the old version
         running = sum(not group.ready for group in self.live.values())
         accepted = self.taken * self.pace.batch + len(self.live) - running - self.schedule.surplus
         allowed = capacity(self.admission, version=self.published, accepted=accepted, running=running)
@@ -147,14 +145,14 @@ class _Simulation:
     def give_browsers(self) -> None:
         if self.schedule.barrier != "none":
             if not self.active:
-                self.wave = self.places()
+                self.barrier_places = self.places()
         else:
-            self.wave = self.places() - len(self.active)
-        while self.pending and self.wave > 0 and len(self.active) < self.places():
+            self.barrier_places = self.places() - len(self.active)
+        while self.pending and self.barrier_places > 0 and len(self.active) < self.places():
             episode = self.pending.popleft()
             if episode.group.closed:
                 continue
-            self.wave -= 1
+            self.barrier_places -= 1
             self.count_time()
             self.active.add(episode)
             self.clock.after(self.workload.reset_seconds.draw(episode.source), partial(self.arrive, episode))
@@ -165,7 +163,7 @@ class _Simulation:
     # One episode
 
     def arrive(self, episode: _Episode) -> None:
-        """A page is there: generate the next turn, at the step barrier when all have one."""
+        """Generate the next turn for a loaded page, at a step barrier once all wait."""
         if self.schedule.barrier != "step":
             return self.turn(episode)
         self.held.append(episode)
@@ -174,8 +172,8 @@ class _Simulation:
     def pass_barrier(self) -> None:
         if self.held and len(self.held) == len(self.active):
             held, self.held = self.held, []
-            for each in held:
-                self.turn(each)
+            for waiting in held:
+                self.turn(waiting)
 
     def turn(self, episode: _Episode) -> None:
         if episode.group.closed:
@@ -227,12 +225,12 @@ class _Simulation:
     def close(self, group: _Group) -> None:
         group.closed = True
         self.totals.drops["spare"] += group.started - group.ended
-        if all(each.closed for each in group.task):
-            for each in group.task:
-                self.take_in(each)
+        if all(sibling.closed for sibling in group.task):
+            for sibling in group.task:
+                self.take_in(sibling)
 
     def take_in(self, group: _Group) -> None:
-        """What is left of a group whose task has ended."""
+        """Mark an ended group as ready, or drop it if its outcomes do not differ."""
         outcomes = {episode.passed for episode in group.valid}
         if len(outcomes) == 2:
             self.live[group.number] = replace(self.live[group.number], ready=True)
@@ -269,7 +267,7 @@ class _Simulation:
         return self.groups.pop(number)
 
     def cancel_all(self) -> None:
-        """What was started beyond the batch; its browsers are given back at their next step."""
+        """Cancel the groups beyond the batch; their browsers are given back at their next step."""
         for number in list(self.live):
             group = self.consume(number)
             group.closed = True
@@ -290,9 +288,9 @@ class _Simulation:
     # Measurements
 
     def measure(self) -> None:
-        """One measurement for the adaptive concurrency."""
+        """Measure the load and adjust the concurrency."""
         assert self.limit and self.schedule.concurrency
-        # A shared engine serves all at once, slower: what is beyond its full speed counts as queued.
+        # A shared engine serves all turns at once, slower: those beyond its full speed count as queued.
         beyond = max(0.0, self.engine.serving - self.engine.capacity)
         queue = (self.engine.waiting + beyond) / max(1.0, self.engine.serving - beyond)
         load = concurrency.Load(
@@ -303,12 +301,12 @@ class _Simulation:
         self.schedule_work()
 
     def count_time(self) -> None:
-        """Bring the browser-seconds up to now, before a browser is lent or given back."""
+        """Update the browser-seconds; call it before a browser is lent or given back."""
         self.totals.browsers += (self.clock.now - self.counted) * len(self.active)
         self.counted = self.clock.now
 
     def read_totals(self) -> Totals:
-        """A copy of the sums up to now."""
+        """Return a copy of the sums up to now."""
         self.count_time()
         self.engine.advance()
         self.hosts.advance()

@@ -1,7 +1,7 @@
 """Staleness of episodes: versions between their oldest token and the batch that trains on them.
 
-It is counted for each episode, so that one late sibling does not condemn its group, and includes
-the time in queues.
+It is counted for each episode, so that a late one does not exclude its whole group. Time in queues
+counts too.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Iterable
 
 
 def staleness(version: int, oldest: int) -> int:
-    """Versions between an episode's oldest token and ``version``, which the batch updates (it makes
-    ``version + 1``).
+    """Return the versions between an episode's oldest token and its batch.
+
+    Args:
+        version: Version that the batch updates (it makes ``version + 1``).
+        oldest: Version of the episode's oldest token.
 
     Raises:
-        ValueError: A token of a later version than the one that is updated.
+        ValueError: The token is of a later version than the one that is updated.
     """
     if oldest > version:
         raise ValueError(f"a token of version {oldest} in the batch that updates version {version}")
@@ -23,7 +26,7 @@ def staleness(version: int, oldest: int) -> int:
 
 
 def staleness_histogram(lags: Iterable[int]) -> dict[int, int]:
-    """How many episodes have each staleness, from 0 to the largest without gaps.
+    """Return the number of episodes by staleness, from 0 to the largest without gaps.
 
     >>> staleness_histogram([0, 2, 0])
     {0: 2, 1: 0, 2: 1}

@@ -1,5 +1,4 @@
-"""Clock and shared servers of the simulator: events in a heap, processor sharing by virtual
-time."""
+"""Clock and shared servers of the simulator: an event heap, processor sharing by virtual time."""
 
 from __future__ import annotations
 
@@ -12,8 +11,10 @@ Action = Callable[[], None]
 
 
 class Clock:
-    """Simulated time in seconds; actions run in the order of their times, then in that of being
-    planned."""
+    """Simulated time in seconds.
+
+    Actions run in order of time; of equal times, in order of planning.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,11 +34,10 @@ class Clock:
 
 
 class Station:
-    """A server that n jobs share: each runs at full speed up to `capacity` jobs, at ``capacity /
-    n`` beyond.
+    """A shared server: full speed up to `capacity` jobs, ``capacity / n`` for n beyond.
 
-    Virtual time runs at the speed of one job, so that a job of work w that starts at virtual time x
-    ends at x + w, whatever comes and goes.
+    Virtual time runs at the speed of one job. So a job of work w that starts at virtual time x ends
+    at x + w, whatever other jobs come and go.
     """
 
     def __init__(self, clock: Clock, capacity: float, slots: int = 10**9) -> None:
@@ -52,7 +52,7 @@ class Station:
         self._planned = 0
         self._pauses = 0
         self.busy = 0.0
-        """Job-seconds at full speed so far, divided by the time and the capacity the
+        """Job-seconds at full speed so far. Divided by the time and the capacity they are the
         utilisation."""
 
     @property
@@ -73,7 +73,7 @@ class Station:
         self._plan()
 
     def pause(self, seconds: float) -> None:
-        """Nothing is served for so long."""
+        """Stop serving for some seconds."""
         if seconds > 0:
             self.stop()
             self._clock.after(seconds, self.resume)
@@ -89,7 +89,7 @@ class Station:
         self._plan()
 
     def advance(self) -> None:
-        """Bring virtual time and `busy` up to now."""
+        """Update virtual time and `busy` to the clock's time."""
         passed = (self._clock.now - self._since) * self._speed()
         self._virtual += passed
         self.busy += passed * self.serving
@@ -112,7 +112,7 @@ class Station:
             self._clock.after(left / speed, lambda: self._end(planned))
 
     def _end(self, planned: int) -> None:
-        if planned != self._planned:  # something came or went in between
+        if planned != self._planned:  # another job started or ended in between
             return
         self.advance()
         self._virtual, _, done = heapq.heappop(self._jobs)

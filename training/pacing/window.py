@@ -4,11 +4,11 @@ Symbols: B places in each batch; v the version that the batch updates; a group t
 version a has the deadline ``a + eta``, the last version at which it may be consumed; ``L(u)`` the
 live groups (admitted, not consumed) with a deadline of u or before.
 
-Policy: take the B oldest ready groups, if what is left can still be consumed in time, else wait.
-"In time" is Hall's condition: versions v + 1 to u have ``(u - v) * B`` places, so afterwards ``L(u)
-<= (u - v) * B`` must hold for each ``u >= v``.
+Policy: take the B oldest ready groups, if the remaining ones can still be consumed in time, else
+wait. "In time" is Hall's condition: versions v + 1 to u have ``(u - v) * B`` places, so afterwards
+``L(u) <= (u - v) * B`` must hold for each ``u >= v``.
 
-Nothing is ever late. Let I(v) be: ``L(u) <= (u - v + 1) * B`` for each u >= v.
+No group is ever late. Let I(v) be: ``L(u) <= (u - v + 1) * B`` for each u >= v.
 
 1. Admission keeps I(v). A group that is admitted at a <= v adds to L(u) for u >= a + eta only.
    Admission leaves at most ``(eta + a + 1) * B`` groups accepted or running, of which v * B are
@@ -18,14 +18,14 @@ Nothing is ever late. Let I(v) be: ``L(u) <= (u - v + 1) * B`` for each u >= v.
 3. So with ``u = v``: at most B groups have the deadline v, and the condition at u = v says that
    none of them is left behind.
 
-Nothing waits for ever. If at least B groups are live and all of them are ready, the B oldest are
+No group waits for ever. If at least B groups are live and all of them are ready, the B oldest are
 taken: for each u either B of L(u) go, and I(v) gives the condition, or all of them, and L(u) = 0.
 If fewer than B are live, admission has room for one more, unless R_max are running or version v is
 not yet published. Else a group is running. Running groups end, and so do publications.
 
-Nothing waits too long. All choices of B ready groups leave at least as many of each L(u) behind as
-the B oldest do (deadlines rise with the order of admission), so where this rule waits, every rule
-that keeps the bound has to wait.
+No rule that keeps the bound waits less. All choices of B ready groups leave at least as many of
+each L(u) behind as the B oldest do (deadlines rise with the order of admission). So where this rule
+waits, every such rule has to wait.
 """
 
 from __future__ import annotations
@@ -41,32 +41,33 @@ class LiveGroup:
     """A group that is admitted and not yet consumed."""
 
     number: int
-    """Of the group; among groups of one version the order of admission."""
+    """Number of the group; within one version, numbers rise in order of admission."""
     version: int
-    """Newest policy version that every engine served at its admission, the last one of a group that was started again."""
+    """Newest policy version that every engine served at its admission; of a restarted group, at the
+    last one."""
     ready: bool
-    """Finished, with something to learn from; else it is still under way."""
+    """True when the group finished with something to learn from; False while it is under way."""
 
 
 def next_batch(
     pace: Pace, version: int, live: Sequence[LiveGroup], *, overtake: int | None = None
 ) -> tuple[int, ...] | None:
-    """The groups of the batch that makes ``version + 1``, or None to wait.
+    """Choose the groups of the batch that makes ``version + 1``; None to wait.
+
+    Where the bound cannot be kept any more (a run that goes on with a smaller eta), the batch is
+    the B oldest groups as soon as they are ready; ``algorithm.stale_limit`` then leaves out the
+    episodes that are too old.
 
     Args:
-        pace: B and eta; R_max is not looked at.
+        pace: B and eta; R_max is not used.
         version: The trainer's version: the number of batches that were consumed.
         live: Every admitted group that is neither consumed nor left out, in any order.
-        overtake: Most running groups that a ready one may leave behind it: 0 is first in, first
-            out. None leaves it to the deadlines; a small number keeps the order of the batches
-            closer to that of admission.
+        overtake: Largest number of running groups that a ready one may overtake: 0 is first in,
+            first out. None leaves it to the deadlines; a small number keeps the order of the
+            batches closer to that of admission.
 
     Returns:
         The numbers of B ready groups, in order of admission.
-
-    Where the bound cannot be kept any more (a run that goes on with a smaller eta), the batch is
-    the B oldest groups as soon as they are ready; what is too old in it is for
-    ``algorithm.stale_limit``.
     """
     ordered = sorted(live, key=_age)
     chosen = _oldest_ready(ordered, pace.batch, overtake)
@@ -96,8 +97,10 @@ def _oldest_ready(ordered: Sequence[LiveGroup], places: int, overtake: int | Non
 
 
 def fits(pace: Pace, version: int, left: Sequence[LiveGroup]) -> bool:
-    """Hall's condition for what is left, oldest first: the n-th one (from 0) is consumed at
-    ``version + 1 + n // B`` at the latest."""
+    """Check Hall's condition for the remaining groups.
+
+    Oldest first, the n-th one (from 0) is consumed at ``version + 1 + n // B`` at the latest.
+    """
     ordered = sorted(left, key=_age)
     return all(
         version + 1 + place // pace.batch <= group.version + pace.staleness for place, group in enumerate(ordered)

@@ -1,5 +1,4 @@
-"""What the simulator is given: the distributions of a workload, the machine, and how the run is
-paced."""
+"""Input of the simulator: a workload's distributions, the machine, and how the run is paced."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from training.pacing.concurrency import Bounds
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A constant, a lognormal of a given mean, or measured values of which each is as likely."""
+    """A constant, a lognormal of a given mean, or equally likely measured values."""
 
     mean: float
     sigma: float = 0.0
     """Standard deviation of the logarithm; 0 is a constant."""
     values: tuple[float, ...] = ()
-    """Measured values; where there are any, mean and sigma are not drawn from."""
+    """Measured values; where there are any, ``mean`` and ``sigma`` are not used."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Distribution:
-        """The empirical distribution of at least one value."""
+        """Return the empirical distribution of at least one value."""
         return cls(sum(values) / len(values), values=tuple(values))
 
     def draw(self, source: random.Random) -> float:
@@ -37,7 +36,10 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What episodes, judging and updates take. Seconds are those of an unloaded machine."""
+    """Durations and sizes of episodes, grading and updates.
+
+    Seconds are those of an unloaded machine.
+    """
 
     group_size: int = 8
     """Episodes of a group (K)."""
@@ -46,42 +48,42 @@ class Workload:
     failure_steps: Distribution = Distribution(12.5, 0.4)
     """Steps of an episode that fails."""
     reset_seconds: Distribution = Distribution(1.0)
-    """Page and site of an episode made ready."""
+    """Time to reset an episode's site and load its page."""
     browser_seconds: Distribution = Distribution(2.0, 0.5)
-    """An action and its screenshot."""
+    """Time of an action and its screenshot."""
     generation_seconds: Distribution = Distribution(1.0, 1.0)
-    """A turn of the policy."""
+    """Time of a turn of the policy."""
     judge_seconds: Distribution = Distribution(0.0)
-    """Grading of an ended episode."""
+    """Time to grade an episode."""
     update_seconds: Distribution = Distribution(10.0)
-    """The part of an update that does not depend on its size."""
+    """Part of an update that does not depend on its size."""
     update_step_seconds: float = 0.0
-    """And the part for each step of the batch."""
+    """Additional seconds of an update for each step of the batch."""
     publish_seconds: float = 0.0
-    """From the end of an update until all engines serve its version."""
+    """Seconds from the end of an update until all engines serve its version."""
     pause_seconds: float = 0.0
-    """The part of it in which no engine generates."""
+    """Part of these seconds in which no engine generates."""
     abstain: float = 0.0
     """Share of episodes without a reward (failures of browsers, sites or judge)."""
     success: tuple[float, float] = (1.0, 1.0)
-    """Beta distribution (alpha, beta) of a task's chance to be solved; (1, 1) is even."""
+    """Beta distribution (alpha, beta) of a task's success probability; (1, 1) is uniform."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """How much there is of everything."""
+    """Resources of the simulated machine."""
 
     browsers: int
-    """Episodes with a browser at once."""
+    """Number of browsers: episodes that can run at once."""
     engine_turns: float
-    """Turns that all engines together generate at full speed; more of them share it."""
+    """Turns that all engines together generate at once at full speed; more of them share it."""
     engine_slots: int = 10**9
-    """Turns that they accept at once; further ones queue."""
+    """Turns that the engines accept at once; further ones queue."""
     browser_steps: float = math.inf
     """Browser steps at once at full speed: about the number of cores; more of them share it."""
 
     def scaled(self, engines: float = 1.0, browsers: float = 1.0) -> Machine:
-        """A machine with this many times the engines and the browsers' hosts."""
+        """Return a machine with this many times the engines and the browsers' hosts."""
         return replace(
             self,
             engine_turns=self.engine_turns * engines,
@@ -93,37 +95,39 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How the run is paced. Staleness 0 is the synchronous loop."""
+    """Pacing of the simulated run. Staleness 0 is the synchronous loop."""
 
     batch: int
     """Groups of a batch (B)."""
     staleness: int = 0
-    """Versions between admission and consumption at most (eta)."""
+    """Largest number of versions between admission and consumption (eta)."""
     depth: int | None = None
-    """Versions ahead for which groups are admitted, at most eta; by default half of it, rounded up,
-    as in a run: less keeps groups fresher."""
+    """Versions ahead for which groups are admitted, at most eta. By default half of eta, rounded
+    up, as in a run: a smaller depth keeps groups fresher."""
     running: int = 10**6
-    """Groups under way at most (R_max)."""
+    """Largest number of groups under way (R_max)."""
     groups_per_task: int = 1
-    """Groups that are ready, and make room for others, when all of them have ended."""
+    """Groups of one task; they become ready, and make room for others, when all of them have
+    ended."""
     overtake: int | None = None
-    """As in `window.next_batch`."""
+    """Largest number of running groups that a ready one may overtake; see `window.next_batch`."""
     barrier: Literal["none", "episode", "step"] = "none"
-    """episode: browsers are given out in waves; step: all episodes of a wave also step together.
-    WebGym's baseline."""
+    """``episode``: browsers are lent all at once, when all episodes have ended; ``step``: these
+    episodes also step together. WebGym's baseline."""
     spares: int = 0
-    """Episodes started beyond the group's size; the group takes the first that are valid."""
+    """Episodes started beyond the group's size (over-sampling); the group takes the first that are
+    valid."""
     surplus: int = 0
     """Groups started beyond a batch and cancelled when it is full, as slime does; synchronous
     only."""
     engine_stops: bool = False
-    """Whether engines stand still during an update (one GPU for both)."""
+    """True if engines stop during an update (one GPU for both)."""
     judge_holds_browser: bool = False
-    """Whether a browser is kept until the episode is graded."""
+    """True if a browser is kept until the episode is graded."""
     concurrency: Bounds | None = None
-    """Adaptive concurrency in episodes; without it, as many as there are browsers."""
+    """Adaptive concurrency in episodes; ``None``: as many as there are browsers."""
     measure_seconds: float = 10.0
-    """Time between two measurements for it."""
+    """Seconds between two measurements for the adaptive concurrency."""
 
     def __post_init__(self) -> None:
         if self.surplus and self.staleness:
