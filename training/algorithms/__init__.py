@@ -1,1 +1,1 @@
-"""How rewards become a loss: advantages, policy losses, and the published algorithms that combine them."""
+"""Turns rewards into a loss: advantages, policy losses, published algorithms that combine them."""

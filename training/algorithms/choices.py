@@ -1,4 +1,7 @@
-"""Algorithms as combinations: the choices that make up a loss, and published algorithms as values of ``AlgorithmConfig``. No torch."""
+"""Algorithms as combinations of choices, and published algorithms as presets. No torch.
+
+The choices make up a loss; a preset is a set of values of ``AlgorithmConfig``.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,24 @@ Aggregation = Literal["token", "sequence", "step"]
 class PolicyLoss:
     """The choices that make up a policy loss; ``AlgorithmConfig`` has the same names.
 
-    With ``rho = pi / pi_proximal``, ``w = pi_proximal / pi_behaviour`` and the advantage ``A``.
+    Symbols: ``rho = pi / pi_proximal``, ``w = pi_proximal / pi_behaviour`` and the advantage ``A``.
     """
 
     ratio: RatioLevel = "token"
-    """``token``: rho of each token. ``sequence``: the geometric mean over a step's response (GSPO, Zheng et al. 2025, eq. 7). ``none``:
-    the surrogate is ``-A log pi`` (REINFORCE)."""
+    """Importance ratio. ``token``: rho of each token. ``sequence``: the geometric mean over a
+    step's response (GSPO, Zheng et al. 2025, eq. 7). ``none``: the surrogate is ``-A log pi``
+    (REINFORCE)."""
     trust_region: TrustRegion = "dual_clip"
-    """``clip``: ``max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))`` (PPO, Schulman et al. 2017, eq. 7). ``dual_clip``: for A < 0 at
-    most ``dual_clip |A|`` (Ye et al. 2020, eq. 5). ``dppo``: ``-A rho``, and no gradient where the token's probability moved more than
-    ``dppo_limit`` in the advantage's direction (Divergence PPO, arXiv 2602.04879, binary total variation). ``none``: ``-A rho``."""
+    """Trust region. ``clip``: ``max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))`` (PPO,
+    Schulman et al. 2017, eq. 7). ``dual_clip``: for A < 0 at most ``dual_clip |A|`` (Ye et al.
+    2020, eq. 5). ``dppo``: ``-A rho``, and no gradient where the token's probability moved more
+    than ``dppo_limit`` in the advantage's direction (Divergence PPO, arXiv 2602.04879, binary total
+    variation). ``none``: ``-A rho``."""
     correction: Correction = "mask"
-    """``mask``: w, and 0 above ``behaviour_cap`` (AsyncWebRL). ``clamp``: at most ``behaviour_cap`` (truncated importance sampling).
-    ``band``: w, and 0 outside of ``behaviour_floor`` to ``behaviour_cap`` (IcePop). ``none``: 1. A token that is dropped is still counted in
-    the normaliser."""
+    """Weight that corrects for the behaviour policy. ``mask``: w, and 0 above ``behaviour_cap``
+    (AsyncWebRL). ``clamp``: at most ``behaviour_cap`` (truncated importance sampling). ``band``: w,
+    and 0 outside of ``behaviour_floor`` to ``behaviour_cap`` (IcePop). ``none``: 1. The normaliser
+    still counts tokens whose weight is 0."""
     clip_low: float = 0.2
     clip_high: float = 0.28
     dual_clip: float = 3.0
@@ -39,7 +46,7 @@ class PolicyLoss:
 
     @property
     def unmeasured(self) -> frozenset[str]:
-        """Metrics that these choices do not have."""
+        """Names of the metrics that these choices do not have."""
         clips = self.ratio != "none" and self.trust_region in ("clip", "dual_clip")
         absent = {
             "clip_low": not clips,
@@ -134,4 +141,5 @@ PRESETS: dict[str, dict[str, Any]] = {
         "replay_recency": 2.0,
     },
 }
-"""Published algorithms (docs/algorithms.md has the papers); what they do not say is the default."""
+"""Published algorithms (docs/algorithms.md has the papers); values that a paper does not give are
+the defaults."""

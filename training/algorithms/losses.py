@@ -1,8 +1,9 @@
 """Policy losses as pure functions of tensors.
 
-Shapes: B rows, C response columns (positions that predict a response token in some row of the micro-batch), V vocabulary. Every ``[B, C]``
-tensor goes with a boolean ``mask`` that is true on response tokens. All sums are divided by a ``normaliser`` that the caller passes in: the
-number of response tokens of the *whole minibatch*, so that micro-batches and ranks add up to one token mean.
+Shapes: B rows, C response columns (positions that predict a response token in some row of the
+micro-batch), V vocabulary. Every ``[B, C]`` tensor goes with a boolean ``mask`` that is true on
+response tokens. All sums are divided by a ``normaliser`` that the caller passes in: the number of
+response tokens of the *whole minibatch*, so that micro-batches and ranks add up to one token mean.
 """
 
 from __future__ import annotations
@@ -17,26 +18,32 @@ from torch.utils.checkpoint import checkpoint
 from envs.types import Extensions, TrainingError
 
 IGNORE_INDEX = -100
-"""Target at positions that are no response token (torch's and LLaMA-Factory's value)."""
+"""Target at positions that hold no response token (torch's and LLaMA-Factory's value)."""
 
 CHUNK_NUMBERS = 2**24
-"""Rows times vocabulary that are in float32 at once: 64 MB a tensor, some 110 tokens of a vocabulary of 152k."""
+"""Largest number of logits in float32 at once (rows times vocabulary): 64 MB a tensor, some 110
+tokens of a vocabulary of 152k."""
 
 MAX_LOG_RATIO = 20.0
-"""Bound of every log ratio before it is exponentiated (verl's value): above 88.7 exp overflows in float32, and its gradient is nan even
-where the clip takes the other branch. Far beyond it, at e^0.3 and dual clip 3, no token has a gradient left to lose."""
+"""Bound of every log ratio before it is exponentiated (verl's value). Above 88.7 exp overflows in
+float32, and its gradient is nan even where the clip takes the other branch. The bound changes no
+gradient: with a clip at e^0.3 and a dual clip of 3, tokens this far out have none."""
 
 MAX_IMAGES = 8
-"""Rows with as many images or more are counted together: twice the four rounds of the default context."""
+"""Number of images from which rows are counted together: twice the four rounds of the default
+context."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossMetrics:
-    """Sums over response tokens; they add over micro-batches and ranks. ``means()`` gives what people read."""
+    """Sums over response tokens; ``means()`` gives the metrics.
+
+    They add over micro-batches and ranks.
+    """
 
     tokens: float = 0.0
     loss: float = 0.0
-    """Already divided by the normaliser, so this one is no sum over tokens."""
+    """The minibatch's loss: already divided by the normaliser, so no sum over tokens."""
     clip_low: float = 0.0
     """Tokens with A < 0 whose ratio fell below 1 - clip_low: no gradient."""
     clip_high: float = 0.0
@@ -46,9 +53,10 @@ class LossMetrics:
     behaviour_masked: float = 0.0
     behaviour_clamped: float = 0.0
     ratio: float = 0.0
-    """pi / pi_proximal."""
+    """Importance ratio pi / pi_proximal."""
     behaviour_weight: float = 0.0
-    """pi_proximal / pi_behaviour, summed over the tokens that are not masked for it; the mean is theirs too."""
+    """Weight pi_proximal / pi_behaviour, summed over the tokens that are not masked; the mean is
+    over the same tokens."""
     behaviour_weight_squared: float = 0.0
     """Squares of these weights. The means have ``ess`` instead."""
     kl_behaviour: float = 0.0
@@ -61,28 +69,30 @@ class LossMetrics:
     kl_of_images: tuple[float, ...] = (0.0,) * (MAX_IMAGES + 1)
     """``kl_behaviour`` by the number of images in the row: 0, 1, ..., `MAX_IMAGES` or more."""
     tokens_of_images: tuple[float, ...] = (0.0,) * (MAX_IMAGES + 1)
-    """``tokens``, likewise."""
+    """``tokens`` by the number of images in the row."""
 
     def __add__(self, other: LossMetrics) -> LossMetrics:
         return LossMetrics.of([a + b for a, b in zip(self.sums(), other.sums(), strict=True)])
 
     def sums(self) -> list[float]:
-        """All sums in one list of fixed length, for `of`."""
+        """Return all sums in one list of fixed length, for `of`."""
         return [part for value in astuple(self) for part in (value if isinstance(value, tuple) else (value,))]
 
     @classmethod
     def of(cls, sums: Sequence[float]) -> LossMetrics:
-        """The metrics of a list that `sums` gave."""
+        """Make the metrics from a list that `sums` returned."""
         names, counted = _names(), MAX_IMAGES + 1
         kl, tokens = tuple(sums[len(names) : -counted]), tuple(sums[-counted:])
         single = dict(zip(names, sums[: len(names)], strict=True))
         return cls(**single, kl_of_images=kl, tokens_of_images=tokens)
 
     def means(self) -> dict[str, float]:
-        """Means per response token; ``tokens`` stays a count and ``loss`` the minibatch's loss.
+        """Return means per response token; ``tokens`` stays a count and ``loss`` the minibatch's
+        loss.
 
-        ``ess`` is the effective sample size of the behaviour weights as a share of the tokens that are not masked for them,
-        ``(sum w)^2 / (n sum w^2)`` (Kish 1965): 1 where all weights are equal. A mean over no token is left out.
+        ``ess`` is the effective sample size of the behaviour weights as a share of the tokens that
+        are not masked for them, ``(sum w)^2 / (n sum w^2)`` (Kish 1965): 1 where all weights are
+        equal. A mean over no token is left out.
         """
         kept = self.tokens - self.behaviour_masked
         counts = dict.fromkeys(_names(), self.tokens) | {"behaviour_weight": kept}
@@ -93,7 +103,9 @@ class LossMetrics:
         return means | {"tokens": self.tokens, "loss": self.loss}
 
     def kl_by_images(self) -> dict[str, float]:
-        """Mean ``kl_behaviour`` per response token by the number of images in the row, where there are such rows.
+        """Return the mean ``kl_behaviour`` per response token by the row's number of images.
+
+        Numbers of images that no row has are left out.
 
         >>> LossMetrics(kl_of_images=(0, 6.0, *[0] * 7), tokens_of_images=(0, 3, *[0] * 7)).kl_by_images()
         {'1': 2.0}
@@ -104,14 +116,15 @@ class LossMetrics:
 
 
 def _names() -> list[str]:
-    """Of the sums that are one number."""
+    """Return the names of the sums that are single numbers."""
     return [field.name for field in fields(LossMetrics) if not field.name.endswith("_of_images")]
 
 
 NOT_OF_EXTENSIONS = frozenset(
     {"clip_low", "clip_high", "dual_clip", "dppo_masked", "behaviour_masked", "behaviour_clamped", "kl_reference"}
 )
-"""Metrics that ``named_policy_loss`` does not measure: it does not know what the function clips or drops."""
+"""Metrics that ``named_policy_loss`` does not measure: it cannot know what the function clips or
+drops."""
 
 NOT_OF_CLONING = NOT_OF_EXTENSIONS | {"ratio", "behaviour_weight", "ess", "kl_proximal"}
 """Metrics that ``behaviour_cloning_loss`` does not measure: it has no ratio."""
@@ -125,21 +138,25 @@ def token_logprobs(
     *,
     entropy_grad: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of the sampling distribution at response positions, 0 elsewhere.
+    """Return log-probability and entropy of the sampling distribution at response positions.
 
-    The distribution is ``softmax(logits / temperature)`` over the ids that are not banned, exactly as in sampling. Only the rows that predict
-    a response token are looked at, `CHUNK_NUMBERS` numbers at a time in float32, and each chunk is computed again in the backward pass. So N
-    rows of a vocabulary of V need, besides the logits, about `loss_bytes` for their gradient and one chunk.
+    The distribution is ``softmax(logits / temperature)`` over the ids that are not banned, exactly
+    as in sampling. Only the rows that predict a response token are computed, `CHUNK_NUMBERS`
+    numbers at a time in float32, and each chunk is computed again in the backward pass. So N rows
+    of a vocabulary of V need, besides the logits, about `loss_bytes` for their gradient and one
+    chunk.
 
     Args:
-        logits: ``[B, C, V]``, any float dtype; ``logits[b, c]`` predicts ``targets[b, c]`` (already shifted).
+        logits: ``[B, C, V]``, any float dtype; ``logits[b, c]`` predicts ``targets[b, c]`` (already
+            shifted).
         targets: ``[B, C]`` int64, ``IGNORE_INDEX`` where there is no response token.
-        temperature: Of sampling, > 0.
+        temperature: Sampling temperature, > 0.
         banned_ids: Ids that sampling never draws. A banned target has log-probability ``-inf``.
         entropy_grad: Keep the entropy in the autograd graph.
 
     Returns:
-        log-probabilities and entropies (nats), both ``[B, C]`` float32.
+        Log-probabilities and entropies (nats), both ``[B, C]`` float32, 0 where there is no
+        response token.
     """
     mask = targets != IGNORE_INDEX
     rows, wanted = logits[mask], targets[mask]
@@ -147,17 +164,17 @@ def token_logprobs(
     banned[list(banned_ids)] = True
     size = max(1, CHUNK_NUMBERS // rows.shape[-1])
 
-    def of(part: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    def compute(part: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         return _chosen_and_entropy(part, chosen, banned, temperature, entropy_grad)
 
     if len(rows) <= size:
-        logprobs, entropies = of(rows, wanted)
+        logprobs, entropies = compute(rows, wanted)
     else:
         parts = [
-            checkpoint(of, part, chosen, use_reentrant=False, preserve_rng_state=False)
+            checkpoint(compute, part, chosen, use_reentrant=False, preserve_rng_state=False)
             for part, chosen in zip(torch.split(rows, size), torch.split(wanted, size), strict=True)
         ]
-        logprobs, entropies = (torch.cat(each) for each in zip(*parts, strict=True))
+        logprobs, entropies = (torch.cat(chunks) for chunks in zip(*parts, strict=True))
     blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)
     return blank.masked_scatter(mask, logprobs), blank.masked_scatter(mask, entropies)
 
@@ -168,30 +185,35 @@ def _chosen_and_entropy(
     logp = (rows.float() / temperature).masked_fill(banned, -torch.inf).log_softmax(-1)
     chosen = logp.gather(-1, targets[:, None])[:, 0]
     with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        # 0 log 0 = 0: for ids that are banned, and for those that the model itself gives no chance.
+        # 0 log 0 = 0: for ids that are banned, and for those whose probability is 0 in the model.
         entropy = -(logp.exp() * logp.masked_fill(logp.isneginf(), 0.0)).sum(-1)
     return chosen, entropy
 
 
 def loss_bytes(rows: int, vocabulary: int, item_bytes: int) -> int:
-    """Largest memory of `token_logprobs` and its backward pass besides the logits that it is given, within a fifth (measured on the CPU).
+    """Return the largest memory in bytes of `token_logprobs` and its backward pass.
 
-    Two tensors of all rows that predict a response token, in the logits' data type (the rows with their gradient, then that with the
-    logits' gradient), and one chunk: four float32 tensors of `CHUNK_NUMBERS` in its own backward pass.
+    The logits that it is given are not included. Right within a fifth (measured on the CPU). It is
+    two tensors of all rows that predict a response token, in the logits' data type (the rows with
+    their gradient, then that with the logits' gradient), and one chunk: four float32 tensors of
+    `CHUNK_NUMBERS` in its own backward pass.
 
     Args:
-        rows: That predict a response token, where the logits have no others.
-        item_bytes: Of one logit.
+        rows: Number of rows that predict a response token, where the logits have no others.
+        item_bytes: Bytes of one logit.
     """
     chunk = min(rows, max(1, CHUNK_NUMBERS // vocabulary)) * vocabulary
     return 2 * rows * vocabulary * item_bytes + 4 * 4 * chunk
 
 
 def entropy_bonus(mean_entropy: float, coefficient: float, floor: float) -> float:
-    """Coefficient of the entropy bonus for an update whose policy starts with ``mean_entropy`` (nats per token).
+    """Return the coefficient of the entropy bonus for one update.
 
-    An unbounded bonus makes the entropy run away (5 nats and a falling reward in our measurements), none lets exploration die: so it is paid
-    only below the floor.
+    An unbounded bonus makes the entropy diverge (5 nats and a falling reward in our measurements),
+    and without a bonus exploration ends. So the bonus acts below the floor only.
+
+    Args:
+        mean_entropy: Nats per token of the policy at the start of the update.
     """
     return coefficient if mean_entropy < floor else 0.0
 
@@ -205,7 +227,10 @@ def behaviour_cloning_loss(
     row_weights: Tensor | None = None,
     entropy: Tensor | None = None,
 ) -> tuple[Tensor, LossMetrics]:
-    """``-log p`` of the response tokens; shapes, ``normaliser`` and ``row_weights`` as in ``policy_loss``."""
+    """Return the sum of ``-log p`` of the response tokens, and its metrics.
+
+    Shapes, ``normaliser`` and ``row_weights`` as in ``policy_loss``.
+    """
     zero = torch.zeros_like(behaviour)
     loss = weighted_sum(torch.where(mask, -logprobs, zero), row_weights) / normaliser
     with torch.no_grad():
@@ -221,21 +246,25 @@ def behaviour_cloning_loss(
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a loss function of an extension is given: float tensors ``[B, C]``, 0 where ``mask`` is false."""
+    """Input of an extension's loss function.
+
+    Float tensors ``[B, C]``, 0 where ``mask`` is false.
+    """
 
     logprobs: Tensor
-    """Of the policy being trained, with gradient."""
+    """Log-probs of the policy being trained, with gradient."""
     proximal: Tensor
-    """At the start of the update."""
+    """Log-probs of the policy at the start of the update."""
     behaviour: Tensor
-    """Of sampling."""
+    """Log-probs of the behaviour policy, recorded at sampling."""
     advantages: Tensor
     mask: Tensor
-    """``[B, C]`` bool: response tokens."""
+    """Response tokens, ``[B, C]`` bool."""
 
 
 LOSSES: Extensions[Callable[[Tokens], Tensor]] = Extensions("loss", "rollwright.losses", {})
-"""Of extensions, by name: from ``Tokens`` to the loss of each token, ``[B, C]``."""
+"""Loss functions of extensions by name: each maps ``Tokens`` to the loss of each token, ``[B,
+C]``."""
 
 
 def named_policy_loss(
@@ -251,15 +280,17 @@ def named_policy_loss(
     entropy: Tensor | None = None,
     entropy_coefficient: float = 0.0,
 ) -> tuple[Tensor, LossMetrics]:
-    """The loss that a function of an extension gives each token, masked and divided as ``policy_loss`` does.
+    """Return the loss that an extension's function gives each token, and its metrics.
+
+    The loss is masked and divided as ``policy_loss`` does.
 
     Raises:
-        ConfigError: there is no such function, or it cannot be imported in this process.
-        TrainingError: it did not give a tensor of the tokens' shape.
+        ConfigError: There is no such function, or it cannot be imported in this process.
+        TrainingError: It did not return a tensor of the tokens' shape.
     """
     zero = torch.zeros_like(behaviour)
     advantage = torch.where(mask, per_token(advantages, mask), zero)
-    logprobs, proximal, behaviour = (torch.where(mask, each, zero) for each in (logprobs, proximal, behaviour))
+    logprobs, proximal, behaviour = (torch.where(mask, values, zero) for values in (logprobs, proximal, behaviour))
     tokens = Tokens(logprobs, proximal, behaviour, advantage, mask)
     losses = LOSSES.find(name)(tokens)
     if not isinstance(losses, Tensor) or losses.shape != mask.shape:
@@ -287,21 +318,33 @@ def named_policy_loss(
 
 @torch.no_grad()
 def sum_by_images(logprobs: Tensor, behaviour: Tensor, mask: Tensor, images: Tensor) -> LossMetrics:
-    """The sums of ``kl_behaviour`` and of tokens by the number of images in each row, ``images`` ``[B]`` int64; the others are 0."""
+    """Return the sums of ``kl_behaviour`` and of tokens by each row's number of images.
+
+    All other sums are 0.
+
+    Args:
+        images: Number of images in each row, ``[B]`` int64.
+    """
     kl = kl_estimate(torch.where(mask, logprobs - behaviour, torch.zeros_like(behaviour))).sum(1)
-    each = torch.stack([kl, mask.sum(1)]).double()
-    sums = each.new_zeros(2, MAX_IMAGES + 1).index_add_(1, images.clamp(max=MAX_IMAGES), each)
+    rows = torch.stack([kl, mask.sum(1)]).double()
+    sums = rows.new_zeros(2, MAX_IMAGES + 1).index_add_(1, images.clamp(max=MAX_IMAGES), rows)
     of_kl, of_tokens = sums.tolist()
     return LossMetrics(kl_of_images=tuple(of_kl), tokens_of_images=tuple(of_tokens))
 
 
 def weighted_sum(losses: Tensor, row_weights: Tensor | None) -> Tensor:
-    """Sum of ``[B, C]``, each row by its weight ``[B]``; ``None``: all 1."""
+    """Return the sum of ``[B, C]``, each row by its weight ``[B]``; ``None``: all 1."""
     return losses.sum() if row_weights is None else (losses.sum(1) * row_weights).sum()
 
 
 def kl_estimate(log_ratio: Tensor) -> Tensor:
-    """Schulman's k3 estimate of KL(q || p) per token drawn from q, ``log_ratio = log p - log q``: never negative, 0 at equality."""
+    """Return Schulman's k3 estimate of KL(q || p) for each token drawn from q.
+
+    Never negative, and 0 at equality.
+
+    Args:
+        log_ratio: ``log p - log q``.
+    """
     bounded = clamp_log_ratio(log_ratio)
     return bounded.expm1() - bounded
 
@@ -315,6 +358,6 @@ def per_token(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def sum_metrics(**parts: Tensor) -> LossMetrics:
-    """One transfer from the device for all numbers."""
+    """Sum each tensor and make the metrics, with one transfer from the device."""
     values = torch.stack([part.detach().sum().double() for part in parts.values()]).tolist()
     return LossMetrics(**dict(zip(parts, values, strict=True)))

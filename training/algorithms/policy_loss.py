@@ -1,6 +1,7 @@
-"""Policy losses as combinations of four choices: ratio, trust region, correction for the behaviour policy, aggregation.
+"""Policy losses as combinations of four choices.
 
-Pure functions of tensors; shapes as in `training.algorithms.losses`.
+The choices are ratio, trust region, correction for the behaviour policy, and aggregation. Pure
+functions of tensors; shapes as in `training.algorithms.losses`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from training.algorithms.choices import Aggregation, PolicyLoss
 from training.algorithms.losses import LossMetrics, clamp_log_ratio, kl_estimate, per_token, sum_metrics, weighted_sum
 
 ASYNCWEBRL = PolicyLoss()
-"""Its decoupled loss: the defaults."""
+"""AsyncWebRL's decoupled loss: the defaults."""
 
 
 def policy_loss(
@@ -33,27 +34,29 @@ def policy_loss(
     entropy: Tensor | None = None,
     entropy_coefficient: float = 0.0,
 ) -> tuple[Tensor, LossMetrics]:
-    """The loss of one micro-batch: a surrogate inside a trust region, corrected for the policy that sampled.
+    """Return the loss of one micro-batch and its metrics.
 
-    Per token, with the importance ratio ``rho`` to the proximal policy and the weight ``w`` of the behaviour policy (decoupled PPO, Hilton
-    et al. 2022)::
+    The loss is a surrogate inside a trust region, corrected for the policy that sampled. Per token,
+    with the importance ratio ``rho`` to the proximal policy and the weight ``w`` of the behaviour
+    policy (decoupled PPO, Hilton et al. 2022)::
 
         loss = w surrogate(rho, A) + kl_coefficient k3(pi, reference)
 
     Log ratios are clamped to ``MAX_LOG_RATIO`` on both sides, in the metrics too.
 
     Args:
-        logprobs: ``[B, C]`` of the policy being trained, with gradient.
-        proximal: ``[B, C]`` at the start of the update.
-        behaviour: ``[B, C]`` of sampling.
+        logprobs: ``[B, C]``, log-probs of the policy being trained, with gradient.
+        proximal: ``[B, C]``, log-probs at the start of the update.
+        behaviour: ``[B, C]``, log-probs recorded at sampling.
         advantages: ``[B]`` or ``[B, C]``.
         mask: ``[B, C]`` bool.
-        choices: Which surrogate, trust region and correction.
-        normaliser: What the sum is divided by: see `aggregation_weights`.
-        row_weights: ``[B]``, of each row's tokens; ``None``: all 1.
-        reference: ``[B, C]`` of the policy that ``kl_coefficient`` holds on to.
+        choices: Surrogate, trust region and correction.
+        normaliser: Divisor of the sum; see `aggregation_weights`.
+        row_weights: ``[B]``, weight of each row's tokens; ``None``: all 1.
+        reference: ``[B, C]``, log-probs of the policy to which ``kl_coefficient`` penalises the
+            distance.
         entropy: ``[B, C]``; needed for the bonus, else only reported.
-        entropy_coefficient: From ``entropy_bonus``.
+        entropy_coefficient: Weight of the bonus, as ``entropy_bonus`` returns it.
     """
     advantage = per_token(advantages, mask)
     zero = torch.zeros_like(behaviour)
@@ -61,7 +64,7 @@ def policy_loss(
     log_ratio = _sequence_mean(token_log_ratio, mask) if choices.ratio == "sequence" else token_log_ratio
     bounded = _bounded(logprobs, proximal, log_ratio, advantage, mask, choices)
     weight, kept, clamped = _behaviour_weight(torch.where(mask, proximal - behaviour, zero).detach(), mask, choices)
-    # `where`, not a product: what lies outside of the mask may be no number.
+    # `where`, not a product: values outside of the mask may be nan.
     losses = torch.where(kept, weight * bounded.surrogate, zero)
     kl = zero
     if reference is not None:
@@ -134,11 +137,14 @@ def _bounded(
 
 
 def _behaviour_weight(log_weight: Tensor, mask: Tensor, choices: PolicyLoss) -> tuple[Tensor, Tensor, Tensor]:
-    """pi_proximal / pi_behaviour as it enters the loss, the tokens that are kept, and those whose weight was clamped."""
+    """Return the correction weights, the kept tokens, and those whose weight was clamped.
+
+    A weight is pi_proximal / pi_behaviour as it enters the loss.
+    """
     nowhere, zero = torch.zeros_like(mask), torch.zeros_like(log_weight)
     if choices.correction == "none":
         return torch.where(mask, torch.ones_like(log_weight), zero), mask, nowhere
-    # Compared before it is clamped: a cap above e^20 still drops what is beyond it.
+    # Compared before it is clamped: a cap above e^20 still drops tokens beyond it.
     weight = log_weight.exp()
     if choices.correction == "clamp":
         bounded = clamp_log_ratio(log_weight).exp().clamp(max=choices.behaviour_cap)
@@ -150,23 +156,24 @@ def _behaviour_weight(log_weight: Tensor, mask: Tensor, choices: PolicyLoss) -> 
 
 
 def _sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Each row's mean over its response tokens, at all of them."""
+    """Return each row's mean over its response tokens, at all of these tokens."""
     counts = mask.sum(1, keepdim=True).clamp(min=1)
     return torch.where(mask, (values.sum(1, keepdim=True) / counts).expand(mask.shape), torch.zeros_like(values))
 
 
 def aggregation_weights(how: Aggregation, tokens: Sequence[int], episodes: Sequence[str]) -> tuple[list[float], float]:
-    """The weight of each row's tokens in a minibatch's loss, and what their weighted sum is divided by.
+    """Return the weight of each row's tokens in a minibatch's loss, and the divisor.
 
-    ``token``: every token counts alike (DAPO, eq. 8). ``step``: every step, whatever the length of its response (GRPO's sample mean).
-    ``sequence``: every episode, whatever the tokens of its steps in this minibatch.
+    ``token``: every token counts alike (DAPO, eq. 8). ``step``: every step counts alike, whatever
+    the length of its response (GRPO's sample mean). ``sequence``: every episode counts alike,
+    whatever the number of its tokens in this minibatch.
 
     Args:
         tokens: Response tokens of each row.
-        episodes: The episode of each row.
+        episodes: Episode of each row.
 
     Returns:
-        One weight a row, and the normaliser: weights times tokens add up to it.
+        One weight a row, and the normaliser: the sum of weights times tokens.
     """
     if how == "token":
         return [1.0] * len(tokens), float(sum(tokens))
