@@ -1,9 +1,7 @@
-"""Builds the training rows of one update from scored groups.
+"""Builds the training rows of one update from scored groups. Pure: no files, no torch.
 
-Pure: no files, no torch.
-
-A *row* is one step of one episode. A batch names its rows by (episode, step) and never copies tokens or pixels; the trainer reads those
-from the stored trajectories.
+A *row* is one step of one episode. A batch names its rows by (episode, step) and never copies
+tokens or pixels; the trainer reads those from the stored trajectories.
 """
 
 from __future__ import annotations
@@ -41,43 +39,54 @@ class BatchRow(Record):
     step: int = Field(ge=0)
     """Index into the trajectory's steps."""
     advantage: float
-    """Of each response token of the step, the step normaliser included."""
+    """Advantage of each response token of the step, already divided by the step normaliser."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_weight(cls, data: Any) -> Any:
-        """Files of earlier versions have a factor on the row's loss, which always was 1; any other is refused."""
+        """Drop the key ``weight`` of older files, a loss factor that was always 1.
+
+        Any other value is refused as an unknown key.
+        """
         if isinstance(data, dict) and data.get("weight") == 1:
             return {key: value for key, value in data.items() if key != "weight"}
         return data
 
 
 class TrainingBatch(Record):
-    """Everything that makes version ``version`` out of ``policy_version_before``, and where it came from."""
+    """Training data of one update, and its sources.
+
+    The update makes ``version`` from ``policy_version_before``.
+    """
 
     version: int = Field(ge=1)
     policy_version_before: int = Field(ge=0)
     algorithm: Literal["grpo", "filtered_bc"]
-    """Which loss the rows get (``AlgorithmConfig.name``)."""
+    """Loss of the rows (``AlgorithmConfig.name``)."""
     rows: tuple[BatchRow, ...]
-    """Of the iteration's own episodes."""
+    """Rows of the iteration's own episodes."""
     replayed: tuple[BatchRow, ...] = ()
-    """Of episodes of earlier iterations, which gave rows to their own batch too."""
+    """Rows of episodes of earlier iterations, which were also in their own iteration's batch."""
     damaged_earlier: dict[str, str] = Field(default_factory=dict)
-    """Episodes of earlier iterations that would be trained on again and are lost since, and what of them is."""
+    """Episodes of earlier iterations that would be replayed but were lost since; each with what is
+    lost."""
     groups: int = Field(ge=0)
-    """Groups that were looked at."""
+    """Number of groups that the batch was made from."""
     group_ids: tuple[str, ...] | None = None
-    """Those groups in their order; ``None``: all groups of the iteration (synchronous runs)."""
+    """Ids of those groups in their order; ``None``: all groups of the iteration (synchronous
+    runs)."""
     versions: tuple[Versions, ...] | None = None
-    """Of each of ``rows``; ``None``: all are of ``policy_version_before`` (synchronous runs)."""
+    """Versions of each of ``rows``; ``None``: all are ``policy_version_before`` (synchronous
+    runs)."""
     zero_variance_groups: int = Field(ge=0)
-    """Of those, groups whose rewards were all equal (GRPO drops them; ``filtered_bc`` uses the successful ones)."""
+    """Number of groups whose rewards were all equal. GRPO drops them; ``filtered_bc`` uses their
+    successful episodes."""
     episodes: int = Field(ge=0)
-    """Episodes that gave rows."""
+    """Number of episodes that gave rows."""
     abstained_episodes: int = Field(default=0, ge=0)
     left_out: dict[str, LeftOut] | None = None
-    """Every episode with a reward that gave no rows, and why; ``None`` in older runs, which did not say (`explain_left_out`)."""
+    """Every episode with a reward that gave no rows, and why; ``None`` in older runs, which did not
+    record it (`explain_left_out`)."""
 
 
 def build_batch(
@@ -88,56 +97,58 @@ def build_batch(
     earlier: Iterable[Sequence[EpisodeSummary]] = (),
     group_ids: Sequence[str] | None = None,
 ) -> TrainingBatch:
-    """The batch that turns version ``version - 1`` into ``version``.
+    """Build the batch that turns version ``version - 1`` into ``version``.
 
-    A batch may come out without rows.
-
-    Rows keep the order of the groups, their episodes and their steps, so that equal input gives equal bytes; the trainer shuffles.
+    The batch may have no rows. Rows keep the order of the groups, their episodes and their steps,
+    so that equal input gives equal bytes; the trainer shuffles them.
 
     Args:
-        damaged: Episodes whose trajectory or screenshots are lost, and what is: they give no rows, the others keep their advantages.
-        earlier: Groups of the iterations before that are trained on again (``replay_iterations``), oldest first.
-        group_ids: Of ``groups``, where their rows are of several policy versions (asynchronous runs).
+        damaged: Episodes whose trajectory or screenshots are lost, with what is lost. They give no
+            rows; the other episodes of their groups keep their advantages.
+        earlier: Groups of earlier iterations that are trained on again (``replay_iterations``),
+            oldest first.
+        group_ids: Ids of ``groups``, where their rows are of several policy versions (asynchronous
+            runs).
     """
-    found = _Rows(settings, damaged, version - 1)
-    # Replayed episodes are as old as ``replay_iterations`` asks for.
-    before = _Rows(settings.model_copy(update={"stale_limit": 0}), damaged, version - 1)
+    current = _Rows(settings, damaged, version - 1)
+    # ``stale_limit`` does not apply to replayed episodes: ``replay_iterations`` bounds their age.
+    replay = _Rows(settings.model_copy(update={"stale_limit": 0}), damaged, version - 1)
     for group in groups:
-        found.add(group)
+        current.add(group)
     for group in earlier:
-        before.add(group)
-    drawn = draw_recent([*before.rows, *found.rows], settings.replay_steps, settings.replay_recency, version)
-    rows = [row for row in drawn if row.episode_id not in before.used]
+        replay.add(group)
+    drawn = draw_recent([*replay.rows, *current.rows], settings.replay_steps, settings.replay_recency, version)
+    rows = [row for row in drawn if row.episode_id not in replay.used]
     kept = {row.episode_id for row in rows}
-    versions = tuple(found.versions[row.episode_id][row.step] for row in rows) if group_ids is not None else None
+    versions = tuple(current.versions[row.episode_id][row.step] for row in rows) if group_ids is not None else None
     return TrainingBatch(
         version=version,
         policy_version_before=version - 1,
         algorithm=settings.name,
         rows=tuple(rows),
-        replayed=tuple(row for row in drawn if row.episode_id in before.used),
-        damaged_earlier=before.damaged,
-        groups=found.groups,
+        replayed=tuple(row for row in drawn if row.episode_id in replay.used),
+        damaged_earlier=replay.damaged,
+        groups=current.groups,
         group_ids=None if group_ids is None else tuple(group_ids),
         versions=versions,
-        zero_variance_groups=found.zero_variance,
+        zero_variance_groups=current.zero_variance,
         episodes=len(kept),
-        abstained_episodes=found.abstained,
-        left_out={**found.left_out, **{each: NOT_DRAWN for each in found.used if each not in kept}},
+        abstained_episodes=current.abstained,
+        left_out={**current.left_out, **{name: NOT_DRAWN for name in current.used if name not in kept}},
     )
 
 
 class _Rows:
-    """Rows of groups, and what became of their episodes."""
+    """Collects the rows of groups, and why other episodes gave none."""
 
     def __init__(self, settings: AlgorithmConfig, damaged: Mapping[str, str], version: int) -> None:
         self.rows: list[BatchRow] = []
         self.used: dict[str, None] = {}
-        """Episodes that gave rows, in order."""
+        """Ids of the episodes that gave rows, in order."""
         self.left_out: dict[str, LeftOut] = {}
         self.damaged: dict[str, str] = {}
         self.versions: dict[str, tuple[Versions, ...]] = {}
-        """Of the steps of each used episode."""
+        """Versions of the steps of each used episode."""
         self.groups = self.zero_variance = self.abstained = 0
         self._settings, self._damaged, self._version = settings, damaged, version
 
@@ -169,11 +180,13 @@ class _Rows:
 
 
 def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int) -> list[BatchRow]:
-    """At most ``size`` rows in their order, drawn without replacement: the i-th oldest with weight ``i ** power`` (WebGym).
+    """Draw at most ``size`` rows without replacement, kept in their order.
+
+    The i-th oldest has the weight ``i ** power`` (WebGym).
 
     Args:
-        size: 0: all.
-        version: Seeds the draw.
+        size: Number of rows; 0: all.
+        version: Seed of the draw.
     """
     if not size or len(rows) <= size:
         return list(rows)
@@ -183,9 +196,10 @@ def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int)
 
 
 def explain_left_out(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSummary]]) -> TrainingBatch:
-    """The batch with ``left_out``, which of an older run is found by the rules of its algorithm.
+    """Return the batch with ``left_out``; of an older run, derived by its algorithm's rules.
 
-    An episode that neither gave rows nor is left out by a rule stays unnamed: then the ledger refuses it.
+    An episode that neither gave rows nor is left out by a rule stays unnamed; the ledger then
+    refuses it.
     """
     if batch.left_out is not None:
         return batch
@@ -193,14 +207,14 @@ def explain_left_out(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSumm
     left_out: dict[str, LeftOut] = {}
     for group in groups:
         scored = [episode for episode in group if episode.score is not None]
-        for episode, found in zip(scored, _advantages(scored, AlgorithmConfig(name=batch.algorithm)), strict=True):
-            if isinstance(found, LeftOut) and episode.episode_id not in used:
-                left_out[episode.episode_id] = found
+        for episode, outcome in zip(scored, _advantages(scored, AlgorithmConfig(name=batch.algorithm)), strict=True):
+            if isinstance(outcome, LeftOut) and episode.episode_id not in used:
+                left_out[episode.episode_id] = outcome
     return batch.model_copy(update={"left_out": left_out})
 
 
 def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list[list[float] | LeftOut]:
-    """The advantages of each episode's steps, or why it gives no rows."""
+    """Return the advantages of each episode's steps, or why it gives no rows."""
     if settings.name == "filtered_bc":
         failed = LeftOut(state=EpisodeState.FAILED_FILTER, reason="filtered_bc trains on episodes that passed")
         return [[1.0] * episode.steps or NO_STEP if episode.passed else failed for episode in scored]
@@ -223,7 +237,10 @@ def _per_step(advantage: float, episode: EpisodeSummary, settings: AlgorithmConf
 
 
 def _trained_steps(episode: EpisodeSummary, settings: AlgorithmConfig) -> list[int] | LeftOut:
-    """Its steps without those that ``length_cut: mask`` and ``skip_unchanged`` leave out; why, if none is left."""
+    """Return the steps that are trained on, or why there is none.
+
+    ``length_cut: mask`` and ``skip_unchanged`` leave steps out.
+    """
     cut = episode.cut_turns if settings.length_cut == "mask" else ()
     uncut = [step for step in range(episode.steps) if step not in cut]
     unchanged = episode.unchanged_turns if settings.skip_unchanged else ()
@@ -231,7 +248,10 @@ def _trained_steps(episode: EpisodeSummary, settings: AlgorithmConfig) -> list[i
 
 
 def _score(episode: EpisodeSummary, settings: AlgorithmConfig) -> float:
-    """Its score, lowered by ``length_penalty`` times the share of cut turns under ``length_cut: penalise``."""
+    """Return the episode's score; under ``length_cut: penalise`` less a penalty for cut turns.
+
+    The penalty is ``length_penalty`` times the share of cut turns.
+    """
     if episode.score is None:
         raise ValueError(f"episode {episode.episode_id} abstained and has no score")
     if settings.length_cut != "penalise" or not episode.cut_turns:

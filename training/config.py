@@ -1,6 +1,7 @@
 """Settings of the model side: policy, sampling, algorithm and trainer.
 
-Shallow pydantic models with bounds and descriptions: they become the parameter form of a Prefect deployment. Unknown keys are refused.
+Shallow pydantic models with bounds and descriptions: they become the parameter form of a Prefect
+deployment. Unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -32,109 +33,111 @@ class PolicyConfig(Settings):
     template: str = Field("", description="LLaMA-Factory chat template; empty: the checkpoint's.")
     observation: ObservationMode = Field(
         "text",
-        description="Numbered elements and words; marks on the screenshot; the screenshot alone.",
+        description="Form of the page: numbered elements and text, marks on the screenshot, or the screenshot alone.",
     )
     context: ContextPolicy = Field(
-        "present", description="Rounds of the prompt: none; the last ones; or added and dropped in blocks."
+        "present", description="Earlier rounds in the prompt: none, the last ones, or appended and dropped in blocks."
     )
-    context_rounds: int = Field(4, ge=0, le=64, description="Rounds besides the present, each with its screenshot.")
+    context_rounds: int = Field(4, ge=0, le=64, description="Most earlier rounds, each with its screenshot.")
     context_tokens: int = Field(
-        0, ge=0, description="Tokens of a prompt; older rounds are cut. 0: the model's context."
+        0, ge=0, description="Largest prompt in tokens; the oldest rounds are dropped to fit. 0: the model's context."
     )
     image_pixels: int = Field(
         1280 * 768,
         ge=784,
         le=2**24,
-        description="Pixels of a screenshot; larger ones are scaled down as they are taken.",
+        description="Largest screenshot in pixels; larger ones are scaled down when they are taken.",
     )
     prompt: PromptName = Field(
         "plain",
-        description="System turn: the template's; WebGym's answers, short or whole; or tools (docs/contexts.md).",
+        description="System turn: the template's own, WebGym's short or long form of answers, or tools (docs/contexts.md).",
     )
     temperature: float = Field(1.0, gt=0, le=5, description="Sampling temperature in training.")
-    max_new_tokens: int = Field(32, ge=1, le=8192, description="Longest model turn in tokens.")
+    max_new_tokens: int = Field(32, ge=1, le=8192, description="Largest number of tokens of a model turn.")
 
     @property
     def max_images(self) -> int:
-        """Most pictures of one prompt."""
+        """Largest number of images in one prompt."""
         return 1 if self.context == "present" else self.context_rounds + 1
 
 
 class AlgorithmConfig(Settings):
-    """How rewards become a loss."""
+    """The algorithm: from rewards to advantages and a loss."""
 
     name: Literal["grpo", "filtered_bc"] = Field(
         "grpo",
         description="Group advantages with a decoupled clipped loss, or cloning of successful steps (WebGym).",
     )
     preset: Literal[*PRESETS] | None = Field(  # type: ignore[valid-type]
-        None, description="Values of a published algorithm under the others (docs/algorithms.md)."
+        None, description="Published algorithm whose values apply where no other is given (docs/algorithms.md)."
     )
     advantages: str = Field(
         "grpo",
         examples=["my_algorithm:ranks"],
-        description="grpo, dr_grpo, rloo, raft (successes alone), or one of yours (docs/extending.md).",
+        description="grpo, dr_grpo, rloo, raft (successes only), or a function of your own (docs/extending.md).",
     )
     loss: str = Field(
         "",
         examples=["my_algorithm:reinforce"],
-        description="Loss of each token: module:function, or an installed one (docs/extending.md).",
+        description="Your own loss of each token: module:function, or an installed one (docs/extending.md); empty: none.",
     )
     length_cut: Literal["keep", "mask", "penalise"] = Field(
         "keep",
-        description="Turns cut at policy.max_new_tokens: keep, leave out, or lower the episode's score.",
+        description="Turns cut at policy.max_new_tokens: keep them, leave them out, or lower the episode's score.",
     )
     length_penalty: float = Field(
-        0.5, ge=0, le=1, description="penalise: taken off the score, by the share of cut turns."
+        0.5, ge=0, le=1, description="penalise: subtracted from the score, times the share of cut turns."
     )
     group_size: int = Field(8, ge=2, le=64, description="Episodes of one task and seed in a group.")
     std_epsilon: float = Field(1e-4, gt=0, le=1, description="Added to the group's standard deviation.")
     step_normalizer: Literal["constant", "trajectory", "none"] = Field(
-        "constant", description="Divisor of a step's advantage: a constant, the trajectory's steps, or none."
+        "constant", description="Divisor of a step's advantage: a constant, the trajectory's number of steps, or none."
     )
-    step_constant: float = Field(10.0, gt=0, le=1000, description="The constant divisor (AsyncWebRL: 10).")
+    step_constant: float = Field(10.0, gt=0, le=1000, description="Value of the constant divisor (AsyncWebRL: 10).")
     ratio: RatioLevel = Field("token", description="Importance ratio: of each token, of a step's response, or none.")
     trust_region: TrustRegion = Field(
-        "dual_clip", description="PPO's clip, the same with a bound for negative advantages, DPPO's mask, or none."
+        "dual_clip", description="PPO's clip, dual clip (bounds negative advantages too), DPPO's mask, or none."
     )
     clip_low: float = Field(0.2, gt=0, lt=1, description="Lower clip of the importance ratio: 1 - clip_low.")
     clip_high: float = Field(0.28, gt=0, le=10, description="Upper clip of the importance ratio: 1 + clip_high.")
     dual_clip: float = Field(
         3.0, gt=1, le=100, description="Bound of the loss for negative advantages, in units of |A|."
     )
-    dppo_limit: float = Field(0.2, gt=0, lt=1, description="dppo: change of a token's probability without a mask.")
+    dppo_limit: float = Field(0.2, gt=0, lt=1, description="dppo: largest change of a token's probability.")
     correction: Correction = Field(
-        "mask", description="pi_proximal / pi_behaviour above the cap: mask, clamp; band: mask below the floor too."
+        "mask", description="pi_proximal / pi_behaviour above the cap: mask or clamp; band: mask below the floor too."
     )
     behaviour_cap: float = Field(5.0, gt=1, description="Largest pi_proximal / pi_behaviour.")
-    behaviour_floor: float = Field(0.5, gt=0, lt=1, description="band: the smallest.")
+    behaviour_floor: float = Field(0.5, gt=0, lt=1, description="band: smallest pi_proximal / pi_behaviour.")
     aggregation: Aggregation = Field("token", description="Mean over tokens, over steps, or over episodes (sequence).")
     kl_coefficient: float = Field(0.0, ge=0, le=10, description="Weight of KL to the run's first policy.")
     proximal: Literal["recompute", "behaviour"] = Field(
         "recompute",
-        description="Proximal log-probs from a forward pass, or from the rollout.",
+        description="Source of the proximal log-probs: a forward pass before the update, or the rollout.",
     )
     replay_iterations: int = Field(
-        1, ge=1, le=1000, description="Iterations whose episodes are trained on: the newest, and ones before it."
+        1, ge=1, le=1000, description="Number of newest iterations whose episodes are trained on."
     )
-    replay_steps: int = Field(0, ge=0, description="Most steps of a batch, drawn by recency; 0: all.")
-    replay_recency: float = Field(2.0, ge=0, le=10, description="A step's weight in the draw: its place to this power.")
-    skip_unchanged: bool = Field(False, description="Leave out steps after which the screenshot was the same.")
+    replay_steps: int = Field(0, ge=0, description="Largest number of steps of a batch, drawn by recency; 0: all.")
+    replay_recency: float = Field(
+        2.0, ge=0, le=10, description="Weight of a step in the draw: its rank by age, oldest 1, to this power."
+    )
+    skip_unchanged: bool = Field(False, description="Leave out steps that did not change the screenshot.")
     stale_limit: int = Field(
         0,
         ge=0,
-        description="Versions after which an episode is left out, by its oldest token; 0: pacing.staleness (mode=async).",
+        description="Largest staleness of an episode's oldest token; older episodes are left out. 0: pacing.staleness (mode=async).",
     )
     stale_decay: float = Field(
-        1.0, gt=0, le=1, description="Factor of an episode's advantages for each version that its oldest token is old."
+        1.0, gt=0, le=1, description="Factor of an episode's advantages per version of staleness of its oldest token."
     )
     entropy_coefficient: float = Field(0.0, ge=0, le=1, description="Weight of the entropy bonus.")
-    entropy_floor: float = Field(0.25, ge=0, description="The bonus acts below this mean token entropy (nats).")
+    entropy_floor: float = Field(0.25, ge=0, description="Mean token entropy (nats) below which the bonus acts.")
 
     @model_validator(mode="before")
     @classmethod
     def _expanded(cls, given: Any) -> Any:
-        """The values of the preset under those that are given."""
+        """Return the given values with the preset's values for the others."""
         name = given.get("preset") if isinstance(given, dict) else None
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
@@ -155,8 +158,8 @@ class AlgorithmConfig(Settings):
 
     @property
     def choices(self) -> PolicyLoss:
-        """What `training.algorithms.policy_loss` takes."""
-        return PolicyLoss(**{each.name: getattr(self, each.name) for each in fields(PolicyLoss)})
+        """The choices that `training.algorithms.policy_loss` takes."""
+        return PolicyLoss(**{field.name: getattr(self, field.name) for field in fields(PolicyLoss)})
 
 
 class TrainerConfig(Settings):
@@ -166,63 +169,66 @@ class TrainerConfig(Settings):
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="AdamW beta 1.")
     adam_beta2: float = Field(0.95, ge=0, lt=1, description="AdamW beta 2.")
     weight_decay: float = Field(0.0, ge=0, le=1, description="AdamW weight decay.")
-    warmup_updates: int = Field(0, ge=0, description="Updates until the peak learning rate, in equal parts.")
+    warmup_updates: int = Field(0, ge=0, description="Updates of linear warm-up to the peak learning rate.")
     scheduler: Literal["constant_with_warmup", "cosine", "linear"] = Field(
         "constant_with_warmup",
-        description="Learning rate schedule; falling ones would reach zero after the last update.",
+        description="Learning rate schedule; cosine and linear would reach zero after the last update.",
     )
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient norm clip.")
     epochs: int = Field(1, ge=1, le=16, description="Passes over a batch.")
     minibatch_rows: int = Field(
-        64, ge=1, le=65536, description="Steps (rows) of one optimiser step, over all processes."
+        64, ge=1, le=65536, description="Rows (steps) of one optimiser step, over all processes."
     )
     micro_batch_rows: int = Field(32, ge=1, le=4096, description="Rows of one forward pass of one process.")
     micro_batch_tokens: int = Field(
-        0, ge=0, description="Most tokens of a forward pass, padding included; 0: by rows alone."
+        0, ge=0, description="Largest forward pass in tokens, padding included; 0: bounded by rows alone."
     )
-    finetuning_type: Literal["full", "lora"] = Field("full", description="All weights, or LoRA adapters.")
+    finetuning_type: Literal["full", "lora"] = Field("full", description="Train all weights, or LoRA adapters.")
     lora_rank: int = Field(16, ge=1, le=1024, description="Rank of the adapters.")
     lora_export: Literal["adapter", "merged"] = Field(
-        "adapter", description="What a LoRA run publishes: the adapter alone, or whole merged weights."
+        "adapter", description="Content of a policy that a LoRA run publishes: the adapter alone, or merged weights."
     )
     train_vision_tower: bool | None = Field(
         None,
-        description="Train the image encoder and projector too; null: in models of at most 100 million parameters.",
+        description="Train the image encoder and projector too; null: only in models of at most 100 million parameters.",
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations: slower, less memory.")
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
-    bf16: bool | None = Field(None, description="Train in bfloat16; null: where there is a CUDA device.")
+    bf16: bool | None = Field(None, description="Train in bfloat16; null: if there is a CUDA device.")
     llamafactory: dict[str, Any] = Field(
-        {}, examples=[{"flash_attn": "fa2"}], description="Every other argument of LLaMA-Factory's, by its name."
+        {}, examples=[{"flash_attn": "fa2"}], description="Further arguments of LLaMA-Factory, by name."
     )
-    processes: int = Field(1, ge=1, le=1024, description="Trainer processes, one a GPU.")
+    processes: int = Field(1, ge=1, le=1024, description="Number of trainer processes, one per GPU.")
     nodes: int = Field(
         0,
         ge=0,
         le=256,
-        description="Machines that share them: Dask workers with the resource trainer; 0: the flow's own machine.",
+        description="Machines that run the processes: Dask workers with the resource trainer; 0: the flow's own machine.",
     )
     state_every: int = Field(
         1,
         ge=1,
         le=10_000,
-        description="Updates between trainer states; those since the last are repeated after a kill.",
+        description="Updates from one trainer state to the next; after a kill, updates since the last one are repeated.",
     )
     loader_workers: int = Field(
-        1, ge=0, le=64, description="Threads of each process that prepare pictures during a pass; 0: between passes."
+        1, ge=0, le=64, description="Threads per process that prepare images during a pass; 0: between passes."
     )
     keep_policies: int = Field(
-        0, ge=0, description="Newest policies that keep their weights, besides version 0; 0: all."
+        0, ge=0, description="Number of newest policies that keep their weights, besides version 0; 0: all."
     )
-    keep_best: bool = Field(True, description="With it, the version with the best evaluation keeps its weights too.")
-    keep_states: int = Field(2, ge=2, le=1000, description="Trainer states that are kept, the newest ones.")
+    keep_best: bool = Field(True, description="Keep the weights of the best evaluated version too (see keep_policies).")
+    keep_states: int = Field(2, ge=2, le=1000, description="Number of newest trainer states that are kept.")
     silence: float = Field(
-        60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is started again; 0: never."
+        60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is restarted; 0: never."
     )
-    torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch decides.")
+    torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch's default.")
 
     def state_due(self, version: int, last: int) -> bool:
-        """Whether a version's trainer state is written: each ``state_every`` updates, and that of the run's ``last``."""
+        """Return True if a version's trainer state is written.
+
+        That is each ``state_every`` updates, and for the run's ``last`` version.
+        """
         return version % self.state_every == 0 or version == last
 
     @property

@@ -13,22 +13,24 @@ from training.ledger.store import phase_of
 
 
 class GroupSpec(Record):
-    """Episodes of one task to be run together.
+    """Specification of the episodes of one task that are run together.
 
     In training all share one page seed; an evaluation gives each its own.
     """
 
     group_id: str
-    """``i000012-g0003``: phase (iteration or evaluated version), then the group."""
+    """Id of the group, as ``i000012-g0003``: the phase (iteration or evaluated version), then the
+    group's number."""
     task: WebTask
     seeds: tuple[int, ...] = Field(min_length=1)
     """Page seed of each episode."""
     enough: int = Field(0, ge=0)
-    """Episodes that may be over, with something to be graded, before the others are given up; 0: all are played."""
+    """Number of gradable episodes after which the others are abandoned; 0: all are played."""
     greedy: bool = False
     """Decode greedily (evaluation)."""
     memory: Memory = ()
-    """What its task family remembers: every episode begins with this (`tasks_lib.rollouts.sampling`). Empty without a memory of families."""
+    """Memory of the task's family, with which every episode begins (`tasks_lib.rollouts.sampling`);
+    empty where families have no memory."""
 
     @property
     def phase(self) -> str:
@@ -36,12 +38,12 @@ class GroupSpec(Record):
         return phase_of(self.group_id)
 
     def episode_id(self, sample: int, attempt: int) -> str:
-        """``i000012-g0003-s02-a0``."""
+        """Return the episode's id, as ``i000012-g0003-s02-a0``."""
         return f"{self.group_id}-s{sample:02d}-a{attempt}"
 
 
 class EpisodeSummary(Record):
-    """What sampling, batches and metrics need to know of an episode."""
+    """Summary of an episode for sampling, batches and metrics."""
 
     episode_id: str
     seed: int
@@ -54,27 +56,32 @@ class EpisodeSummary(Record):
     stop_reason: StopReason
     abstained: str | None
     forms: dict[str, int] = Field(default_factory=dict)
-    """How its responses were read as actions (`envs.actions.parsing`), counted."""
+    """Number of responses by the form in which they were parsed as actions
+    (`envs.actions.parsing`)."""
     action_errors: dict[str, int] = Field(default_factory=dict)
-    """Why actions were not carried out, counted."""
+    """Number of actions that were not carried out, by error."""
     settled: dict[str, int] = Field(default_factory=dict)
-    """Why the waits for its pages ended (`envs.settle.SettleReason`), counted over its steps; empty in older runs."""
+    """Number of steps by the reason that ended the wait for the page (`envs.settle.SettleReason`);
+    empty in older runs."""
     cut_turns: tuple[int, ...] = ()
-    """Steps whose response was cut at its length limit; empty in older runs, which did not say."""
+    """Indices of the steps whose response was cut at its length limit; empty in older runs, which
+    did not record it."""
     unchanged_turns: tuple[int, ...] = ()
-    """Steps after which the screenshot was the same, byte for byte; empty in older runs, which did not say."""
+    """Indices of the steps that left the screenshot the same, byte for byte; empty in older runs,
+    which did not record it."""
     versions: tuple[tuple[int, int], ...] = ()
-    """Oldest and newest policy version of each step's tokens, one pair where they are equal; empty in older runs."""
+    """Oldest and newest policy version of each step's tokens; one pair if all steps have the same;
+    empty in older runs."""
     cost: Cost = Cost()
-    """Of its grading."""
+    """Cost of its grading."""
     memory: tuple[MemoryChange, ...] = ()
-    """What it kept and forgot."""
+    """Entries that it added to and removed from its family's memory."""
     sha256: str = ""
-    """Of its trajectory's file; empty in older runs."""
+    """sha256 of its trajectory's file; empty in older runs."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, sha256: str = "") -> EpisodeSummary:
-        """The summary of a stored episode, whose file has that sha256."""
+        """Make the summary of a stored episode whose file has that sha256."""
         return cls(
             episode_id=trajectory.episode_id,
             seed=trajectory.seed,
@@ -97,39 +104,49 @@ class EpisodeSummary(Record):
         )
 
     def step_versions(self, version: int) -> tuple[tuple[int, int], ...]:
-        """Oldest and newest version of each step; ``version`` where the record does not say."""
-        found = self.versions or ((version, version),)
-        return found * self.steps if len(found) == 1 else found
+        """Return the oldest and newest version of each step; ``version`` where none is recorded."""
+        versions = self.versions or ((version, version),)
+        return versions * self.steps if len(versions) == 1 else versions
 
     def staleness(self, version: int) -> int:
-        """Versions between ``version`` and the oldest token; 0 where the record does not say."""
+        """Return the versions between ``version`` and the oldest token.
+
+        0 where none is recorded.
+        """
         return version - min((oldest for oldest, _ in self.versions), default=version)
 
 
 def versions_of(trajectory: Trajectory) -> tuple[tuple[int, int], ...]:
-    """Oldest and newest version of each step's tokens, one pair where they are all equal."""
-    found = tuple(
+    """Return the oldest and newest version of each step's tokens.
+
+    One pair if all steps have the same.
+    """
+    versions = tuple(
         (step.policy_version, max((span.version for span in step.version_spans), default=step.policy_version))
         for step in trajectory.steps
     )
-    return found[:1] if len(set(found)) == 1 else found
+    return versions[:1] if len(set(versions)) == 1 else versions
 
 
 def unchanged_turns(trajectory: Trajectory) -> tuple[int, ...]:
-    """Steps whose next screenshot is the one that the policy had seen; the last step's is the episode's final one, where there is one."""
-    seen = [*(step.screenshot for step in trajectory.steps), trajectory.final_screenshot]
-    return tuple(index for index, (now, after) in enumerate(pairwise(seen)) if now == after)
+    """Return the indices of the steps whose next screenshot equals their own.
+
+    The screenshot after the last step is the episode's final one, if there is one.
+    """
+    screenshots = [*(step.screenshot for step in trajectory.steps), trajectory.final_screenshot]
+    return tuple(index for index, (before, after) in enumerate(pairwise(screenshots)) if before == after)
 
 
 class GroupRecord(Record):
     """The commit record of a group, written once after all its trajectories.
 
-    Lists every episode, abstentions too.
+    It lists every episode, abstentions too.
     """
 
     group_id: str
     token: str = ""
-    """Of the attempt at the group that won: part of the names of its trajectories' files. Empty in older runs, whose names have none."""
+    """Token of the attempt at the group that won, a part of the names of its trajectories' files;
+    empty in older runs, whose names have none."""
     task_id: str
     kind: str
     policy_version: int
@@ -147,17 +164,20 @@ class GroupRecord(Record):
 
     @property
     def mean(self) -> float | None:
-        """Mean reward, ``None`` if every episode abstained."""
+        """Mean reward; ``None`` if every episode abstained."""
         scores = [episode.score for episode in self.usable if episode.score is not None]
         return sum(scores) / len(scores) if scores else None
 
     @property
     def abstentions(self) -> int:
-        """How many attempts abstained."""
+        """Number of episodes that abstained."""
         return len(self.episodes) - len(self.usable)
 
 
 def play_order(group_id: str) -> tuple[int, int, str]:
-    """Sorts the groups of a phase as they were drawn: first its first draw (``i000003-g…``), then ``-r1``, …, ``-r10``; by number."""
+    """Return the key that sorts a phase's groups in order of drawing.
+
+    The first draw comes first (``i000003-g…``), then ``-r1``, …, ``-r10``; by number.
+    """
     draw = re.search(r"-r(\d+)-", group_id)
     return int(draw[1]) if draw else 0, len(group_id), group_id

@@ -1,4 +1,4 @@
-"""Model libraries that neither reach for the network nor fill the terminal."""
+"""Keeps model libraries offline and their messages short."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import warnings
 
 
 def quiet_model_libraries() -> None:
-    """Offline hubs, no telemetry, warnings and above only. Call before the first import of LLaMA-Factory."""
+    """Set offline hubs, no telemetry, and warnings and above only.
+
+    Call it before the first import of LLaMA-Factory.
+    """
     for name, value in {
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
