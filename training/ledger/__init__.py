@@ -1,5 +1,6 @@
-"""The files of a run on shared storage, and the journal that counts them.
+"""The files of a run on shared storage, and the journal that counts its episodes.
 
-``store`` names and writes them atomically, ``blobs`` are content-addressed, ``checkpoint_files`` says what a whole checkpoint is,
-``states`` the trainer's states, ``journal`` the run's ledger in SQLite, which can be made again from the files.
+``store`` names files and writes them atomically, ``blobs`` names the kinds of blobs,
+``checkpoint_files`` checks checkpoints, ``states`` has the states of episodes, and ``journal`` is
+the run's ledger in SQLite, which is rebuilt from the files.
 """

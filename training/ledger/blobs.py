@@ -1,14 +1,16 @@
-"""What a blob is, by its bytes and by the ending of its file."""
+"""Kinds of blobs, by their first bytes and by the ending of their file."""
 
 from __future__ import annotations
 
 BLOB_KINDS = ("jpg", "json", "png", "webp", "bin")
-"""Endings of blobs, the most frequent first, which is how they are looked for. ``jpg`` has to stay the first: it is what every blob of an
-older run ends in, whatever it is."""
+"""Endings of blobs, the most frequent first: files are looked for in this order. ``jpg`` has to
+stay the first: every blob of an older run ends in it, whatever its content."""
 
 
 def blob_kind(data: bytes) -> str:
-    """The ending of a blob's file, by its first bytes: a picture's, ``json`` for an object or a list, ``bin`` for anything else.
+    """Return the ending of a blob's file, by its first bytes.
+
+    It is a picture's ending, ``json`` for an object or a list, ``bin`` for anything else.
 
     >>> blob_kind(b'{"state": "passed"}')
     'json'

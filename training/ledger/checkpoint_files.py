@@ -1,12 +1,14 @@
 """Checks a checkpoint's files against its manifest before anything is loaded.
 
-A published version has a ``manifest.json`` with the size and sha256 of every file; a warm start's checkpoint has a ``recipe.json`` with
-those of its weights; any other checkpoint is checked for weights that were cut short. A file is hashed once per process, as long as
-it is not changed: about 1.5 GB/s, little against reading and converting the weights.
+A published version has a ``manifest.json`` with the size and sha256 of every file. A warm start's
+checkpoint has a ``recipe.json`` with those of its weights. Any other checkpoint is checked for
+weights that were cut short. A file is hashed once per process, as long as it is not changed: about
+1.5 GB/s, a small part of the time to read and convert the weights.
 
-A trainer's state, which is several times as large and written at each update, is not read again for its manifest: ``torch.save``
-writes zip archives, whose directory has a CRC-32 of each part, taken while it was written. The manifest keeps the directory's hash, and
-the parts are compared with it when the state is loaded.
+A trainer's state is several times as large and written at each update, so it is not read again for
+its manifest. ``torch.save`` writes zip archives, whose directory has a CRC-32 of each part,
+computed while it was written. The manifest keeps the directory's hash, and the parts are compared
+with their CRC-32 when the state is loaded.
 """
 
 from __future__ import annotations
@@ -28,21 +30,28 @@ from training.ledger.disk import raise_read_errors
 from training.ledger.seal import unsealed
 
 MANIFEST = "manifest.json"
-"""Written last into a policy's folder; without it the policy does not exist."""
+"""Name of the manifest, written last into a policy's folder; without it the policy does not
+exist."""
 REMOVED = "removed.json"
-"""Beside the manifest of a policy whose weights the run's retention has removed, and nothing else there."""
+"""Name of the file that, beside the manifest, marks a policy whose weights the run's retention has
+removed."""
 RECIPE = "recipe.json"
-"""How a warm start's checkpoint was made, inside its folder."""
+"""Name of the file in a warm start's checkpoint that records how it was made."""
 WEIGHT_FILES = re.compile(r"(model|pytorch_model|adapter_model).*\.(safetensors|bin)(\.index\.json)?")
-"""Files of a checkpoint that a new version replaces; tokenizer, processor and chat template are handed on as they are."""
+"""Names of the files that a new version replaces; tokenizer, processor and chat template are copied
+unchanged."""
 CHUNK = 2**20
-"""Bytes that are hashed at a time."""
+"""Bytes hashed at a time."""
 _hashes: dict[tuple[str, int, int, int], str] = {}
-"""By path, inode, size and time of the last change of any kind (ctime, which a copy cannot set)."""
+"""sha256 by path, inode, size and time of the last change of any kind (ctime, which a copy cannot
+set)."""
 
 
 def file_sha256(path: Path) -> str:
-    """Hash a file by stream, once per process for as long as it is not changed."""
+    """Return a file's sha256, computed once per process as long as it is not changed.
+
+    The file is read in pieces.
+    """
     with raise_read_errors(path):
         status = path.stat()
         key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
@@ -56,7 +65,7 @@ def file_sha256(path: Path) -> str:
 
 
 def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
-    """``{name: {size, sha256}}`` of a folder's files, the manifest left out."""
+    """Return ``{name: {size, sha256}}`` of a folder's files, without the manifest."""
     folder = Path(folder)
     return {
         str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": file_sha256(path)}
@@ -66,9 +75,10 @@ def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
 
 
 def state_hashes(folder: Path) -> dict[str, dict[str, Any]]:
-    """As `file_hashes`, but of an archive ``{size, archive}``: the sha256 of its directory (`archive_digest`).
+    """Return the hashes of a trainer state's files, as `file_hashes` does.
 
-    Reads no part of it.
+    An archive has ``{size, archive}`` instead, with the sha256 of its directory (`archive_digest`);
+    its parts are not read.
     """
     return {
         str(path.relative_to(folder)): (
@@ -82,10 +92,12 @@ def state_hashes(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def archive_digest(path: Path) -> str:
-    """sha256 of a zip archive's directory, which lies at its end: name, place, size and CRC-32 of each part.
+    """Return the sha256 of a zip archive's directory.
+
+    The directory lies at the archive's end and has name, place, size and CRC-32 of each part.
 
     Raises:
-        StorageError: It is no whole archive.
+        StorageError: The file is no whole archive.
     """
     try:
         with raise_read_errors(path), zipfile.ZipFile(path) as archive, open(path, "rb") as file:
@@ -98,7 +110,8 @@ def archive_digest(path: Path) -> str:
 def check_archive(path: Path) -> None:
     """Compare each part of a zip archive with its CRC-32 (about 2.5 GB/s).
 
-    Raises as `archive_digest`.
+    Raises:
+        StorageError: The file is no whole archive, or a part is damaged.
     """
     try:
         with raise_read_errors(path), zipfile.ZipFile(path) as archive:
@@ -110,10 +123,10 @@ def check_archive(path: Path) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The document of ``manifest.json`` in a folder.
+    """Read and check ``manifest.json`` of a folder.
 
     Raises:
-        StorageError: It is missing, cut short, or no manifest with files.
+        StorageError: The manifest is missing, cut short, or lists no files.
         ReadError: It cannot be read for the moment.
     """
     path = folder / MANIFEST
@@ -135,7 +148,10 @@ class RemovedError(StorageError):
 
 
 def check_not_removed(folder: Path) -> None:
-    """``RemovedError`` if retention has removed a policy's weights; names the versions beside it that have theirs."""
+    """Raise ``RemovedError`` if retention has removed a policy's weights.
+
+    The error names the versions of the same run that have theirs.
+    """
     if (folder / REMOVED).exists():
         others = sorted(path.parent.name for path in folder.parent.glob(f"v*/{MANIFEST}"))
         whole = [name for name in others if not (folder.parent / name / REMOVED).exists()]
@@ -146,12 +162,15 @@ def check_not_removed(folder: Path) -> None:
 
 
 def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) -> None:
-    """Compare files with what was written down of them: existence and size of all first, which is cheap, then their sha256.
+    """Compare a folder's files with their recorded sizes and hashes.
+
+    Existence and size of all files are checked first, which is cheap, then their sha256.
 
     Raises:
-        StorageError: One is missing, cut short, holds other bytes, or would be loaded too and is not listed; names it.
+        StorageError: A file is missing, cut short, holds other bytes, or is not listed and would be
+            loaded too; names it.
         RemovedError: The weights were removed by the run's retention.
-        ReadError: One cannot be read for the moment.
+        ReadError: A file cannot be read for the moment.
     """
     check_not_removed(folder)
     for path in added_files(folder, files):
@@ -167,15 +186,15 @@ def check_files(folder: Path, files: dict[str, dict[str, Any]], listed_in: str) 
             if archive_digest(folder / name) != entry["archive"]:
                 raise StorageError(f"{folder / name} does not hold the parts that {listed_in} says")
             check_archive(folder / name)
-        elif (found := file_sha256(folder / name)) != entry["sha256"]:
+        elif (digest := file_sha256(folder / name)) != entry["sha256"]:
             raise StorageError(
                 f"{folder / name} does not hold what {listed_in} says "
-                f"(sha256 {found[:12]}…, written down {entry['sha256'][:12]}…)"
+                f"(sha256 {digest[:12]}…, written down {entry['sha256'][:12]}…)"
             )
 
 
 def added_files(folder: Path, files: Container[str]) -> list[Path]:
-    """What would be loaded from a checkpoint's folder too, and is not among its ``files``."""
+    """Return paths that would be loaded from a checkpoint's folder and are not listed."""
     return [
         path
         for path in sorted(folder.iterdir())
@@ -184,11 +203,11 @@ def added_files(folder: Path, files: Container[str]) -> list[Path]:
 
 
 def check_checkpoint_files(folder: Path) -> None:
-    """Check that a checkpoint folder can be trusted: by its manifest, else by its recipe, else by the form of its weights.
+    """Check a checkpoint folder by its manifest, else its recipe, else its weights' format.
 
     Raises:
         StorageError: A file is missing, cut short, or not the one that was published; names it.
-        ReadError: One cannot be read for the moment.
+        ReadError: A file cannot be read for the moment.
     """
     with raise_read_errors(folder):
         _check_checkpoint_files(folder)
@@ -216,7 +235,11 @@ def _check_checkpoint_files(folder: Path) -> None:
 
 
 def count_parameters(folder: Path) -> int:
-    """Numbers in a checkpoint's weights, by the headers of its safetensors files; of other files about, by their size in bfloat16."""
+    """Return the number of parameters of a checkpoint.
+
+    It is read from the headers of safetensors files; of other files it is an estimate by their size
+    in bfloat16.
+    """
     if not (files := list(folder.glob("*.safetensors"))):
         return sum(path.stat().st_size // 2 for path in folder.glob("pytorch_model*.bin"))
     shapes = [
@@ -232,7 +255,7 @@ def _safetensors_header(path: Path) -> dict[str, Any]:
 
 
 def _recipe_weights(folder: Path) -> dict[str, dict[str, Any]]:
-    """Of a recipe's files those with weights: a person may adapt the others to another use."""
+    """Return the recipe's entries of weight files; a person may adapt the other files."""
     try:
         recipe = orjson.loads((folder / RECIPE).read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
@@ -244,7 +267,7 @@ def _recipe_weights(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _check_safetensors(path: Path) -> None:
-    """The file is as long as its own header says."""
+    """Check that a file is as long as its own header says."""
     size = path.stat().st_size
     try:
         with open(path, "rb") as file:

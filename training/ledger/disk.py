@@ -1,9 +1,9 @@
 """Turns write faults into ``DiskError`` with path, reason and fix.
 
-A full disk, a used-up quota, a read-only or failing file system.
+Write faults are a full disk, a used-up quota, a read-only or failing file system.
 
-Libraries report them in many ways (``OSError``, safetensors' and torch's own errors, sqlite3's, groups of all these), so the cause is
-looked for behind whatever was raised.
+Libraries report them in many ways (``OSError``, safetensors' and torch's own errors, sqlite3's,
+groups of all these), so the causes behind an error are searched too.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ REASONS = {
     errno.EIO: ("the disk reports an input/output error", f"have the disk and its mount looked at (dmesg) {GO_ON}"),
     errno.ESTALE: ("the network file system lost the file", f"mount it again {GO_ON}"),
 }
-"""What each kind of write fault is called, and what to do about it."""
+"""Reason and fix of each write fault, by errno."""
 
 TRIAL_BYTES = 2**20
-"""Written to see whether a folder can be written to."""
+"""Size of the file that tests whether a folder can be written to."""
 
 MESSAGES = (
     (re.compile(r"no space left|os error 28|database or disk is full", re.I), errno.ENOSPC),
@@ -44,7 +44,7 @@ MESSAGES = (
     (re.compile(r"os error 13", re.I), errno.EACCES),
     (re.compile(r"disk I/O error|os error 5\b", re.I), errno.EIO),
 )
-"""How safetensors (Rust), sqlite3 and others say it in text alone."""
+"""Texts by which safetensors (Rust), sqlite3 and others report a write fault, with its errno."""
 PASSING = frozenset(
     {
         *(errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ENOLINK),
@@ -53,15 +53,16 @@ PASSING = frozenset(
         *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET),
     }
 )
-"""Read faults that may pass: they say nothing of the file, but that storage, its network or the machine cannot give it now."""
+"""Errnos of read faults that may pass: the file may be whole, but storage, its network or the
+machine cannot read it now."""
 OS_ERROR = re.compile(r"\(os error (\d+)\)")
-"""How Rust (safetensors, tokenizers) names an errno."""
+"""Form in which Rust (safetensors, tokenizers) names an errno."""
 ONLY_WRITES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""Faults that no read can have."""
+"""Errnos of faults that no read can have."""
 QUOTED = re.compile(r"\[Errno (\d+)\]")
-"""shutil.copytree gives the texts of the errors of its files."""
+"""Form in which ``shutil.copytree`` names the errnos of its files' errors."""
 TORCH_WRITER = re.compile(r"PytorchStreamWriter|iostream error|unexpected pos|basic_ios", re.I)
-"""torch.save loses the reason of a failed write."""
+"""Texts of a failed write by ``torch.save``, which loses the reason."""
 FULL_BELOW = 16 * 2**20
 """Bytes free below which a failed write without a reason is taken for a full disk."""
 
@@ -70,10 +71,12 @@ TEMPORARY = re.compile(r"\..+\.(\d+)\.[0-9a-f]{8}\.tmp")
 
 
 def try_to_write(folder: Path) -> None:
-    """Write a megabyte there, large enough to be refused where little is left, and remove it.
+    """Write a megabyte to a folder and remove it, to see whether that is possible.
+
+    A megabyte is large enough to be refused where little space is left.
 
     Raises:
-        DiskError: it cannot be written.
+        DiskError: The folder cannot be written to.
     """
     trial = temporary_name(folder / "trial")
     with raise_disk_errors(folder):
@@ -84,9 +87,9 @@ def try_to_write(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A new hidden name beside ``path`` to write to before the rename.
+    """Return a new hidden name beside ``path``, to write to before the rename.
 
-    Holds this process's id.
+    The name holds this process's id.
     """
     return path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
 
@@ -95,11 +98,11 @@ def temporary_name(path: Path) -> Path:
 def raise_disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     """Turn a write fault of the block into a ``DiskError`` with the path.
 
-    Anything else passes as it is.
+    Other errors pass unchanged.
 
     Args:
-        path: What is being written: a file or a folder.
-        needed: Bytes that it takes, where known.
+        path: File or folder that is being written.
+        needed: Bytes to be written, where known.
 
     Raises:
         DiskError: The disk is full, over its quota, read-only, failing, or may not be written to.
@@ -114,10 +117,12 @@ def raise_disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def raise_read_errors(path: Path) -> Iterator[None]:
-    """Turn a read fault of the block that may pass into a ``ReadError`` with the path. Anything else passes as it is.
+    """Turn a passing read fault of the block into a ``ReadError`` with the path.
+
+    A passing fault is one of `PASSING`. Other errors pass unchanged.
 
     Args:
-        path: What is being read: a file or a folder.
+        path: File or folder that is being read.
 
     Raises:
         ReadError: The disk, the network to it or the machine cannot give the file for the moment.
@@ -134,10 +139,10 @@ def raise_read_errors(path: Path) -> Iterator[None]:
 
 
 def read_fault(error: BaseException) -> int | None:
-    """The errno of a fault that may pass (`PASSING`) behind an error; ``None`` when there is none."""
-    for each in _behind(error):
-        number = each.errno if isinstance(each, OSError) else None
-        if number is None and (quoted := OS_ERROR.search(str(each)) or QUOTED.search(str(each))):
+    """Return the errno of a fault that may pass (`PASSING`) behind an error, or ``None``."""
+    for cause in _causes(error):
+        number = cause.errno if isinstance(cause, OSError) else None
+        if number is None and (quoted := OS_ERROR.search(str(cause)) or QUOTED.search(str(cause))):
             number = int(quoted[1])
         if number in PASSING:
             return number
@@ -145,37 +150,46 @@ def read_fault(error: BaseException) -> int | None:
 
 
 def disk_error(error: BaseException, path: Path) -> DiskError | None:
-    """The ``DiskError`` of an error from anywhere, if a full or read-only disk is behind it; ``path`` is a place on that disk.
+    """Return the ``DiskError`` of any error that a full or read-only disk caused, or ``None``.
 
-    Not of a refused permission or a failing disk, which may have stopped a read as well.
+    A refused permission or a failing disk gives ``None``: it may have stopped a read as well.
+
+    Args:
+        path: A place on that disk.
     """
     number = write_fault(error, path)
     return DiskError(_message(path, number, None)) if number in ONLY_WRITES else None
 
 
 def write_fault(error: BaseException, path: Path) -> int | None:
-    """The errno of the write fault behind an error, its causes and its group's members; ``None`` when there is none."""
-    for each in _behind(error):
-        if isinstance(each, OSError) and each.errno in REASONS:
-            return each.errno
-        said = str(each)
-        if (quoted := QUOTED.search(said)) and int(quoted[1]) in REASONS:
+    """Return the errno of the write fault behind an error, or ``None``.
+
+    The error's causes and, of a group, its members are searched too.
+    """
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in REASONS:
+            return cause.errno
+        text = str(cause)
+        if (quoted := QUOTED.search(text)) and int(quoted[1]) in REASONS:
             return int(quoted[1])
         for pattern, number in MESSAGES:
-            if pattern.search(said):
+            if pattern.search(text):
                 return number
-    if any(isinstance(each, RuntimeError) and TORCH_WRITER.search(str(each)) for each in _behind(error)):
+    if any(isinstance(cause, RuntimeError) and TORCH_WRITER.search(str(cause)) for cause in _causes(error)):
         return errno.ENOSPC if _free(path) < FULL_BELOW else errno.EIO
     return None
 
 
 def remove_leftovers(root: Path) -> int:
-    """Delete what killed processes of this machine were still writing under ``root``; how many files and folders."""
+    """Delete the temporary files of killed processes of this machine under ``root``.
+
+    Returns the number of files and folders removed.
+    """
     removed = 0
     for folder, folders, names in os.walk(root):
         for name in (*folders, *names):
-            found = TEMPORARY.fullmatch(name)
-            if found and not _alive(int(found[1])):
+            temporary = TEMPORARY.fullmatch(name)
+            if temporary and not _is_alive(int(temporary[1])):
                 path = Path(folder, name)
                 with suppress(FileNotFoundError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -184,7 +198,7 @@ def remove_leftovers(root: Path) -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files of a folder; 0 when it is not there."""
+    """Return the bytes of all files of a folder; 0 if it does not exist."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -194,21 +208,21 @@ def _message(path: Path, number: int, needed: int | None) -> str:
     return f"cannot write {path}: {reason} ({room}{_size(_free(path))} free on {_mount(path)}); {fix}"
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it was raised from, and the members of groups, each once."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error, its causes and contexts, and the members of groups, each once."""
     waiting, seen = [error], set[int]()
     while waiting:
-        each = waiting.pop(0)
-        if id(each) in seen:
+        cause = waiting.pop(0)
+        if id(cause) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        waiting += [found for found in (each.__cause__, each.__context__) if found is not None]
-        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else []
+        seen.add(id(cause))
+        yield cause
+        waiting += [earlier for earlier in (cause.__cause__, cause.__context__) if earlier is not None]
+        waiting += cause.exceptions if isinstance(cause, BaseExceptionGroup) else []
 
 
 def _existing(path: Path) -> Path:
-    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
 def _free(path: Path) -> int:
@@ -216,19 +230,19 @@ def _free(path: Path) -> int:
 
 
 def _mount(path: Path) -> Path:
-    there = _existing(path)
-    return next(each for each in (there, *there.parents) if each.is_mount() or each == each.parent)
+    existing = _existing(path)
+    return next(place for place in (existing, *existing.parents) if place.is_mount() or place == place.parent)
 
 
 def _size(number: int) -> str:
-    """``12.3 MB``."""
+    """Format a number of bytes, as ``12.3 MB``."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if number >= factor:
             return f"{number / factor:.1f} {unit}"
     return f"{number} B"
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

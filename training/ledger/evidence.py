@@ -1,4 +1,4 @@
-"""What a batch's rows need from the store, and what of it is lost."""
+"""Checks that the trajectories and screenshots of a batch's rows can be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from training.ledger.store import RunStore
 
 
 def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:
-    """Episodes of a batch whose trajectory, or the screenshot of a row, is missing or damaged, and what is."""
+    """Return the episodes of a batch with lost evidence, each with what is lost.
+
+    Evidence is the trajectory and the screenshots of the rows; it is lost if missing or damaged.
+    """
     lost: dict[str, str] = {}
     trajectories: dict[str, Trajectory] = {}
     for row in (*batch.rows, *batch.replayed):
@@ -23,13 +26,14 @@ def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:
             for name in steps[row.step].pictures:
                 store.blob(name)
         except StorageError as error:
-            # Without the folder's name: the batch holds this, and its bytes are the same wherever the run lies.
+            # Without the folder's name: the batch stores this text, and its bytes must not depend
+            # on where the run lies.
             lost[row.episode_id] = str(error).replace(f"{store.root}/", "")
     return lost
 
 
 def blobs_of(trajectory: Trajectory) -> list[str]:
-    """Names of all blobs that a trajectory refers to."""
+    """Return the names of all blobs that a trajectory refers to."""
     steps = [name for step in trajectory.steps for name in (step.screenshot, step.dom_diff)]
     names = [*steps, trajectory.final_dom, trajectory.final_screenshot, trajectory.judgement]
     return [name for name in dict.fromkeys(names) if name]

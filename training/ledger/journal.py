@@ -1,8 +1,10 @@
-"""The run's ledger: the state of every training episode, entered by events (`training.ledger.states`).
+"""The run's ledger: the state of every training episode, entered by events.
 
-One SQLite file with a rollback journal, written by the flow process alone, so that it holds on a network file system too. It is an
-index over the run's files and is rebuilt from them when a run is opened; nothing is known to it alone. Files that disagree (an episode
-that is lost, named twice, or trained on without a record) are refused, and the error names the episode.
+The states are in `training.ledger.states`. The ledger is one SQLite file with a rollback journal,
+written by the flow process alone, so that it works on a network file system too. It is an index
+over the run's files and is rebuilt from them when a run is opened; it holds nothing else. Files
+that disagree (an episode that is lost, named twice, or trained on without a record) are refused,
+and the error names the episode.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _OLDER = (
     update_version INTEGER
 ) STRICT""",
 )
-"""Tables of ledgers from before episodes had states: sums of each group."""
+"""Tables of older ledgers, from before episodes had states: sums of each group."""
 
 _NEWEST = "number IN (SELECT max(number) FROM events GROUP BY episode_id)"
 
@@ -69,32 +71,36 @@ class Journal:
         """Enter committed training groups. Entering one again changes nothing.
 
         Raises:
-            StorageError: an episode is listed twice, belongs to another group, or was entered otherwise before. Nothing is entered then.
+            StorageError: An episode is listed twice, belongs to another group, or was entered
+                otherwise before. Nothing is entered then.
         """
         with self._transaction():
             for record in records:
                 self._accept(record)
 
     def record_update(self, batch: TrainingBatch, group_ids: Iterable[str]) -> None:
-        """A published update decided about the episodes of these groups. Recording it again changes nothing.
+        """Record what a published update decided about the episodes of its groups.
+
+        Recording it again changes nothing.
 
         Args:
-            batch: With its ``left_out`` (`training.batches.explain_left_out`).
-            group_ids: All groups that the batch was made of; accepted before.
+            batch: The update's batch, with its ``left_out`` (`training.batches.explain_left_out`).
+            group_ids: Ids of all groups that the batch was made of; accepted before.
 
         Raises:
-            StorageError: the batch does not name each episode of these groups that has a reward exactly once, or names another one.
-                Nothing is recorded then.
+            StorageError: The batch does not name each episode of these groups that has a reward
+                exactly once, or names another one. Nothing is recorded then.
         """
         where = f"the batch of version {batch.version}"
         if batch.left_out is None:
             raise StorageError(f"{where} does not say which episodes it left out")
         phase_groups = set(group_ids)
         used = list(dict.fromkeys(row.episode_id for row in batch.rows))
-        twice = [each for each, times in Counter((row.episode_id, row.step) for row in batch.rows).items() if times > 1]
+        rows = Counter((row.episode_id, row.step) for row in batch.rows)
+        twice = [row for row, times in rows.items() if times > 1]
         if twice:
             raise StorageError(f"{where} trains on step {twice[0][1]} of episode {twice[0][0]} twice")
-        decided = {each: (EpisodeState.CONSUMED, "in the batch") for each in used}
+        decided = {episode_id: (EpisodeState.CONSUMED, "in the batch") for episode_id in used}
         for episode_id, left_out in batch.left_out.items():
             if episode_id in decided:
                 raise StorageError(f"{where} both trains on episode {episode_id} and leaves it out")
@@ -113,49 +119,53 @@ class Journal:
             self._connection.execute("INSERT OR IGNORE INTO updates VALUES (?, ?)", (batch.version, len(batch.rows)))
 
     def episodes(self, groups: str | Collection[str] | None = None) -> dict[str, int]:
-        """``started``, then the number of episodes in each state, which add up to it.
+        """Count episodes: ``started``, then the number in each state; these add up to it.
 
         Args:
-            groups: Of a phase such as ``i000012``, or of these groups; ``None``: of all.
+            groups: A phase such as ``i000012``, or ids of groups; ``None``: all groups.
         """
-        return count_states(EpisodeState(state) for state, _ in self._now(groups))
+        return count_states(EpisodeState(state) for state, _ in self._states(groups))
 
     def abstentions(self, groups: str | Collection[str] | None = None) -> dict[str, int]:
-        """Causes of the abstentions (`training.ledger.states.abstention_cause`) and how many episodes have each; they add up to ``abstained``."""
-        causes = Counter(cause for state, cause in self._now(groups) if state == EpisodeState.ABSTAINED)
+        """Count the abstentions by cause (`training.ledger.states.abstention_cause`).
+
+        The counts add up to ``abstained``.
+        """
+        causes = Counter(cause for state, cause in self._states(groups) if state == EpisodeState.ABSTAINED)
         return dict(sorted(causes.items()))
 
-    def _now(self, groups: str | Collection[str] | None) -> Iterator[tuple[str, str]]:
-        """State and cause of each episode."""
+    def _states(self, groups: str | Collection[str] | None) -> Iterator[tuple[str, str]]:
+        """Yield the present state and cause of each episode."""
         wanted = None if groups is None or isinstance(groups, str) else frozenset(groups)
         phases = {groups} if isinstance(groups, str) else {phase_of(group_id) for group_id in wanted or ()}
         where = f" AND phase IN ({', '.join('?' * len(phases))})" if groups is not None else ""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"SELECT episode_id, state, cause FROM events WHERE {_NEWEST}{where}", sorted(phases)
         )
-        for episode_id, state, cause in found:
+        for episode_id, state, cause in rows:
             if wanted is None or group_of(episode_id) in wanted:
                 yield state, cause
 
     def events(self) -> list[Event]:
-        """All events, in the order of their episodes' ids and, of one episode, as they came."""
-        found = self._connection.execute(
+        """Return all events, by episode id and, of one episode, in order of entry."""
+        rows = self._connection.execute(
             "SELECT episode_id, state, cause, reason, version FROM events ORDER BY episode_id, number"
         )
         return [
             Event(episode_id, group_of(episode_id), EpisodeState(state), reason, cause, version)
-            for episode_id, state, cause, reason, version in found
+            for episode_id, state, cause, reason, version in rows
         ]
 
     def updates(self) -> list[int]:
-        """Versions of all recorded updates, ascending."""
+        """Return the versions of all recorded updates, ascending."""
         return [row[0] for row in self._connection.execute("SELECT version FROM updates ORDER BY version")]
 
     def rebuild(self, store: RunStore) -> None:
-        """Make the ledger anew from the run's files.
+        """Rebuild the ledger from the run's files.
 
         Raises:
-            StorageError: a file cannot be read, or the files disagree about an episode. The ledger stays empty then.
+            StorageError: A file cannot be read, or the files disagree about an episode. The ledger
+                stays empty then.
         """
         self.clear()
         with self._transaction():
@@ -166,7 +176,7 @@ class Journal:
                     self.record_update(*published_batch(store, version))
 
     def clear(self) -> None:
-        """Forget everything: files can give it back."""
+        """Delete all entries; the run's files can restore them."""
         with self._transaction():
             self._connection.execute("DELETE FROM events")
             self._connection.execute("DELETE FROM updates")
@@ -182,14 +192,14 @@ class Journal:
 
     def _with_reward(self, group_ids: set[str]) -> list[str]:
         phases = sorted({phase_of(group_id) for group_id in group_ids})
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"SELECT episode_id FROM events WHERE state = 'in_flight' AND phase IN ({', '.join('?' * len(phases))}) ORDER BY number",
             phases,
         )
-        return [episode_id for (episode_id,) in found if group_of(episode_id) in group_ids]
+        return [episode_id for (episode_id,) in rows if group_of(episode_id) in group_ids]
 
     def _enter(self, event: Event) -> None:
-        """Append an event; one that is there already changes nothing."""
+        """Append an event; one that is recorded already changes nothing."""
         known = self._connection.execute(
             "SELECT state, version FROM events WHERE episode_id = ? ORDER BY number", (event.episode_id,)
         ).fetchall()
@@ -208,7 +218,10 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of what happens inside is kept, or nothing; inside of another one it is part of that."""
+        """Keep all changes of the block, or none.
+
+        Inside another transaction the block is a part of it.
+        """
         if self._connection.in_transaction:
             yield
             return
@@ -231,10 +244,10 @@ def _decider(version: int | None) -> str:
 
 
 def published_batch(store: RunStore, version: int) -> tuple[TrainingBatch, list[str]]:
-    """The batch that a published version was trained on, with what it left out, and the ids of the groups that it was made of.
+    """Read the batch of a published version, with its ``left_out``, and its groups' ids.
 
     Raises:
-        StorageError: the batch, or the record of a group, cannot be read.
+        StorageError: The batch, or the record of a group, cannot be read, or groups have no record.
     """
     batch = read_batch(store, version)
     group_ids = groups_of_batch(store, batch)
@@ -247,14 +260,17 @@ def published_batch(store: RunStore, version: int) -> tuple[TrainingBatch, list[
 
 
 def groups_of_batch(store: RunStore, batch: TrainingBatch) -> list[str]:
-    """The groups that a batch was made of: those that it names, or all of its iteration."""
+    """Return the ids of a batch's groups.
+
+    They are those that it names, or all of its iteration.
+    """
     if batch.group_ids is not None:
         return list(batch.group_ids)
     return store.group_ids(f"i{batch.version - 1:06d}")
 
 
 def groups_of_version(store: RunStore, version: int) -> list[str]:
-    """The groups that a version was made of, in their order, also where its batch cannot be read."""
+    """Return the ids of a version's groups in order, even if its batch is unreadable."""
     named = named_groups_of(store, version)
     if named is not None:
         return named
@@ -262,7 +278,10 @@ def groups_of_version(store: RunStore, version: int) -> list[str]:
 
 
 def named_groups_of(store: RunStore, version: int) -> list[str] | None:
-    """The groups that a version's batch, or else its manifest, names; ``None`` if none does: those of its iteration (synchronous runs)."""
+    """Return the ids of the groups that a version's batch, or else its manifest, names.
+
+    ``None`` if neither names them: then they are those of its iteration (synchronous runs).
+    """
     try:
         named = read_batch(store, version).group_ids
     except StorageError:
@@ -271,10 +290,10 @@ def named_groups_of(store: RunStore, version: int) -> list[str] | None:
 
 
 def read_batch(store: RunStore, version: int) -> TrainingBatch:
-    """The batch that makes a version.
+    """Read the batch that makes a version.
 
     Raises:
-        StorageError: it is missing, torn, no batch, or another version's.
+        StorageError: The batch is missing, torn, no batch, or another version's.
     """
     path = store.batch_path(version)
     try:
@@ -289,10 +308,10 @@ def read_batch(store: RunStore, version: int) -> TrainingBatch:
 
 
 def read_group(store: RunStore, group_id: str) -> GroupRecord:
-    """The commit record of a group.
+    """Read the commit record of a group.
 
     Raises:
-        StorageError: it is missing, torn, no group record, or another group's.
+        StorageError: The record is missing, torn, no group record, or another group's.
     """
     path = store.group_path(group_id)
     try:

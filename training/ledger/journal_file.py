@@ -1,6 +1,6 @@
-"""Opens a run's journal file, or begins a new one where damaged.
+"""Opens a run's journal file, or begins a new one where it is damaged.
 
-The run's files alone give all of it back.
+The run's files alone restore its content.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from envs.types import StorageError
 from training.ledger.disk import raise_disk_errors
 
 LOCK_SECONDS = 10.0
-"""How long another process (a backup, a browser of databases) may hold the file."""
+"""Seconds that the file may be held by another process (a backup, a browser of databases)."""
 logger = logging.getLogger(__name__)
 
 
@@ -34,21 +34,22 @@ class JournalConnection(sqlite3.Connection):
             return super().executemany(*args)
 
     def __exit__(self, *error: Any) -> Literal[False]:
-        with raise_disk_errors(self.path):  # most is written by the commit
+        with raise_disk_errors(self.path):  # the commit does most of the writing
             return super().__exit__(*error)
 
 
 def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalConnection:
-    """A connection to a whole journal with these tables.
+    """Open a connection to a journal with these tables.
 
     A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
 
     Args:
-        older: Tables that older code made besides (``CREATE TABLE …``): a whole journal with them opens, without them.
+        older: Further tables that older code made (``CREATE TABLE …``): a whole journal with them
+            opens, and they are dropped.
 
     Raises:
         StorageError: Another process holds the file.
-        DiskError: It cannot be written: the disk is full, read-only or failing.
+        DiskError: The file cannot be written: the disk is full, read-only or failing.
     """
     with raise_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,19 +68,19 @@ def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalC
 
 
 def _opened(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
-    """``sqlite3.DatabaseError`` when the file is none, is damaged, or has other tables."""
+    """Open and check the file; ``sqlite3.DatabaseError`` if it is damaged or has other tables."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=LOCK_SECONDS, factory=JournalConnection)
     connection.path = path
     try:
         connection.execute("PRAGMA journal_mode=DELETE")
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise sqlite3.DatabaseError(str(found))
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if result != "ok":
+            raise sqlite3.DatabaseError(str(result))
         _drop(connection, older)
         connection.executescript(schema)
         if _tables(connection) != _expected(schema):
             raise sqlite3.DatabaseError("it has other tables")
-        # Taken and given back: says now whether the file can be written to.
+        # Take the write lock and release it, so that a file that cannot be written to fails now.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
     except BaseException:
@@ -89,17 +90,20 @@ def _opened(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
 
 
 def _drop(connection: sqlite3.Connection, older: Sequence[str]) -> None:
-    """Drop tables of older code, if they are just as it made them: nothing is in them that the run's files do not say."""
-    there = _tables(connection)
+    """Drop tables of older code that are exactly as it made them.
+
+    Nothing is lost: the run's files hold all of their content.
+    """
+    present = _tables(connection)
     for statement in older:
         table = _expected(statement)
         (name,) = {name for name, _ in table}
-        if table == {(other, column) for other, column in there if other == name}:
+        if table == {(other, column) for other, column in present if other == name}:
             connection.execute(f'DROP TABLE "{name}"')
 
 
 def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """(table, column) of all."""
+    """Return (table, column) of all tables."""
     return set(
         connection.execute(
             "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
@@ -121,7 +125,10 @@ def _is_locked(error: sqlite3.DatabaseError) -> bool:
 
 
 def _move_aside(path: Path) -> Path:
-    """Kept under another name, with what SQLite left beside it, which would be applied to the new file."""
+    """Rename the file and what SQLite left beside it; return the file's new name.
+
+    SQLite would apply its leftovers to the new file.
+    """
     number = 1
     while (damaged := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1

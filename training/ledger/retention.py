@@ -1,4 +1,7 @@
-"""Decides which published policies lose their weights. Pure; `tasks_lib.folder.retention` removes them."""
+"""Decides which published policies lose their weights. Pure.
+
+`tasks_lib.folder.retention` removes the weights.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from typing import Any
 
 
 def removable_versions(published: Iterable[int], keep: int, needed: Collection[int] = ()) -> list[int]:
-    """Versions whose weights may go, ascending.
+    """Return the versions whose weights may be removed, ascending.
 
-    Version 0 stays: it is the base of adapters, the reference of a KL term, and what a run without a whole state begins from again. So do
-    the two newest, of which one is served while the other is new.
+    Version 0 stays: it is the base of adapters, the reference of a KL term, and the start of a run
+    that has no whole state. So do the two newest, of which one is served while the other is new.
 
     Args:
         published: All versions of the run.
-        keep: How many of the newest stay, besides the others that do; 0: all.
+        keep: Number of newest versions that stay, besides the others that do; 0: all.
         needed: Versions that stay whatever their age: those with a trainer state, and the best one.
     """
     versions = sorted(published)
@@ -25,12 +28,14 @@ def removable_versions(published: Iterable[int], keep: int, needed: Collection[i
 
 
 def best_version(evaluations: Iterable[Mapping[str, Any]]) -> int | None:
-    """The version with the highest mean success, of equal ones the newest; ``None`` where nothing is known.
+    """Return the version with the highest mean success, or ``None`` if none is known.
+
+    Of equal ones it is the newest.
 
     Args:
-        evaluations: Each with ``version`` and ``mean``, which is ``None`` where no episode had a reward. Of a version that was evaluated
-            twice (it was made again) the last counts.
+        evaluations: Each with ``version`` and ``mean``, which is ``None`` where no episode had a
+            reward. If a version was evaluated twice (it was made again), the last one counts.
     """
-    means = {each["version"]: each["mean"] for each in evaluations}
+    means = {evaluation["version"]: evaluation["mean"] for evaluation in evaluations}
     known = [(mean, version) for version, mean in means.items() if mean is not None]
     return max(known)[1] if known else None

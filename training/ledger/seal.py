@@ -1,7 +1,8 @@
-"""Seals JSON documents: each holds the sha256 of the rest of it, so that no change of it stays unseen.
+"""Seals JSON documents: each holds the sha256 of its other content.
 
-Batches, trajectories, blobs, rubrics and checkpoint files have theirs elsewhere: in a manifest, a record, or their name. Documents of older
-runs have no seal, and are read as they are.
+A seal shows that a document was changed. Batches, trajectories, blobs, rubrics and checkpoint files
+have theirs elsewhere: in a manifest, a record, or their name. Documents of older runs have no seal
+and are read without a check.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import orjson
 from envs.types import StorageError
 
 SEAL = "document_sha256"
-"""Key of the seal; the last one of a document."""
+"""Key of the seal, the last one of a document."""
 
 
 def json_bytes(value: Any, *, sealed: bool = False) -> bytes:
-    """The bytes that `training.ledger.store.write_json` writes for a value: plain values, or anything with ``model_dump``.
+    """Return the bytes that `training.ledger.store.write_json` writes for a value.
 
     Args:
-        sealed: Add a seal to an object.
+        value: Plain values, or anything with ``model_dump``.
+        sealed: True to add a seal to an object.
     """
     if hasattr(value, "model_dump"):
         value = value.model_dump(mode="json")
@@ -32,7 +34,11 @@ def json_bytes(value: Any, *, sealed: bool = False) -> bytes:
 
 
 def unsealed(path: Path, document: Any, remedy: str) -> Any:
-    """A document without its seal; ``StorageError``, which gives the ``remedy``, if it is not what was sealed."""
+    """Return a document without its seal.
+
+    Raises:
+        StorageError: The document was changed after it was sealed; gives the ``remedy``.
+    """
     if not isinstance(document, dict) or SEAL not in document:
         return document
     rest = {key: value for key, value in document.items() if key != SEAL}
@@ -42,7 +48,10 @@ def unsealed(path: Path, document: Any, remedy: str) -> Any:
 
 
 def unsealed_bytes(path: Path, data: bytes, remedy: str) -> bytes:
-    """As `unsealed`, of a document that a model reads, which says itself what is wrong with one that is no JSON."""
+    """Return the bytes of a document without its seal, as `unsealed` does.
+
+    Bytes that are no JSON are returned unchanged: the model that reads them reports the fault.
+    """
     if SEAL.encode() not in data:
         return data
     try:

@@ -1,9 +1,11 @@
-"""The folder of a run: where each artefact lies, and how it gets there whole.
+"""The folder of a run: the path of each file, and atomic writes.
 
-Every file is written under a temporary name in its own folder and renamed, so that whatever is found under its final name is whole.
-Several workers may play the same group at once (Dask runs a lost worker's task again while that worker still lives). So each attempt at
-a group writes trajectories under names of its own, with the attempt's token, and the first one to make the group's record wins.
-Blobs are named by the sha256 of their bytes, end in what they are, and are checked when read. See docs/architecture.md for the layout and the rules.
+Every file is written under a temporary name in its own folder and renamed, so that a file under its
+final name is whole. Several workers may play the same group at once (Dask runs a lost worker's task
+again while that worker still lives). So each attempt at a group writes trajectories under names of
+its own, with the attempt's token, and the first one to make the group's record wins. Blobs are
+named by the sha256 of their bytes, with an ending for their kind, and are checked when read. See
+docs/architecture.md for the layout and the rules.
 """
 
 from __future__ import annotations
@@ -30,12 +32,13 @@ from training.ledger.seal import json_bytes, unsealed
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
-    """Write ``data`` so that ``path`` is either absent (or as before) or holds all of it.
+    """Write ``data`` atomically: ``path`` holds all of it, or stays as it was.
 
-    ``sync=False`` leaves out the fsync: for content that is checked when read, whose loss in a power cut is noticed and repaired.
+    ``sync=False`` leaves out the fsync: for content that is checked when read, whose loss in a
+    power cut is noticed and repaired.
 
     Raises:
-        DiskError: The disk is full, over its quota, read-only, failing, or may not be written to. Nothing is left behind.
+        DiskError: The disk is full, over its quota, read-only, failing or refused; no file is left.
     """
     path = Path(path)
     temporary = temporary_name(path)
@@ -55,15 +58,15 @@ def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None
 
 
 def write_json(path: AnyPath, value: Any, *, sealed: bool = False) -> None:
-    """Atomically write a JSON document; the value and ``sealed`` as of `json_bytes`."""
+    """Write a JSON document atomically; the value and ``sealed`` as in `json_bytes`."""
     atomic_write_bytes(path, json_bytes(value, sealed=sealed))
 
 
 def write_json_once(path: AnyPath, value: Any, *, sealed: bool = False) -> bool:
-    """Write a JSON document unless the path exists; whether this call wrote it. Of any number of writers one wins, on all machines.
+    """Write a JSON document unless the path exists; True for the one writer that wins.
 
     Raises:
-        StorageError: the file system has no hard links, without which two writers cannot be told apart.
+        StorageError: The file system has no hard links, so two writers cannot be distinguished.
     """
     path, data = Path(path), json_bytes(value, sealed=sealed)
     temporary = temporary_name(path)
@@ -80,11 +83,11 @@ def write_json_once(path: AnyPath, value: Any, *, sealed: bool = False) -> bool:
 
 
 def _link(temporary: Path, path: Path) -> bool:
-    """Give a whole file its name; whether this call did."""
+    """Give a complete file its final name; return True if this call did."""
     try:
         os.link(temporary, path)
     except FileExistsError:
-        # A network file system may send the call twice and report the second one: then the link is ours all the same.
+        # A network file system may send the call twice and report the second: the link is ours.
         return os.path.samefile(temporary, path)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
@@ -96,16 +99,16 @@ def _link(temporary: Path, path: Path) -> bool:
 
 
 BACKUP = "put back a copy of it from a backup"
-"""What to do about a damaged file that nothing else can give back."""
+"""Advice for a damaged file that cannot be made again."""
 
 
 def move_aside_advice(path: AnyPath) -> str:
-    """The advice for a damaged file that is made again, or that can be done without. It deletes nothing."""
+    """Return the advice for a damaged file that is made again or not needed."""
     return f"move it to {Path(path).name}.damaged"
 
 
 def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
-    """Read a JSON document, sealed or not; ``StorageError`` names the file when it is missing or damaged, and then gives the ``remedy``."""
+    """Read a JSON document, sealed or not; ``StorageError`` names a missing or damaged file."""
     try:
         return unsealed(Path(path), orjson.loads(Path(path).read_bytes()), remedy)
     except FileNotFoundError as error:
@@ -115,22 +118,22 @@ def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
 
 
 def phase_of(group_id: str) -> str:
-    """``i000012-g0003`` is of ``i000012``."""
+    """Return the phase of a group: ``i000012`` of ``i000012-g0003``."""
     return group_id.split("-", 1)[0]
 
 
 def group_of(episode_id: str) -> str:
-    """``i000012-g0003-s02-a0`` is of ``i000012-g0003``."""
+    """Return the group of an episode: ``i000012-g0003`` of ``i000012-g0003-s02-a0``."""
     return episode_id.rsplit("-s", 1)[0]
 
 
 def policy_name(version: int) -> str:
-    """Folder name of a policy version, e.g. ``v000012``."""
+    """Return the folder name of a policy version, as ``v000012``."""
     return f"v{version:06d}"
 
 
 class RunStore:
-    """Paths, reads and writes of one run's folder. Holds no state, so any process may make its own."""
+    """Paths, reads and writes of one run's folder; stateless."""
 
     def __init__(self, run_dir: AnyPath) -> None:
         self.root = Path(run_dir)
@@ -148,7 +151,7 @@ class RunStore:
 
     @property
     def task_set_path(self) -> Path:
-        """What the files of a set held that is too large to be copied."""
+        """Size, fingerprint and folders of a task set that is too large to be copied."""
         return self.root / "tasks.json"
 
     @property
@@ -158,11 +161,11 @@ class RunStore:
 
     @property
     def task_file_hashes_path(self) -> Path:
-        """What each of those folders held."""
+        """Hashes of the files in these folders."""
         return self.root / "task_files.json"
 
     def sampler_state_path(self, iteration: int) -> Path:
-        """What the draws of an iteration begin from; made from the groups before it, and made again when it is not there."""
+        """Sampler state before an iteration, made from the earlier groups; remade if missing."""
         return self.root / "starts" / f"i{iteration:06d}.json"
 
     @property
@@ -187,7 +190,7 @@ class RunStore:
 
     @property
     def blocklist_path(self) -> Path:
-        """Walls that workers saw."""
+        """Blocks by sites that workers saw."""
         return self.root / "blocklist"
 
     def left_out_path(self, phase: str) -> Path:
@@ -195,7 +198,7 @@ class RunStore:
         return self.root / "left_out" / f"{phase}.json"
 
     def live_path(self, worker: str) -> Path:
-        """What a worker is doing now; no part of the run."""
+        """Present activity of a worker; not part of the run's record."""
         return self.root / "live" / f"{worker}.json"
 
     def policy_path(self, version: int) -> Path:
@@ -208,17 +211,18 @@ class RunStore:
         return self.root / "evaluations" / f"{policy_name(version)}.json"
 
     def group_path(self, group_id: str) -> Path:
-        """``i000012-g0003`` lies in ``groups/i000012/``."""
+        """Path of a group's record: ``i000012-g0003`` lies in ``groups/i000012/``."""
         return self.root / "groups" / phase_of(group_id) / f"{group_id}.json"
 
     def trajectory_path(self, episode_id: str, token: str | None = None) -> Path:
-        """Where an episode lies.
+        """Path of an episode's trajectory.
 
         Args:
-            token: Of the attempt at its group that played it, empty in older runs; ``None``: the attempt that the group's record names.
+            token: Token of the attempt that played it, empty in older runs; ``None``: the record's.
 
         Raises:
-            StorageError: ``token`` is ``None`` and the group's record cannot be read, or there is none and several attempts have stored it.
+            StorageError: ``token`` is ``None``, and the group's record cannot be read, or is
+                missing while several attempts have stored the episode.
         """
         if token is None:
             token, _ = self._committed(episode_id)
@@ -229,37 +233,37 @@ class RunStore:
         return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
 
     def regrading_path(self, name: str) -> Path:
-        """When and with what a regrading was started."""
+        """Log of a regrading's starts."""
         return self.root / "regraded" / name / "regrading.json"
 
     def rubric_path(self, digest: str) -> Path:
         return self.root / "rubrics" / f"{digest}.json"
 
     def spent_path(self, regrading: str = "") -> Path:
-        """What the run's judges have spent together, or those of one regrading."""
+        """Database of what the run's judges, or those of one regrading, have spent."""
         return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
 
     def blob_path(self, sha256: str) -> Path:
-        """Where a blob lies; where it would as a picture, if there is none of that name. Older runs have folders of one level."""
-        first = self.blobs_path / sha256[:2]
+        """Path of a blob; if there is none, its path as a picture."""
+        first = self.blobs_path / sha256[:2]  # older runs have this level of folders alone
         paths = [folder / f"{sha256}.{kind}" for folder in (first / sha256[2:4], first) for kind in BLOB_KINDS]
         return next((path for path in paths if path.exists()), paths[0])
 
     # -- blobs
 
     def put_blob(self, data: bytes) -> str:
-        """Store bytes once under their sha256 and return it. The file's ending says what they are (`blob_kind`)."""
+        """Store bytes once under their sha256 and return it."""
         sha256 = hashlib.sha256(data).hexdigest()
-        found = self.blob_path(sha256)
-        # One of another size was torn by a power cut, or damaged since: it is mended now that its bytes are here.
-        if not found.exists():
-            atomic_write_bytes(found.with_suffix(f".{blob_kind(data)}"), data, sync=False)
-        elif found.stat().st_size != len(data):
-            atomic_write_bytes(found, data, sync=False)
+        path = self.blob_path(sha256)
+        # A blob of another size was torn by a power cut, or damaged since: it is written again.
+        if not path.exists():
+            atomic_write_bytes(path.with_suffix(f".{blob_kind(data)}"), data, sync=False)
+        elif path.stat().st_size != len(data):
+            atomic_write_bytes(path, data, sync=False)
         return sha256
 
     def blob(self, sha256: str) -> bytes:
-        """The bytes of a blob; ``StorageError`` when it is missing or torn."""
+        """Return the bytes of a blob; ``StorageError`` if it is missing or torn."""
         path = self.blob_path(sha256)
         try:
             data = path.read_bytes()
@@ -272,13 +276,13 @@ class RunStore:
     # -- rubrics
 
     def put_rubric(self, rubric: Rubric) -> None:
-        """Keep what episodes are graded by, once, under its hash: their rewards name it, and the set of tasks may lie elsewhere."""
+        """Store a rubric once under the hash that rewards name; task files may move."""
         path = self.rubric_path(rubric_hash(rubric))
         if not path.exists():
             write_json(path, rubric)
 
     def rubric(self, digest: str) -> Rubric | None:
-        """The rubric of that hash; ``None`` where none was kept (older runs). ``StorageError`` when it is torn, or another one."""
+        """Return the rubric of a hash, or ``None`` (older runs); ``StorageError`` if damaged."""
         path = self.rubric_path(digest)
         if not path.exists():
             return None
@@ -293,61 +297,63 @@ class RunStore:
     # -- trajectories
 
     def put_trajectory(self, trajectory: Trajectory, token: str = "") -> str:
-        """Store an episode of one attempt at its group; the sha256 of its file."""
+        """Store an episode of one attempt at its group; return the sha256 of its file."""
         data = orjson.dumps(trajectory.model_dump(mode="json"))
         atomic_write_bytes(self.trajectory_path(trajectory.episode_id, token), data)
         return hashlib.sha256(data).hexdigest()
 
     def trajectory(self, episode_id: str) -> Trajectory:
-        """The stored episode that its group's record names, or, while there is no record, the only one of that name.
+        """Return the stored episode that its group's record names, or else the only one.
 
         Raises:
-            StorageError: it is missing, torn, of another schema, another episode, or not the one that the record was made of.
+            StorageError: The trajectory is missing, torn, of another schema, another episode, or
+                not the one that the record was made of.
         """
         token, sha256 = self._committed(episode_id)
-        found, digest = self.attempt_trajectory(episode_id, token)
+        trajectory, digest = self.attempt_trajectory(episode_id, token)
         if sha256 not in ("", digest):
             path = self.trajectory_path(episode_id, token)
             raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
-        return found
+        return trajectory
 
     def attempt_trajectory(self, episode_id: str, token: str) -> tuple[Trajectory, str]:
-        """The episode as the attempt ``token`` at its group stored it, and the sha256 of its file. Raises as `trajectory`."""
+        """Return the episode that attempt ``token`` stored, and its sha256; see `trajectory`."""
         path = self.trajectory_path(episode_id, token)
         try:
             data = path.read_bytes()
-            found = Trajectory.model_validate_json(data)
+            trajectory = Trajectory.model_validate_json(data)
         except FileNotFoundError as error:
             raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
         except ValidationError as error:
             raise StorageError(f"trajectory {path} cannot be read: {describe_first_error(error)}") from error
-        if found.episode_id != episode_id:
-            raise StorageError(f"trajectory {path} holds episode {found.episode_id}, not the one of its name")
-        return found, hashlib.sha256(data).hexdigest()
+        if trajectory.episode_id != episode_id:
+            raise StorageError(f"trajectory {path} holds episode {trajectory.episode_id}, not the one of its name")
+        return trajectory, hashlib.sha256(data).hexdigest()
 
     def stored_trajectories(self) -> Iterator[tuple[str, str]]:
-        """(episode id, token) of every stored trajectory, also of attempts that lost, in no particular order."""
+        """Yield (episode id, token) of every stored trajectory, also of attempts that lost."""
         for path in (self.root / "trajectories").glob("*/[!.]*.json"):
             episode_id, _, token = path.name.removesuffix(".json").partition(".")
             yield episode_id, token
 
     def orphans(self) -> list[tuple[str, str]]:
-        """(episode id, token) of trajectories that their group's record does not name: what an attempt that lost or died has left.
+        """Return (episode id, token) of trajectories that their group's record does not name.
 
-        They count for nothing. Of a group whose record is missing or damaged that cannot be said, and nothing is an orphan.
+        Attempts that lost or died left them; they count for nothing. Where a group's record is
+        missing or damaged, none of its trajectories is taken for an orphan.
         """
-        found, named = [], dict[str, set[tuple[str, str]] | None]()
+        orphans, named = [], dict[str, set[tuple[str, str]] | None]()
         for episode_id, token in sorted(self.stored_trajectories()):
             group_id = group_of(episode_id)
             if group_id not in named:
                 named[group_id] = self._named(group_id)
             kept = named[group_id]
             if kept is not None and (episode_id, token) not in kept:
-                found.append((episode_id, token))
-        return found
+                orphans.append((episode_id, token))
+        return orphans
 
     def episode_ids(self) -> Iterator[str]:
-        """All stored episodes but `orphans`, each once, in no particular order."""
+        """Yield the ids of all stored episodes but `orphans`, once each, in no particular order."""
         yield from {episode_id for episode_id, _ in {*self.stored_trajectories()} - {*self.orphans()}}
 
     def _named(self, group_id: str) -> set[tuple[str, str]] | None:
@@ -355,10 +361,10 @@ class RunStore:
             record = self._record(group_id)
         except StorageError:
             return None
-        return None if record is None else {(each, record[0]) for each in record[1]}
+        return None if record is None else {(episode_id, record[0]) for episode_id in record[1]}
 
     def _committed(self, episode_id: str) -> tuple[str, str]:
-        """Token and sha256 of the trajectory that counts; the sha256 is empty where none was kept."""
+        """Return token and sha256 of the trajectory that counts; the sha256 is empty if unknown."""
         group_id = group_of(episode_id)
         if (record := self._record(group_id)) is not None:
             token, hashes = record
@@ -373,38 +379,40 @@ class RunStore:
         return token, ""
 
     def _record(self, group_id: str) -> tuple[str, dict[str, str]] | None:
-        """What a group's record says of its files: the attempt's token, and each episode's sha256; ``None`` without a record.
+        """Return a record's token and its episodes' sha256; ``None`` without a record.
 
-        Only these keys are read: the whole record is `training.groups.read_group`'s.
+        Only these keys are read; `training.ledger.journal.read_group` reads the whole record.
         """
         path = self.group_path(group_id)
         if not path.exists():
             return None
         record = read_json(path)
         try:
-            return record.get("token", ""), {each["episode_id"]: each.get("sha256", "") for each in record["episodes"]}
+            hashes = {episode["episode_id"]: episode.get("sha256", "") for episode in record["episodes"]}
+            return record.get("token", ""), hashes
         except (AttributeError, KeyError, TypeError) as error:
             raise StorageError(f"{path} is no group record") from error
 
     # -- groups
 
     def group_ids(self, phase: str | None = None) -> list[str]:
-        """Ids of all committed groups (of one phase such as ``i000012``), sorted."""
+        """Return the ids of all committed groups (of one phase such as ``i000012``), sorted."""
         return sorted(path.stem for path in (self.root / "groups").glob(f"{phase or '*'}/*.json"))
 
     # -- policies
 
     def versions(self) -> list[int]:
-        """Published policy versions (those with a manifest), ascending."""
-        found = (re.fullmatch(r"v(\d{6})", path.parent.name) for path in (self.root / "policies").glob(f"*/{MANIFEST}"))
-        return sorted(int(match[1]) for match in found if match)
+        """Return the published policy versions (those with a manifest), ascending."""
+        manifests = (self.root / "policies").glob(f"*/{MANIFEST}")
+        matches = (re.fullmatch(r"v(\d{6})", path.parent.name) for path in manifests)
+        return sorted(int(match[1]) for match in matches if match)
 
     def latest_policy(self) -> int | None:
-        """Highest published version, or ``None`` before the first."""
+        """Return the highest published version, or ``None`` before the first."""
         return max(self.versions(), default=None)
 
     def manifest(self, version: int) -> dict[str, Any]:
-        """The manifest of a published version. ``StorageError`` says how to go on when it is damaged."""
+        """Read a published version's manifest; ``StorageError`` says how to repair it."""
         with self._naming_damage(version):
             manifest = read_manifest(self.policy_path(version))
             if manifest.get("version") != version:
@@ -415,7 +423,8 @@ class RunStore:
         """Check a published version's files against its manifest (hashed once per process).
 
         Raises:
-            StorageError: The manifest is damaged, or a file is missing, cut short or another one; names it and says how to go on.
+            StorageError: The manifest or a file is damaged or missing; names it and says how to go
+                on.
             RemovedError: Retention has removed its weights.
         """
         manifest = self.manifest(version)
@@ -432,10 +441,10 @@ class RunStore:
             raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
 
     def _way_on(self, version: int) -> str:
-        """What may safely be done about a damaged version. Nothing is deleted: it is only moved."""
+        """Return the advice for a damaged version, whose folder is only moved."""
         folder = self.policy_path(version)
         aside = f"to go on, move {folder} to {self.root / 'damaged' / folder.name} and start the same command again: "
-        if self.versions() == [version]:  # with later ones the checkpoint may hold other weights by now
+        if self.versions() == [version]:  # of a longer run the checkpoint may have changed since
             return aside + "it is copied again from the checkpoint that the run was started with"
         before = self.policy_path(version - 1) / MANIFEST
         if version == self.latest_policy() and before.exists() and self.batch_path(version).exists():
@@ -443,7 +452,7 @@ class RunStore:
         return BACKUP
 
     def publish_policy(self, version: int, source: AnyPath, details: dict[str, Any]) -> None:
-        """Copy a checkpoint folder in as ``version``, manifest last. A version that is already there is left alone.
+        """Copy a checkpoint folder in as ``version``, manifest last, unless it exists already.
 
         Raises:
             StorageError: ``source`` is no checkpoint, or its files are damaged.
@@ -471,18 +480,18 @@ class RunStore:
 
 
 def describe_first_error(error: ValidationError) -> str:
-    """The first thing that is wrong with a document: ``episodes.0.score: Input should be …``."""
+    """Describe the first error of a document, as ``episodes.0.score: Input should be …``."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"
 
 
 def _shard(episode_id: str) -> str:
-    """Two hex digits that spread the trajectories over 256 folders."""
+    """Return two hex digits that spread the trajectories over 256 folders."""
     return hashlib.sha256(episode_id.encode()).hexdigest()[:2]
 
 
 def sha256_of(content: AnyPath | bytes) -> str:
-    """Of bytes, or of a file, which is read piece by piece."""
+    """Return the sha256 of bytes, or of a file, which is read in pieces."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
     with open(content, "rb") as file:
