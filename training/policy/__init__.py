@@ -1,4 +1,5 @@
-"""A policy's input and output: prompts, token ids, and action parsing.
+"""A policy's input and output: prompts, token ids, and LoRA adapters.
 
-Pure but for the renderer, which needs a checkpoint's tokenizer and LLaMA-Factory's template. No inference and no training here.
+Pure but for the renderer, which needs a checkpoint's tokenizer and LLaMA-Factory's template, and
+the adapters, which load models. No inference and no training here.
 """

@@ -1,4 +1,4 @@
-"""LoRA adapters as policies: what a folder with one is, and the whole model that it makes with its base."""
+"""LoRA adapters as policies: recognises an adapter's folder and merges it with its base."""
 
 from __future__ import annotations
 
@@ -10,31 +10,33 @@ from typing import TYPE_CHECKING, Any, Literal
 from envs.types import PolicyError
 from training.ledger.checkpoint_files import MANIFEST, RECIPE, WEIGHT_FILES
 
-if TYPE_CHECKING:  # seconds, and most of this needs none
+if TYPE_CHECKING:  # importing torch takes seconds, and most functions here do not need it
     import torch
 
 ADAPTER_CONFIG = "adapter_config.json"
-"""Of PEFT."""
+"""Name of PEFT's configuration file."""
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MODEL_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
-"""Files that transformers reads a model's weights from, one or in shards."""
+"""Patterns of the files from which transformers reads a model's weights, one file or shards."""
 
 
 def has_whole_model(folder: Path) -> bool:
-    """Whether a folder has weights that transformers reads as a whole model."""
+    """Return True if a folder has weights that transformers reads as a whole model."""
     return any(any(folder.glob(pattern)) for pattern in MODEL_WEIGHTS)
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a policy's folder holds an adapter and no whole model."""
+    """Return True if a policy's folder holds an adapter and no whole model."""
     return (folder / ADAPTER_CONFIG).exists() and not has_whole_model(folder)
 
 
 def base_of(folder: Path) -> Path:
-    """The checkpoint that an adapter belongs to, as its configuration names it; a relative path starts at the adapter's folder.
+    """Return the checkpoint that an adapter's configuration names as its base.
+
+    A relative path starts at the adapter's folder.
 
     Raises:
-        PolicyError: the configuration names none, or the folder that it names is no checkpoint.
+        PolicyError: The configuration names none, or the folder that it names is no checkpoint.
     """
     try:
         named = str(json.loads((folder / ADAPTER_CONFIG).read_bytes())["base_model_name_or_path"])
@@ -50,18 +52,18 @@ def base_of(folder: Path) -> Path:
 
 
 def whole_model_of(folder: Path) -> Path:
-    """The folder of a policy's whole model: of an adapter its base, otherwise ``folder`` itself."""
+    """Return the folder of a policy's whole model: an adapter's base, else ``folder``."""
     return base_of(folder) if is_adapter(folder) else folder
 
 
 def load_policy(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
-    """The model of a checkpoint folder, or of an adapter's base with the adapter added in.
+    """Load the model of a checkpoint folder, or of an adapter merged into its base.
 
     Args:
-        dtype: Of its weights; ``auto``: as the checkpoint has them.
+        dtype: Data type of the weights; ``auto``: the checkpoint's.
 
     Raises:
-        StorageError, ReadError, PolicyError: as `loading`.
+        StorageError, ReadError, PolicyError: As in `loading`.
     """
     from peft import PeftModel
     from transformers import AutoModelForImageTextToText
@@ -78,10 +80,12 @@ def load_policy(folder: Path, dtype: torch.dtype | Literal["auto"]) -> Any:
 
 
 def merge_adapter(folder: Path, target: Path) -> None:
-    """Write the whole model of an adapter to the new folder ``target``, as a checkpoint in its base's data type.
+    """Write an adapter's whole model to the new folder ``target``.
+
+    It is a checkpoint in its base's data type.
 
     Raises:
-        StorageError, ReadError, PolicyError: as `load_policy`.
+        StorageError, ReadError, PolicyError: As in `load_policy`.
     """
     model = load_policy(folder, "auto")
     target.mkdir(parents=True)

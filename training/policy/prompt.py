@@ -1,4 +1,4 @@
-"""The user turn's text: what the policy reads beside the screenshot.
+"""Writes the user turn's text: what the policy reads beside the screenshot.
 
 One function, so that pre-training, demonstrations and rollouts see the same text::
 
@@ -9,8 +9,9 @@ One function, so that pre-training, demonstrations and rollouts see the same tex
     Done: type [1] "juan"
     Task: Enter the username "juan" and press login.
 
-The task comes last: with causal attention its words can look back at the labels. Page text is untrusted: whatever a chat template or a
-multimodal plugin would take for a control token is broken up first.
+The task comes last: with causal attention its tokens can attend to the labels. Page text is
+untrusted: text that a chat template or a multimodal plugin would take for a control token is broken
+up first.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from typing import Literal
 from envs.types import Element, Memory, MemoryEntry, Observation, break_control_tokens
 
 SHOWN_ACTIONS = 3
-"""Actions before this one that the prompt repeats; the page's own state tells the rest."""
+"""Number of earlier actions that the prompt repeats; the page's state shows the effect of older
+ones."""
 
 MEMORY_BUDGET = 1000
-"""Characters of remembered entries in a prompt: some 300 tokens."""
+"""Largest number of characters of remembered entries in a prompt: some 300 tokens."""
 
 CUT = "… (cut)"
-"""The end of an entry that does not fit."""
+"""Ending of an entry that was cut to fit."""
 
 ObservationMode = Literal["text", "set_of_marks", "coordinates"]
-"""How a page is shown to the policy."""
+"""Form in which a page is shown to the policy."""
 
 OFFERS = {"submit": '{"action": "submit", "html": "<!DOCTYPE html>…"} hands in the whole page and ends the episode'}
-"""How the actions are told of that only some sites take; the others a policy knows."""
+"""Lines that describe the actions that only some sites take; a policy knows the others."""
 
 _ROLES = {"input": "textbox"}
-"""Where the policy's word for an element differs from the observation's tag."""
+"""Names of elements in the prompt, where they differ from the observation's tag."""
 
 
 def user_text(
@@ -48,15 +50,19 @@ def user_text(
     memory: Memory | None = None,
     memory_budget: int = MEMORY_BUDGET,
 ) -> str:
-    """The page, what else is open, what is remembered, the last actions, what this site takes besides, why the last one failed (if it did) and the
-    task, one a line.
+    """Return the user turn's text.
+
+    In this order: the page, alerts, a dialog and tabs, the memory, the last actions, actions that
+    only this site takes, the error of the last action, and the task, each on its own line.
 
     Args:
-        history: The responses of the episode so far, oldest first.
-        mode: ``text`` shows the page's text where the observation has one, else its elements; ``set_of_marks`` the elements whose numbers are on
-            the screenshot; ``coordinates`` the screenshot alone.
-        memory: What the episode remembers, or ``None`` if it has no memory: then the text has no word of it.
-        memory_budget: Characters that the entries may take.
+        history: Responses of the episode so far, oldest first.
+        mode: ``text`` shows the page's text where the observation has one, else its elements;
+            ``set_of_marks`` the elements whose numbers are on the screenshot; ``coordinates`` the
+            screenshot alone.
+        memory: Memory of the episode, or ``None`` if it has none: then the text does not mention
+            it.
+        memory_budget: Largest number of characters of the entries.
     """
     lines = _page(observation, mode)
     lines += [f"Alert: {one_line(notice)}" for notice in observation.notices]
@@ -78,14 +84,20 @@ def user_text(
 
 
 def memory_lines(memory: Memory, budget: int) -> list[str]:
-    """How to change the memory, and its entries: the newest ones that fit into ``budget`` characters, oldest first; what does not fit is said."""
+    """Return the memory's lines: how to change it, and its newest entries, oldest first.
+
+    The first line counts the entries that do not fit.
+
+    Args:
+        budget: Largest number of characters of the entries.
+    """
     shown: list[str] = []
     for entry in reversed(memory):
         line = _entry_line(entry)
         if len(line) > budget:
             if shown:
                 break
-            line = line[: max(budget - len(CUT), 0)] + CUT  # the newest one is shown as far as it goes
+            line = line[: max(budget - len(CUT), 0)] + CUT  # of the newest entry as much as fits
         budget -= len(line)
         shown.append(line)
     left_out = len(memory) - len(shown)
@@ -95,7 +107,10 @@ def memory_lines(memory: Memory, budget: int) -> list[str]:
 
 
 def _entry_line(entry: MemoryEntry) -> str:
-    """``total = "42.50"``: on one line, quotes and control tokens made harmless."""
+    """Return an entry on one line: ``total = "42.50"``.
+
+    Quotes are escaped and control tokens broken up.
+    """
     return f"{one_line(entry.key)} = {json.dumps(one_line(entry.value), ensure_ascii=False)}"
 
 
@@ -108,15 +123,19 @@ def _page(observation: Observation, mode: ObservationMode) -> list[str]:
 
 
 def element_line(element: Element) -> str:
-    """One element: ``[2] checked checkbox "xK3f"``, ``[1] textbox "Username" value "juan"``, then what is written on it and its states."""
-    state = "checked " if element.checked else ""
+    """Return an element's line, as ``[2] checked checkbox "xK3f"``.
+
+    With its value, ``[1] textbox "Username" value "juan"``; then the text written on it and its
+    states.
+    """
+    checked = "checked " if element.checked else ""
     shown = "***" if element.tag == "password" else one_line(element.value)
     value = f' value "{shown}"' if element.value else ""
     written = f' showing "{one_line(element.written)}"' if element.written else ""
-    states = "".join(f" {one_line(each)}" for each in element.states)
-    return f'[{element.index}] {state}{_ROLES.get(element.tag, element.tag)} "{one_line(element.text)}"{written}{value}{states}'
+    states = "".join(f" {one_line(state)}" for state in element.states)
+    return f'[{element.index}] {checked}{_ROLES.get(element.tag, element.tag)} "{one_line(element.text)}"{written}{value}{states}'
 
 
 def one_line(text: str) -> str:
-    """White space folded to single spaces and control tokens broken up."""
+    """Fold white space to single spaces and break up control tokens."""
     return break_control_tokens(" ".join(text.split()))

@@ -1,8 +1,9 @@
-"""System turns: what the policy may do and how it answers.
+"""System turns: the actions that the policy may take, and the form of its answers.
 
-``plain`` has none: a policy that was trained on the page and task alone knows its actions. ``vanilla`` and ``complete`` ask for WebGym's
-answers: one sentence and a tool call, or memory, progress and intention before them. ``tools`` describes the actions as a function in the
-chat template's own form of tools.
+``plain`` has none: a policy that was trained on the page and task alone knows its actions.
+``vanilla`` and ``complete`` ask for WebGym's answers: one sentence and a tool call, or memory,
+progress and intention before them. ``tools`` describes the actions as a function in the chat
+template's own form of tools.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from training.policy.prompt import ObservationMode
 PromptName = Literal["plain", "vanilla", "complete", "tools"]
 
 TOOL = "browser"
-"""Name of the function."""
+"""Name of the function that does all actions."""
 
 _TARGETS: dict[ObservationMode, tuple[str, dict[str, Any], str]] = {
     "text": ("element", {"type": "integer", "description": "Number of an element of the page."}, "3"),
@@ -33,7 +34,7 @@ _TARGETS: dict[ObservationMode, tuple[str, dict[str, Any], str]] = {
         "[500, 250]",
     ),
 }
-"""How each mode names what is acted on: key, schema, example."""
+"""Form of an action's target in each mode: key, schema, example."""
 
 _ACTIONS = (
     ("click", "click the target"),
@@ -48,7 +49,7 @@ _ACTIONS = (
     ("answer", "give the answer `text` and end"),
     ("terminate", "end with `status` success or failure"),
 )
-"""The actions that every site takes, with what they do."""
+"""Actions that every site takes, each with its effect."""
 
 _ROLE = "You use a web browser to carry out a task. Each turn you see the page and do one thing."
 
@@ -68,7 +69,7 @@ _PARTS = {
 
 
 def system_text(prompt: PromptName, mode: ObservationMode) -> str:
-    """The system turn; empty where the chat template's own is used."""
+    """Return the system turn; empty where the chat template's own is used."""
     if prompt == "plain":
         return ""
     if prompt == "tools":
@@ -91,12 +92,15 @@ def system_text(prompt: PromptName, mode: ObservationMode) -> str:
 
 
 def tools_text(prompt: PromptName, mode: ObservationMode) -> str:
-    """The tools of the chat template as JSON; empty where there are none."""
+    """Return the tools of the chat template as JSON; empty where there are none."""
     return json.dumps(tool_schemas(mode)) if prompt == "tools" else ""
 
 
 def tool_schemas(mode: ObservationMode) -> Sequence[dict[str, Any]]:
-    """The one function that does all actions, as OpenAI and Qwen describe tools."""
+    """Return the schema of the one function that does all actions.
+
+    OpenAI and Qwen describe tools in this form.
+    """
     key, target, _ = _TARGETS[mode]
     effects = "; ".join(f"{name}: {effect}" for name, effect in _ACTIONS)
     properties = {

@@ -1,6 +1,7 @@
-"""Prompt text and picture sizes to token ids, through LLaMA-Factory's template and multimodal plugin.
+"""Turns prompt text and image sizes into token ids with LLaMA-Factory's template.
 
-The rollout renders with this, and the trainer feeds the ids that were kept, so both sides see the same tokens.
+The template's multimodal plugin expands the image placeholders. The rollout renders with this
+module, and the trainer feeds the ids that were recorded, so both sides see the same tokens.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from training.policy.templates import derive_template
 from training.quiet import quiet_model_libraries
 
 UNBOUNDED_PIXELS = 2**30
-"""LLaMA-Factory's ``image_max_pixels``: pictures are fitted once, when they are taken (`Renderer.fitting_size`), and not again by its plugin,
-which servers do not have."""
+"""LLaMA-Factory's ``image_max_pixels``. Images are scaled once, when they are taken
+(`Renderer.fitting_size`). Its plugin must not scale them again, since servers do not have it."""
 
 
 @contextmanager
 def loading(checkpoint: Path) -> Iterator[None]:
-    """Checks a checkpoint's files, and names it in whatever fails inside.
+    """Check a checkpoint's files, and name it in the errors of the block.
 
     Raises:
         StorageError: A file is not the one that was published, or is cut short; names it.
@@ -47,7 +48,7 @@ def loading(checkpoint: Path) -> Iterator[None]:
             yield
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             if read_fault(error) is not None:
-                raise  # it says nothing of the checkpoint
+                raise  # a passing fault, not one of the checkpoint
             why = str(error).strip().partition("\n")[0]
             raise PolicyError(f"checkpoint {checkpoint} cannot be loaded: {type(error).__name__}: {why}") from error
 
@@ -56,12 +57,15 @@ class Renderer:
     """Encodes prompts for one checkpoint's tokenizer and chat template, and decodes turns.
 
     Args:
-        checkpoint: Hugging Face checkpoint folder (tokenizer and processor files are read, not the weights).
-        template: name of a LLaMA-Factory template with a multimodal plugin, e.g. ``qwen2_vl``; empty: that of the checkpoint's model.
+        checkpoint: Hugging Face checkpoint folder. Tokenizer and processor files are read, not the
+            weights.
+        template: Name of a LLaMA-Factory template with a multimodal plugin, e.g. ``qwen2_vl``. If
+            it is empty, the model's is derived.
 
     Raises:
-        PolicyError: no checkpoint folder, no image processor, no image token, or no template was named and the model's is not known.
-        StorageError, ReadError: as `loading`.
+        PolicyError: No checkpoint folder, no image processor, no image token, or no template was
+            named and the model's is not known.
+        StorageError, ReadError: As in `loading`.
     """
 
     def __init__(self, checkpoint: Path, template: str) -> None:
@@ -102,12 +106,18 @@ class Renderer:
         )
         model = AutoConfig.from_pretrained(checkpoint)
         self.context_tokens: int = model.get_text_config().max_position_embeddings
-        """Tokens of prompt and turn that the model takes."""
+        """Largest number of tokens of prompt and turn that the model takes."""
         self.banned_ids = banned_ids(checkpoint)
-        """Tokens that a policy must never generate, ascending."""
+        """Ids of the tokens that a policy must never generate, ascending."""
 
     def encode(self, text: str, sizes: Sequence[tuple[int, int]]) -> RenderedPrompt:
-        """The whole prompt: system turn, images of (width, height) in their own pixels, ``text``, the opened assistant turn."""
+        """Encode a prompt of one user turn.
+
+        It has the system turn, the images, ``text`` and the opened assistant turn.
+
+        Args:
+            sizes: (width, height) of the images in pixels.
+        """
         images = [self._expand_image(size) for size in sizes]
         messages = [
             {"role": "user", "content": f"{''.join(images)}\n{text}"},
@@ -119,18 +129,19 @@ class Renderer:
     def encode_conversation(
         self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
     ) -> RenderedPrompt:
-        """The whole prompt of a conversation whose last message is the user's.
+        """Encode the prompt of a conversation whose last message is the user's.
 
-        Turns of the assistant go in as they were sampled; of one without ids the text is encoded. Neither gets the empty thought that a
-        template of a thinking model puts before answers.
+        Turns of the assistant go in as they were sampled; the text of one without ids is encoded.
+        Neither gets the empty thought that a template of a thinking model puts before answers.
 
         Args:
-            sizes: (width, height) of all pictures, in the order of the messages.
+            sizes: (width, height) of all images, in the order of the messages.
             system: Text of the system turn; empty: the template's own.
             tools: JSON list of the functions that the chat template shows; empty: none.
 
         Raises:
-            PolicyError: there are more pictures than sizes, or fewer, or the template does not fit the processor.
+            PolicyError: The numbers of images and sizes differ, or the template does not fit the
+                processor.
         """
         if (named := sum(len(message.pictures) for message in messages)) != len(sizes):
             raise PolicyError(
@@ -153,31 +164,36 @@ class Renderer:
         turns = [message for message in messages if message.role == "assistant"]
         ids: list[int] = []
         for (query, _), turn in zip(pairs[:-1], turns, strict=True):
-            said = turn.ids or self.tokenizer.encode(turn.text, add_special_tokens=False)
-            ids += [*query, *self._closed(said)]
+            turn_ids = turn.ids or self.tokenizer.encode(turn.text, add_special_tokens=False)
+            ids += [*query, *self._close_turn(turn_ids)]
         ids += pairs[-1][0]
         return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
 
-    def _closed(self, ids: Sequence[int]) -> list[int]:
-        """A turn's ids, closed as the template closes the assistant's."""
+    def _close_turn(self, ids: Sequence[int]) -> list[int]:
+        """Return a turn's ids, closed as the template closes the assistant's turn."""
         kept = list(ids)
         while kept and kept[-1] in self._ends:
             kept.pop()
         return [*kept, *self._turn_close]
 
     def encode_response(self, text: str) -> list[int]:
-        """Token ids of a turn that says ``text``, the end-of-turn token included."""
+        """Return the token ids of a turn with this text, the end-of-turn token included."""
         return [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
 
     def _expand_image_uncached(self, image_size: tuple[int, int]) -> str:
-        """The placeholder text of one image; it depends on the size alone, so a blank image serves."""
+        """Return an image's placeholder text.
+
+        It depends on the size alone, so a blank image serves.
+        """
         blank = Image.new("RGB", image_size)
         messages = [{"role": "user", "content": "<image>"}, {"role": "assistant", "content": ""}]
         expanded = self.template.mm_plugin.process_messages(messages, [blank], [], [], self.processor)
         return str(expanded[0]["content"])
 
     def fitting_size(self, size: tuple[int, int], pixels: int) -> tuple[int, int]:
-        """The size of a picture that engine, server and trainer take as it is: at most ``pixels``, in whole patches.
+        """Return the size to which an image is scaled: at most ``pixels``, in whole patches.
+
+        Engine, server and trainer take an image of this size unchanged.
 
         Args:
             size: (width, height); kept where it has no more than ``pixels``.
@@ -192,7 +208,10 @@ class Renderer:
         return fitted[0], fitted[1]
 
     def image_inputs(self, images: list[bytes]) -> dict[str, torch.Tensor]:
-        """``pixel_values`` and ``image_grid_thw`` of JPEG images in order, made as the trainer's collator makes them."""
+        """Return ``pixel_values`` and ``image_grid_thw`` of JPEG images, in order.
+
+        They are made as the trainer's collator makes them.
+        """
         count = len(images)
         inputs = self.template.mm_plugin.get_mm_inputs(
             images, [], [], [1] * count, [0] * count, [0] * count, [[] for _ in range(count)], self.processor
@@ -200,38 +219,42 @@ class Renderer:
         return {name: inputs[name] for name in ("pixel_values", "image_grid_thw")}
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of generated ids, special tokens left out."""
+        """Return the text of generated ids, special tokens left out."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
 
 def find_images(ids: Sequence[int], image_token: int, lengths: Sequence[int]) -> RenderedPrompt:
-    """The prompt with the places of its images, which have ``lengths`` placeholders each.
+    """Return the prompt with the places of its images.
+
+    Args:
+        lengths: Number of placeholders of each image.
 
     Raises:
-        PolicyError: it has more placeholders than the images, or fewer.
+        PolicyError: The prompt has more placeholders than the images, or fewer.
     """
-    found = [offset for offset, token in enumerate(ids) if token == image_token]
-    if len(found) != sum(lengths):
+    offsets = [offset for offset, token in enumerate(ids) if token == image_token]
+    if len(offsets) != sum(lengths):
         raise PolicyError(
-            f"a prompt has {len(found)} image placeholders and its {len(lengths)} images have {sum(lengths)}: "
+            f"a prompt has {len(offsets)} image placeholders and its {len(lengths)} images have {sum(lengths)}: "
             f"policy.template does not fit the checkpoint's processor"
         )
-    starts = [found[before - length] for length, before in zip(lengths, accumulate(lengths), strict=True)]
-    repeated = set(found) - set(starts)
+    firsts = [offsets[end - length] for length, end in zip(lengths, accumulate(lengths), strict=True)]
+    repeated = set(offsets) - set(firsts)
     short = tuple(token for offset, token in enumerate(ids) if offset not in repeated)
-    return RenderedPrompt(tuple(ids), short, tuple(zip(starts, lengths, strict=True)))
+    return RenderedPrompt(tuple(ids), short, tuple(zip(firsts, lengths, strict=True)))
 
 
 def end_ids(checkpoint: Path, tokenizer: Any) -> list[int]:
-    """Ids of the tokens that end a turn: those that a checkpoint names, or else its tokenizer's.
+    """Return the ids of the tokens that end a turn.
 
-    The only part of a checkpoint's generation_config.json that counts. Its penalties, filters and lengths would change the distribution
+    A checkpoint names them, or else its tokenizer does. Nothing else of a checkpoint's
+    generation_config.json is used: its penalties, filters and lengths would change the distribution
     that turns are sampled from, and the trainer would not know of it.
 
     Raises:
-        PolicyError: none is named.
+        PolicyError: None is named.
     """
-    names = ("generation_config.json", "config.json")  # older checkpoints have it in the second one
+    names = ("generation_config.json", "config.json")  # older checkpoints name them in the second
     files = [json.loads(path.read_bytes()) for name in names if (path := checkpoint / name).exists()]
     named = next((ids for file in files if (ids := file.get("eos_token_id")) is not None), tokenizer.eos_token_id)
     ends = [named] if isinstance(named, int) else list(named or [tokenizer.eos_token_id])
