@@ -43,7 +43,7 @@ class BatchRow(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_weight(cls, data: Any) -> Any:
+    def _drop_weight(cls, data: Any) -> Any:
         """Drop the key ``weight`` of older files, a loss factor that was always 1.
 
         Any other value is refused as an unknown key.

@@ -136,13 +136,13 @@ class AlgorithmConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _expanded(cls, given: Any) -> Any:
+    def _apply_preset(cls, given: Any) -> Any:
         """Return the given values with the preset's values for the others."""
         name = given.get("preset") if isinstance(given, dict) else None
         return PRESETS[name] | given if isinstance(name, str) and name in PRESETS else given
 
     @model_validator(mode="after")
-    def _used(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.name == "filtered_bc" and (self.advantages not in ("", "grpo") or self.loss or self.kl_coefficient):
             key = "loss" if self.loss else "kl_coefficient" if self.kl_coefficient else "advantages"
             raise ValueError(f"{key}: filtered_bc clones successes and uses none; leave it out, or set name=grpo")

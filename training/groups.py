@@ -34,7 +34,7 @@ class GroupSpec(Record):
 
     @property
     def phase(self) -> str:
-        """``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation of a version)."""
+        """Phase, as ``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation)."""
         return phase_of(self.group_id)
 
     def episode_id(self, sample: int, attempt: int) -> str:
@@ -154,7 +154,7 @@ class GroupRecord(Record):
 
     @property
     def phase(self) -> str:
-        """``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation of a version)."""
+        """Phase, as ``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation)."""
         return phase_of(self.group_id)
 
     @property

@@ -81,14 +81,13 @@ class LossMetrics:
     @classmethod
     def of(cls, sums: Sequence[float]) -> LossMetrics:
         """Make the metrics from a list that `sums` returned."""
-        names, counted = _names(), MAX_IMAGES + 1
-        kl, tokens = tuple(sums[len(names) : -counted]), tuple(sums[-counted:])
+        names, bins = _names(), MAX_IMAGES + 1
+        kl, tokens = tuple(sums[len(names) : -bins]), tuple(sums[-bins:])
         single = dict(zip(names, sums[: len(names)], strict=True))
         return cls(**single, kl_of_images=kl, tokens_of_images=tokens)
 
     def means(self) -> dict[str, float]:
-        """Return means per response token; ``tokens`` stays a count and ``loss`` the minibatch's
-        loss.
+        """Return means per response token, the count of tokens, and the minibatch's loss.
 
         ``ess`` is the effective sample size of the behaviour weights as a share of the tokens that
         are not masked for them, ``(sum w)^2 / (n sum w^2)`` (Kish 1965): 1 where all weights are
@@ -159,7 +158,7 @@ def token_logprobs(
         response token.
     """
     mask = targets != IGNORE_INDEX
-    rows, wanted = logits[mask], targets[mask]
+    rows, row_targets = logits[mask], targets[mask]
     banned = torch.zeros(rows.shape[-1], dtype=torch.bool, device=rows.device)
     banned[list(banned_ids)] = True
     size = max(1, CHUNK_NUMBERS // rows.shape[-1])
@@ -168,11 +167,11 @@ def token_logprobs(
         return _chosen_and_entropy(part, chosen, banned, temperature, entropy_grad)
 
     if len(rows) <= size:
-        logprobs, entropies = compute(rows, wanted)
+        logprobs, entropies = compute(rows, row_targets)
     else:
         parts = [
             checkpoint(compute, part, chosen, use_reentrant=False, preserve_rng_state=False)
-            for part, chosen in zip(torch.split(rows, size), torch.split(wanted, size), strict=True)
+            for part, chosen in zip(torch.split(rows, size), torch.split(row_targets, size), strict=True)
         ]
         logprobs, entropies = (torch.cat(chunks) for chunks in zip(*parts, strict=True))
     blank = torch.zeros(targets.shape, dtype=torch.float32, device=rows.device)

@@ -97,7 +97,7 @@ def policy_loss(
 
 
 class _Bounded(NamedTuple):
-    """The surrogate inside its trust region, and the tokens ``[B, C]`` that each bound acted on."""
+    """The surrogate inside its trust region, and the tokens each bound acted on, ``[B, C]``."""
 
     surrogate: Tensor
     low: Tensor

@@ -112,7 +112,7 @@ def raise_disk_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, RollwrightError) or (number := write_fault(error, path)) is None:
             raise
-        raise DiskError(_message(path, number, needed)) from error
+        raise DiskError(_describe_fault(path, number, needed)) from error
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def disk_error(error: BaseException, path: Path) -> DiskError | None:
         path: A place on that disk.
     """
     number = write_fault(error, path)
-    return DiskError(_message(path, number, None)) if number in ONLY_WRITES else None
+    return DiskError(_describe_fault(path, number, None)) if number in ONLY_WRITES else None
 
 
 def write_fault(error: BaseException, path: Path) -> int | None:
@@ -202,7 +202,7 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _message(path: Path, number: int, needed: int | None) -> str:
+def _describe_fault(path: Path, number: int, needed: int | None) -> str:
     reason, fix = REASONS[number]
     room = f"{_size(needed)} needed, " if needed is not None else ""
     return f"cannot write {path}: {reason} ({room}{_size(_free(path))} free on {_mount(path)}); {fix}"
@@ -221,16 +221,16 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         waiting += cause.exceptions if isinstance(cause, BaseExceptionGroup) else []
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
 
 
 def _free(path: Path) -> int:
-    return shutil.disk_usage(_existing(path)).free
+    return shutil.disk_usage(_nearest_existing(path)).free
 
 
 def _mount(path: Path) -> Path:
-    existing = _existing(path)
+    existing = _nearest_existing(path)
     return next(place for place in (existing, *existing.parents) if place.is_mount() or place == place.parent)
 
 

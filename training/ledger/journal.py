@@ -106,7 +106,7 @@ class Journal:
                 raise StorageError(f"{where} both trains on episode {episode_id} and leaves it out")
             decided[episode_id] = (left_out.state, left_out.reason)
         with self._transaction():
-            for episode_id in self._with_reward(phase_groups):
+            for episode_id in self._in_flight(phase_groups):
                 if episode_id not in decided:
                     raise StorageError(
                         f"episode {episode_id} has a reward, and {where} neither trains on it nor says why not"
@@ -188,9 +188,9 @@ class Journal:
             if group_of(episode_id) != record.group_id:
                 raise StorageError(f"group {record.group_id} lists episode {episode_id}, which is of another group")
         for episode in record.episodes:
-            self._enter(_at_commit(record.group_id, episode))
+            self._enter(_commit_event(record.group_id, episode))
 
-    def _with_reward(self, group_ids: set[str]) -> list[str]:
+    def _in_flight(self, group_ids: set[str]) -> list[str]:
         phases = sorted({phase_of(group_id) for group_id in group_ids})
         rows = self._connection.execute(
             f"SELECT episode_id FROM events WHERE state = 'in_flight' AND phase IN ({', '.join('?' * len(phases))}) ORDER BY number",
@@ -207,9 +207,9 @@ class Journal:
             return
         state = EpisodeState(known[-1][0]) if known else None
         if event.state not in NEXT.get(state, ()):
-            before = "not in the ledger" if state is None else f"{state} by {_decider(known[-1][1])}"
+            before = "not in the ledger" if state is None else f"{state} by {_describe_decider(known[-1][1])}"
             raise StorageError(
-                f"episode {event.episode_id} is {before}, and {event.state} by {_decider(event.version)}; only one of them can be"
+                f"episode {event.episode_id} is {before}, and {event.state} by {_describe_decider(event.version)}; only one of them can be"
             )
         self._connection.execute(
             "INSERT INTO events (episode_id, phase, state, cause, reason, version) VALUES (?, ?, ?, ?, ?, ?)",
@@ -230,7 +230,7 @@ class Journal:
             yield
 
 
-def _at_commit(group_id: str, episode: EpisodeSummary) -> Event:
+def _commit_event(group_id: str, episode: EpisodeSummary) -> Event:
     if episode.score is not None:
         return Event(episode.episode_id, group_id, EpisodeState.IN_FLIGHT, "its group is committed")
     reason = episode.abstained or ""
@@ -239,7 +239,7 @@ def _at_commit(group_id: str, episode: EpisodeSummary) -> Event:
     return Event(episode.episode_id, group_id, EpisodeState.ABSTAINED, reason, abstention_cause(episode.stop_reason))
 
 
-def _decider(version: int | None) -> str:
+def _describe_decider(version: int | None) -> str:
     return "its group's record" if version is None else f"the batch of version {version}"
 
 

@@ -54,7 +54,7 @@ def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalC
     with raise_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _opened(path, schema, older)
+            return _open(path, schema, older)
         except sqlite3.DatabaseError as error:
             if _is_locked(error):
                 raise StorageError(
@@ -64,10 +64,10 @@ def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalC
             logger.warning(
                 "%s cannot be used (%s): moved to %s and made again from the run's files", path, why, damaged.name
             )
-            return _opened(path, schema, older)
+            return _open(path, schema, older)
 
 
-def _opened(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
+def _open(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
     """Open and check the file; ``sqlite3.DatabaseError`` if it is damaged or has other tables."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=LOCK_SECONDS, factory=JournalConnection)
     connection.path = path
@@ -76,9 +76,9 @@ def _opened(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
         (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if result != "ok":
             raise sqlite3.DatabaseError(str(result))
-        _drop(connection, older)
+        _drop_tables(connection, older)
         connection.executescript(schema)
-        if _tables(connection) != _expected(schema):
+        if _tables(connection) != _tables_of(schema):
             raise sqlite3.DatabaseError("it has other tables")
         # Take the write lock and release it, so that a file that cannot be written to fails now.
         connection.execute("BEGIN IMMEDIATE")
@@ -89,14 +89,14 @@ def _opened(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
     return connection
 
 
-def _drop(connection: sqlite3.Connection, older: Sequence[str]) -> None:
+def _drop_tables(connection: sqlite3.Connection, older: Sequence[str]) -> None:
     """Drop tables of older code that are exactly as it made them.
 
     Nothing is lost: the run's files hold all of their content.
     """
     present = _tables(connection)
     for statement in older:
-        table = _expected(statement)
+        table = _tables_of(statement)
         (name,) = {name for name, _ in table}
         if table == {(other, column) for other, column in present if other == name}:
             connection.execute(f'DROP TABLE "{name}"')
@@ -111,7 +111,7 @@ def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
     )
 
 
-def _expected(schema: str) -> set[tuple[str, str]]:
+def _tables_of(schema: str) -> set[tuple[str, str]]:
     empty = sqlite3.connect(":memory:")
     try:
         empty.executescript(schema)

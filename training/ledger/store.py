@@ -225,7 +225,7 @@ class RunStore:
                 missing while several attempts have stored the episode.
         """
         if token is None:
-            token, _ = self._committed(episode_id)
+            token, _ = self._committed_file(episode_id)
         name = f"{episode_id}.{token}" if token else episode_id
         return self.root / "trajectories" / _shard(episode_id) / f"{name}.json"
 
@@ -309,7 +309,7 @@ class RunStore:
             StorageError: The trajectory is missing, torn, of another schema, another episode, or
                 not the one that the record was made of.
         """
-        token, sha256 = self._committed(episode_id)
+        token, sha256 = self._committed_file(episode_id)
         trajectory, digest = self.attempt_trajectory(episode_id, token)
         if sha256 not in ("", digest):
             path = self.trajectory_path(episode_id, token)
@@ -346,7 +346,7 @@ class RunStore:
         for episode_id, token in sorted(self.stored_trajectories()):
             group_id = group_of(episode_id)
             if group_id not in named:
-                named[group_id] = self._named(group_id)
+                named[group_id] = self._named_in_record(group_id)
             kept = named[group_id]
             if kept is not None and (episode_id, token) not in kept:
                 orphans.append((episode_id, token))
@@ -356,14 +356,14 @@ class RunStore:
         """Yield the ids of all stored episodes but `orphans`, once each, in no particular order."""
         yield from {episode_id for episode_id, _ in {*self.stored_trajectories()} - {*self.orphans()}}
 
-    def _named(self, group_id: str) -> set[tuple[str, str]] | None:
+    def _named_in_record(self, group_id: str) -> set[tuple[str, str]] | None:
         try:
             record = self._record(group_id)
         except StorageError:
             return None
         return None if record is None else {(episode_id, record[0]) for episode_id in record[1]}
 
-    def _committed(self, episode_id: str) -> tuple[str, str]:
+    def _committed_file(self, episode_id: str) -> tuple[str, str]:
         """Return token and sha256 of the trajectory that counts; the sha256 is empty if unknown."""
         group_id = group_of(episode_id)
         if (record := self._record(group_id)) is not None:
@@ -413,7 +413,7 @@ class RunStore:
 
     def manifest(self, version: int) -> dict[str, Any]:
         """Read a published version's manifest; ``StorageError`` says how to repair it."""
-        with self._naming_damage(version):
+        with self._name_damage(version):
             manifest = read_manifest(self.policy_path(version))
             if manifest.get("version") != version:
                 raise StorageError(f"{self.policy_path(version) / MANIFEST} is of version {manifest.get('version')}")
@@ -428,19 +428,19 @@ class RunStore:
             RemovedError: Retention has removed its weights.
         """
         manifest = self.manifest(version)
-        with self._naming_damage(version):
+        with self._name_damage(version):
             check_files(self.policy_path(version), manifest["files"], MANIFEST)
 
     @contextmanager
-    def _naming_damage(self, version: int) -> Iterator[None]:
+    def _name_damage(self, version: int) -> Iterator[None]:
         try:
             yield
         except StorageError as error:
             if type(error) is not StorageError:
                 raise  # a ReadError or RemovedError: no file is damaged
-            raise StorageError(f"policy v{version} is damaged: {error}; {self._way_on(version)}") from error
+            raise StorageError(f"policy v{version} is damaged: {error}; {self._damage_advice(version)}") from error
 
-    def _way_on(self, version: int) -> str:
+    def _damage_advice(self, version: int) -> str:
         """Return the advice for a damaged version, whose folder is only moved."""
         folder = self.policy_path(version)
         aside = f"to go on, move {folder} to {self.root / 'damaged' / folder.name} and start the same command again: "

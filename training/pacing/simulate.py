@@ -27,7 +27,7 @@ from training.pacing.workload import Machine, Schedule, Workload
 class _Group:
     number: int
     source: random.Random
-    chance: float
+    success_probability: float
     task: list[_Group]
     """Groups of the same task, this one included, which become ready together."""
     started: int
@@ -82,12 +82,12 @@ class _Simulation:
         self.groups: dict[int, _Group] = {}
         self.pending: deque[_Episode] = deque()
         self.active: set[_Episode] = set()
-        self.held: list[_Episode] = []
+        self.at_barrier: list[_Episode] = []
         """Episodes that wait at the step barrier."""
         self.barrier_places = 0
         """Browsers that may still be lent before the next barrier."""
         self.limit = concurrency.start(schedule.concurrency) if schedule.concurrency else None
-        self.counted = 0.0
+        self.counted_at = 0.0
         self.totals = Totals()
 
     def run(self, versions: int, warmup: int) -> Result:
@@ -138,17 +138,17 @@ class _Simulation:
 
     def episode(self, group: _Group) -> _Episode:
         source = random.Random(group.source.random())
-        passed = source.random() < group.chance
+        passed = source.random() < group.success_probability
         steps = (self.workload.success_steps if passed else self.workload.failure_steps).draw(source)
         return _Episode(group, passed, source.random() < self.workload.abstain, max(1, round(steps)), source)
 
     def give_browsers(self) -> None:
         if self.schedule.barrier != "none":
             if not self.active:
-                self.barrier_places = self.places()
+                self.barrier_places = self.browser_limit()
         else:
-            self.barrier_places = self.places() - len(self.active)
-        while self.pending and self.barrier_places > 0 and len(self.active) < self.places():
+            self.barrier_places = self.browser_limit() - len(self.active)
+        while self.pending and self.barrier_places > 0 and len(self.active) < self.browser_limit():
             episode = self.pending.popleft()
             if episode.group.closed:
                 continue
@@ -157,7 +157,7 @@ class _Simulation:
             self.active.add(episode)
             self.clock.after(self.workload.reset_seconds.draw(episode.source), partial(self.arrive, episode))
 
-    def places(self) -> int:
+    def browser_limit(self) -> int:
         return min(self.machine.browsers, self.limit.limit) if self.limit else self.machine.browsers
 
     # One episode
@@ -166,13 +166,13 @@ class _Simulation:
         """Generate the next turn for a loaded page, at a step barrier once all wait."""
         if self.schedule.barrier != "step":
             return self.turn(episode)
-        self.held.append(episode)
+        self.at_barrier.append(episode)
         self.pass_barrier()
 
     def pass_barrier(self) -> None:
-        if self.held and len(self.held) == len(self.active):
-            held, self.held = self.held, []
-            for waiting in held:
+        if self.at_barrier and len(self.at_barrier) == len(self.active):
+            at_barrier, self.at_barrier = self.at_barrier, []
+            for waiting in at_barrier:
                 self.turn(waiting)
 
     def turn(self, episode: _Episode) -> None:
@@ -185,19 +185,19 @@ class _Simulation:
 
     def act(self, episode: _Episode) -> None:
         seconds = self.workload.browser_seconds.draw(episode.source)
-        self.hosts.submit(seconds, partial(self.stepped, episode))
+        self.hosts.submit(seconds, partial(self.end_step, episode))
 
-    def stepped(self, episode: _Episode) -> None:
+    def end_step(self, episode: _Episode) -> None:
         episode.done += 1
         self.totals.steps += 1
         if episode.done < episode.length and not episode.group.closed:
             return self.arrive(episode)
         holds = self.schedule.judge_holds_browser
-        self.clock.after(self.workload.judge_seconds.draw(episode.source), partial(self.graded, episode, holds))
+        self.clock.after(self.workload.judge_seconds.draw(episode.source), partial(self.end_grading, episode, holds))
         if not holds:
             self.give_back(episode)
 
-    def graded(self, episode: _Episode, holds: bool) -> None:
+    def end_grading(self, episode: _Episode, holds: bool) -> None:
         if holds:
             self.give_back(episode)
         self.end(episode)
@@ -260,7 +260,7 @@ class _Simulation:
         self.totals.trainer += seconds
         if self.schedule.engine_stops:
             self.engine.stop()
-        self.clock.after(seconds, self.updated)
+        self.clock.after(seconds, self.end_update)
 
     def consume(self, number: int) -> _Group:
         del self.live[number]
@@ -273,7 +273,7 @@ class _Simulation:
             group.closed = True
             self.totals.drops["surplus"] += len(group.valid) if group.ended == group.started else group.started
 
-    def updated(self) -> None:
+    def end_update(self) -> None:
         self.training, self.version = False, self.version + 1
         if self.schedule.engine_stops:
             self.engine.resume()
@@ -290,7 +290,8 @@ class _Simulation:
     def measure(self) -> None:
         """Measure the load and adjust the concurrency."""
         assert self.limit and self.schedule.concurrency
-        # A shared engine serves all turns at once, slower: those beyond its full speed count as queued.
+        # A shared engine serves all turns at once, slower. Those beyond its full speed count as
+        # queued.
         beyond = max(0.0, self.engine.serving - self.engine.capacity)
         queue = (self.engine.waiting + beyond) / max(1.0, self.engine.serving - beyond)
         load = concurrency.Load(
@@ -302,8 +303,8 @@ class _Simulation:
 
     def count_time(self) -> None:
         """Update the browser-seconds; call it before a browser is lent or given back."""
-        self.totals.browsers += (self.clock.now - self.counted) * len(self.active)
-        self.counted = self.clock.now
+        self.totals.browsers += (self.clock.now - self.counted_at) * len(self.active)
+        self.counted_at = self.clock.now
 
     def read_totals(self) -> Totals:
         """Return a copy of the sums up to now."""

@@ -74,9 +74,9 @@ def next_batch(
     if len(chosen) < pace.batch:
         return None
     taken = set(chosen)
-    left = [group for group in ordered if group.number not in taken]
+    remaining = [group for group in ordered if group.number not in taken]
     overtook = [group.number for group in ordered[: pace.batch]] != list(chosen)
-    return chosen if not overtook or fits(pace, version, left) else None
+    return chosen if not overtook or fits(pace, version, remaining) else None
 
 
 def _age(group: LiveGroup) -> tuple[int, int]:
@@ -96,12 +96,12 @@ def _oldest_ready(ordered: Sequence[LiveGroup], places: int, overtake: int | Non
     return tuple(chosen)
 
 
-def fits(pace: Pace, version: int, left: Sequence[LiveGroup]) -> bool:
+def fits(pace: Pace, version: int, remaining: Sequence[LiveGroup]) -> bool:
     """Check Hall's condition for the remaining groups.
 
     Oldest first, the n-th one (from 0) is consumed at ``version + 1 + n // B`` at the latest.
     """
-    ordered = sorted(left, key=_age)
+    ordered = sorted(remaining, key=_age)
     return all(
         version + 1 + place // pace.batch <= group.version + pace.staleness for place, group in enumerate(ordered)
     )

@@ -118,13 +118,15 @@ class Renderer:
         Args:
             sizes: (width, height) of the images in pixels.
         """
-        images = [self._expand_image(size) for size in sizes]
+        placeholders = [self._expand_image(size) for size in sizes]
         messages = [
-            {"role": "user", "content": f"{''.join(images)}\n{text}"},
+            {"role": "user", "content": f"{''.join(placeholders)}\n{text}"},
             {"role": "assistant", "content": ""},
         ]
         ids, _ = self.template.encode_oneturn(self.tokenizer, messages)
-        return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
+        return find_images(
+            ids, self.image_token_id, [placeholder.count(self.image_token) for placeholder in placeholders]
+        )
 
     def encode_conversation(
         self, messages: Sequence[Message], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
@@ -147,12 +149,12 @@ class Renderer:
             raise PolicyError(
                 f"a prompt names {named} pictures, and {len(sizes)} sizes are given: one for each is needed"
             )
-        images = [self._expand_image(size) for size in sizes]
-        places = iter(images)
+        placeholders = [self._expand_image(size) for size in sizes]
+        unused = iter(placeholders)
         texts = [
             {
                 "role": message.role,
-                "content": "".join(next(places) for _ in message.pictures)
+                "content": "".join(next(unused) for _ in message.pictures)
                 + ("\n" if message.pictures and message.role == "user" else "")
                 + message.text,
             }
@@ -167,7 +169,9 @@ class Renderer:
             turn_ids = turn.ids or self.tokenizer.encode(turn.text, add_special_tokens=False)
             ids += [*query, *self._close_turn(turn_ids)]
         ids += pairs[-1][0]
-        return find_images(ids, self.image_token_id, [image.count(self.image_token) for image in images])
+        return find_images(
+            ids, self.image_token_id, [placeholder.count(self.image_token) for placeholder in placeholders]
+        )
 
     def _close_turn(self, ids: Sequence[int]) -> list[int]:
         """Return a turn's ids, closed as the template closes the assistant's turn."""
