@@ -48,7 +48,7 @@ UPDATE_SHARE = 0.5
 ARMS: dict[str, dict[str, Any]] = {
     "async": {"mode": "async", "pacing": {"staleness": 2}},
     "sync": {"rollout": {"deterministic": False}},
-    "barriers": {"rollout": {"deterministic": True, "cohorts": 1, "wave_deadline": 60}},
+    "barriers": {"rollout": {"deterministic": True, "cohorts": 1, "batch_deadline": 60}},
 }
 """What each arm sets. ``barriers``: every step waits for the slowest turn, and the engine stands still in updates, as in WebGym."""
 
@@ -135,7 +135,9 @@ class SleepingWorker(RolloutWorker):
         renderer = Renderer(checkpoint, request.policy.template)
         model = SleepingModel(renderer)
         if request.rollout.deterministic:
-            return renderer, LocalEngine(model, cohorts=request.rollout.cohorts, deadline=request.rollout.wave_deadline)
+            return renderer, LocalEngine(
+                model, cohorts=request.rollout.cohorts, deadline=request.rollout.batch_deadline
+            )
         return renderer, SleepingEngine(model)
 
 

@@ -97,7 +97,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             progress.log(f"{kind:28s} {describe_success(entry)}  (n = {entry['n']})")
         progress.log(f"report:  {build_report(store.root)}")
         progress.log(f"result:  {store.evaluation_path(version)}")
-        if late := describe_late_batches(result.get("batches", {}), config.rollout.wave_deadline):
+        if late := describe_late_batches(result.get("batches", {}), config.rollout.batch_deadline):
             progress.log(late)
         for cause, count in result.get("causes", {}).items():
             progress.log(f"{count} attempts without a reward: {escape(cause)}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -86,7 +87,9 @@ class DeviceConfig(Settings):
 
 
 class RolloutConfig(Settings):
-    """How episodes are run on a worker."""
+    """Rollout of episodes on a worker."""
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"wave_deadline": "batch_deadline", "spare": "over_sampling"}
 
     groups_per_iteration: int = Field(16, ge=1, le=4096, description="Groups for one update.")
     concurrency: int = Field(16, ge=1, le=4096, description="Concurrent episodes on one worker.")
@@ -108,11 +111,11 @@ class RolloutConfig(Settings):
     )
     step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds for one browser operation.")
     episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds for one episode.")
-    wave_deadline: float = Field(
+    batch_deadline: float = Field(
         2.0, gt=0, le=60, description="Seconds that an inference batch waits for slow episodes."
     )
     attempts: int = Field(3, ge=1, le=10, description="Tries of an episode that abstains.")
-    spare: int = Field(
+    over_sampling: int = Field(
         0,
         ge=0,
         le=64,

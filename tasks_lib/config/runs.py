@@ -108,7 +108,7 @@ class RunConfig(FolderConfig):
 class TrainConfig(RunConfig):
     """Everything a training run is decided by.
 
-    Same values and seed, one worker: the same run (but with ``rollout.spare``, where it depends on
+    Same values and seed, one worker: the same run (but with ``rollout.over_sampling``, where it depends on
     who is first).
     """
 
@@ -227,18 +227,18 @@ class TrainConfig(RunConfig):
 
     @property
     def episodes_per_group(self) -> int:
-        """That are started, spare ones included."""
-        return self.algorithm.group_size + self.rollout.spare
+        """Number of episodes that a group starts, with those of over-sampling."""
+        return self.algorithm.group_size + self.rollout.over_sampling
 
     def plan(self) -> str:
         """What this configuration would do, in a sentence."""
         size = self.episodes_per_group
         episodes = self.rollout.groups_per_iteration * size
-        spare = f" ({self.rollout.spare} of them spare)" if self.rollout.spare else ""
+        extra = f" ({self.rollout.over_sampling} of them over-sampled)" if self.rollout.over_sampling else ""
         evaluations = 1 + -(-self.iterations // self.evaluation.every)
         split = describe_split(self.evaluation.split)
         return (
-            f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {size}{spare} = "
+            f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {size}{extra} = "
             f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
             f"{self.evaluation.episodes} {split} episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
             f"into {self.run_dir}"

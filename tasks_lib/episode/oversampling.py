@@ -1,6 +1,6 @@
-"""Which slow episodes are given up: those that their group can spare, and the last ones of a rollout.
+"""Gives up slow episodes: those that their group does not need, and the last ones of a rollout.
 
-Over-sampling (`rollout.spare`) starts more episodes than a group needs and stops the slowest. A quorum (`rollout.quorum`) closes a
+Over-sampling (`rollout.over_sampling`) starts more episodes than a group needs and stops the slowest. A quorum (`rollout.quorum`) closes a
 rollout some time after most of its episodes are over, as WebGym does. What both cost is that of the episodes the short ones are kept.
 """
 
@@ -17,7 +17,7 @@ from envs.episodes import CancelScope
 from training.groups import GroupSpec
 
 NOT_NEEDED = "enough other episodes of its group were over"
-"""Cause of the abstention of an episode that its group could spare."""
+"""Cause of the abstention of an episode that its group did not need."""
 TOO_LATE = "it was among the last of its rollout (rollout.quorum)"
 """Cause of the abstention of an episode that a quorum did not wait for."""
 

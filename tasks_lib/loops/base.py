@@ -125,7 +125,7 @@ class TrainingLoop(ABC):
             f"version {version}: {describe_split(run.config.evaluation.split)} success {describe_success(result)} "
             f"(n = {result['n']}, {result['seconds']:.0f} s)"
         )
-        if late := describe_late_batches(result.get("batches", {}), run.config.rollout.wave_deadline):
+        if late := describe_late_batches(result.get("batches", {}), run.config.rollout.batch_deadline):
             self._progress.log(f"  {late}")
         for cause, count in result.get("causes", {}).items():
             self._progress.log(f"  {count} attempts without a reward: {escape(cause)}")
@@ -211,7 +211,7 @@ class TrainingLoop(ABC):
         if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
             run.metrics.append(line, iteration)
         self._progress.iteration(iteration + 1, _describe_iteration(line))
-        if late := describe_late_batches(line["batches"], run.config.rollout.wave_deadline):
+        if late := describe_late_batches(line["batches"], run.config.rollout.batch_deadline):
             self._progress.log(f"  {late}")
 
     def _accounts(self, version: int) -> dict[str, dict[str, int]]:

@@ -101,7 +101,7 @@ class GroupSampler:
             chances,
             phase=phase_name(iteration, draw),
             group_size=config.algorithm.group_size,
-            extra_episodes=config.rollout.spare,
+            extra_episodes=config.rollout.over_sampling,
         )
         return with_memories(groups, state.memories)
 

@@ -47,7 +47,7 @@ def describe_late_batches(batches: Mapping[str, float], deadline: float) -> str:
     if not late:
         return ""
     return (
-        f"{late} of {batches['batches']:.0f} generation batches closed without a page that was slower than rollout.wave_deadline ({deadline:g} s): "
+        f"{late} of {batches['batches']:.0f} generation batches closed without a page that was slower than rollout.batch_deadline ({deadline:g} s): "
         f"another run with this seed may differ in the last digits; give a greater one (60 at most) for runs that are to be repeated exactly"
     )
 

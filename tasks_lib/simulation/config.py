@@ -4,6 +4,7 @@ compare."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -66,14 +67,16 @@ class MachineConfig(Settings):
 
 
 class ScheduleConfig(Settings):
-    """How the run is paced."""
+    """Pacing of the run."""
+
+    OLD_NAMES: ClassVar[Mapping[str, str]] = {"spares": "over_sampling"}
 
     batch: int = Field(16, ge=1, description="Groups of a batch.")
     staleness: int = Field(0, ge=0, le=64, description="Most versions a group may be late; 0: synchronous.")
     depth: int | None = Field(None, ge=0, description="Versions to admit ahead; null: half of staleness.")
     running: int = Field(4096, ge=1, description="Most groups under way.")
     barrier: Literal["none", "episode", "step"] = Field("none", description="What episodes wait for together.")
-    spares: int = Field(0, ge=0, description="Episodes started beyond a group's size.")
+    over_sampling: int = Field(0, ge=0, description="Episodes started beyond a group's size.")
 
     def schedule(self) -> Schedule:
         return Schedule(
@@ -82,7 +85,7 @@ class ScheduleConfig(Settings):
             depth=self.depth,
             running=self.running,
             barrier=self.barrier,
-            spares=self.spares,
+            over_sampling=self.over_sampling,
         )
 
 

@@ -63,10 +63,11 @@ def fit(run: str) -> Fitted:
 
 def _schedule(config: dict[str, Any]) -> Schedule:
     rollout = config["rollout"]
-    schedule = Schedule(batch=rollout["groups_per_iteration"], spares=rollout.get("spare", 0))
+    extra = rollout.get("over_sampling", rollout.get("spare", 0))  # its name before
+    schedule = Schedule(batch=rollout["groups_per_iteration"], over_sampling=extra)
     if config.get("mode", "sync") == "sync":
         return schedule
-    pacing, episodes = PacingConfig(**config["pacing"]), config["algorithm"]["group_size"] + schedule.spares
+    pacing, episodes = PacingConfig(**config["pacing"]), config["algorithm"]["group_size"] + schedule.over_sampling
     running = pacing.groups_at_once(config["cluster"]["workers"], rollout["concurrency"], episodes)
     tasks = pacing.groups_per_task(rollout.get("groups_per_task", 0), rollout["concurrency"], episodes)
     return replace(schedule, staleness=pacing.staleness, depth=pacing.ahead, running=running, groups_per_task=tasks)

@@ -157,7 +157,7 @@ class WorkerNeeds(NamedTuple):
         return cls(
             run_dir=request.run_dir,
             template=request.policy.template,
-            batching=(rollout.deterministic, rollout.cohorts, rollout.wave_deadline),
+            batching=(rollout.deterministic, rollout.cohorts, rollout.batch_deadline),
             serving=engine[0],
             servers=engine[1],
             pool=request.pool_options(),

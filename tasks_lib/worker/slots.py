@@ -13,7 +13,7 @@ CHUNK = 4
 def plan_slots(groups: Sequence[GroupSpec], slots: int) -> list[list[tuple[int, int]]]:
     """Which (group index, sample) each slot runs, in order: longest chunks first onto the least loaded slot, kinds kept together.
 
-    Fixed beforehand, so that which episodes share a generation batch does not depend on timing (but where spare ones are given up).
+    Fixed beforehand, so that which episodes share a generation batch does not depend on timing (but where over-sampled ones are given up).
     """
     chunks = [
         (groups[index].task.horizon * len(samples), index, samples)

@@ -128,7 +128,7 @@ def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_
     settings = {
         "seed": 5,
         "iterations": 1,
-        "rollout.wave_deadline": 60,
+        "rollout.batch_deadline": 60,
         "rollout.groups_per_iteration": 8,
         "evaluation.episodes": 4,
     }

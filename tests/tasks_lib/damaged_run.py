@@ -33,7 +33,7 @@ def config_of(folder: Path) -> TrainConfig:
             "run_id": "r",
             "iterations": 4,
             "algorithm": {"group_size": 2},
-            "rollout": {"groups_per_iteration": 3, "spare": 0, "attempts": 2},
+            "rollout": {"groups_per_iteration": 3, "over_sampling": 0, "attempts": 2},
         },
     )
     return config

@@ -84,7 +84,7 @@ class SyntheticRun:
         config = {
             "preset": "tiny-miniwob",
             "seed": 7,
-            "rollout": {"group_size": 8, "groups": 4, "temperature": 1.0, "wave_deadline": 0.5},
+            "rollout": {"group_size": 8, "groups": 4, "temperature": 1.0, "batch_deadline": 0.5},
             "train": {"learning_rate": 3e-4, "clip": [0.2, 0.28], "deepspeed": None, "lora": False},
             "evaluate": {"every": self.every, "episodes": 140},
         }

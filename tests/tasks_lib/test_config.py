@@ -17,7 +17,9 @@ from tasks_lib.config import (
     parse_assignments,
     resolve,
 )
+from tasks_lib.folder.values import add_new_defaults
 from tasks_lib.sweeps.config import SweepConfig
+from training.config import _warn_of_old_name
 
 
 def test_a_relative_cache_of_the_judge_is_the_projects_wherever_a_worker_runs(tmp_path, monkeypatch):
@@ -179,3 +181,19 @@ def test_a_number_is_not_made_of_what_is_none(given: str) -> None:
 def test_a_value_that_holds_itself_is_refused() -> None:
     with pytest.raises(ConfigError, match="has itself in it"):
         parse_assignments(["tasks.kinds=&a [*a]"], TrainConfig)
+
+
+def test_a_renamed_key_is_read_under_its_old_name_with_one_notice(caplog: pytest.LogCaptureFixture) -> None:
+    _warn_of_old_name.cache_clear()
+    old = {"run_id": "r", "rollout": {"spare": 2, "wave_deadline": 7.0}}
+    new = {"run_id": "r", "rollout": {"over_sampling": 2, "batch_deadline": 7.0}}
+    for _ in range(3):
+        assert resolve(TrainConfig, old) == resolve(TrainConfig, new)
+    notices = [record.getMessage() for record in caplog.records]
+    assert len(notices) == 2
+    assert any("spare is called over_sampling now" in notice for notice in notices)
+    over_preset = merge(load_preset("quickstart"), parse_assignments(["rollout.wave_deadline=9"], TrainConfig))
+    assert resolve(TrainConfig, over_preset).rollout.batch_deadline == 9, "a person wrote it, and not the preset"
+    frozen = resolve(TrainConfig, new).model_dump(mode="json")
+    frozen["rollout"]["spare"] = frozen["rollout"].pop("over_sampling")
+    assert add_new_defaults(TrainConfig, frozen) == resolve(TrainConfig, new).model_dump(mode="json"), "an older run"

@@ -116,7 +116,7 @@ def test_generation_batches_that_a_deadline_closed_are_counted_over_all_lots_and
     batches = Rollout([], {}, pipelines=[*shards, {"encode": {}}]).batches
     assert batches == {"batches": 60, "turns": 180, "late_batches": 2, "seconds": 3.0}
     assert describe_late_batches(batches, 2.0).startswith("2 of 60 generation batches closed without")
-    assert "rollout.wave_deadline (2 s)" in describe_late_batches(batches, 2.0)
+    assert "rollout.batch_deadline (2 s)" in describe_late_batches(batches, 2.0)
     assert describe_late_batches({**batches, "late_batches": 0}, 2.0) == "" == describe_late_batches({}, 2.0), (
         "older results do not say"
     )

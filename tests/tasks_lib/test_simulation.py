@@ -34,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     store = SyntheticRun(tmp_path_factory.mktemp("runs") / "made", iterations=3).store
     document = json.loads(store.config_path.read_bytes())
     document["config"] = {
-        "rollout": {"concurrency": 8, "groups_per_iteration": 4, "spare": 1},
+        "rollout": {"concurrency": 8, "groups_per_iteration": 4, "over_sampling": 1},
         "cluster": {"workers": 2},
         "algorithm": {"group_size": 8},
     }
@@ -56,7 +56,7 @@ def test_a_run_is_fitted_by_its_own_files(run: RunStore) -> None:
     lines = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
     updates = [line["seconds"]["train"] for line in lines if line["kind"] == "iteration"]
     assert list(found.workload.update_seconds.values) == updates
-    assert (found.machine.browsers, found.schedule.batch, found.schedule.spares) == (16, 4, 1)
+    assert (found.machine.browsers, found.schedule.batch, found.schedule.over_sampling) == (16, 4, 1)
     alpha, beta = found.workload.success
     assert alpha / (alpha + beta) == pytest.approx(sum(each.passed for each in usable) / len(usable))
 

@@ -132,7 +132,7 @@ class _Simulation:
         task.append(group)
         self.groups[number] = group
         self.live[number] = LiveGroup(number, self.published, ready=False)
-        for _ in range(self.workload.group_size + self.schedule.spares):
+        for _ in range(self.workload.group_size + self.schedule.over_sampling):
             self.pending.append(self.episode(group))
             group.started += 1
 
@@ -224,7 +224,7 @@ class _Simulation:
 
     def close(self, group: _Group) -> None:
         group.closed = True
-        self.totals.drops["spare"] += group.started - group.ended
+        self.totals.drops["over_sampling"] += group.started - group.ended
         if all(sibling.closed for sibling in group.task):
             for sibling in group.task:
                 self.take_in(sibling)

@@ -114,7 +114,7 @@ class Schedule:
     barrier: Literal["none", "episode", "step"] = "none"
     """``episode``: browsers are lent all at once, when all episodes have ended; ``step``: these
     episodes also step together. WebGym's baseline."""
-    spares: int = 0
+    over_sampling: int = 0
     """Episodes started beyond the group's size (over-sampling); the group takes the first that are
     valid."""
     surplus: int = 0

@@ -162,13 +162,14 @@ def test_a_model_that_cannot_go_on_says_so() -> None:
         simulate(dataclasses.replace(VARIED, group_size=1), SMALL, Schedule(2), versions=1)
 
 
-def test_spares_and_surplus_are_accounted_for() -> None:
+def test_over_sampling_and_surplus_are_accounted_for() -> None:
     failing = dataclasses.replace(VARIED, abstain=0.2)
-    plain, spared = (
-        simulate(failing, SMALL, Schedule(4, staleness=1, spares=spares), versions=8, warmup=0) for spares in (0, 2)
+    plain, sampled = (
+        simulate(failing, SMALL, Schedule(4, staleness=1, over_sampling=extra), versions=8, warmup=0)
+        for extra in (0, 2)
     )
-    assert "spare" not in plain.drops and spared.drops["spare"] > 0
-    consumed = [sum(result.staleness_histogram.values()) for result in (plain, spared)]
+    assert "over_sampling" not in plain.drops and sampled.drops["over_sampling"] > 0
+    consumed = [sum(result.staleness_histogram.values()) for result in (plain, sampled)]
     assert consumed[0] < consumed[1] <= 8 * 4 * VARIED.group_size
     surplus = simulate(VARIED, SMALL, Schedule(4, surplus=4), versions=8)
     assert surplus.drops["surplus"] > 0 and surplus.staleness_max == 0
