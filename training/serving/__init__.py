@@ -1,5 +1,6 @@
-"""Inference engines: one protocol, generation from exact token ids, log-probs of every generated token.
+"""Inference engines: exact token ids in, generated tokens and their log-probs out.
 
-``engine`` is the protocol; ``local`` serves a transformers model in the worker's own process, whose turns ``batches`` puts together and
-``sampling`` draws; ``vllm`` has servers of their own.
+``engine`` defines the protocol. ``local`` serves a transformers model in the worker's own process;
+``batches`` groups its turns and ``sampling`` draws its tokens. ``vllm`` uses separate vLLM servers.
+``waiting`` asks a failing engine again.
 """

@@ -1,10 +1,13 @@
-"""Puts the turns of concurrent episodes together into batches for one model.
+"""Groups the turns of concurrent episodes into batches for one model.
 
-`FreeBatches` takes all turns that wait whenever the model is free. `CohortBatches` is for runs that are to be repeated exactly: with whom a turn
-shares its batch decides the last digits of its log-probabilities, so a batch has the next turn of every open *session* of a *cohort*, and its
-members are a function of the sessions alone, not of timing (but where episodes are given up). The sessions are split into cohorts: while the
-model answers one cohort, the browser acts for the others. A session that is late (a slow page) holds its cohort for ``deadline`` seconds at
-most; then the batch closes without it, is counted as *late*, and the run is not exactly repeatable.
+`FreeBatches` takes all waiting turns whenever the model is free. `CohortBatches` makes runs exactly
+repeatable. The other turns of a batch decide the last digits of a turn's log-probabilities, so a
+batch holds the next turn of every open *session* of a *cohort*. Its members then depend on the
+sessions alone and not on timing, unless episodes are given up.
+
+Sessions are split into cohorts: while the model answers one cohort, the browser acts for the
+others. A late session (a slow page) delays its cohort by at most ``deadline`` seconds. The batch
+then closes without it and is counted as *late*, and the run is no longer exactly repeatable.
 """
 
 from __future__ import annotations
@@ -25,78 +28,82 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(NamedTuple):
-    """A turn that is asked for."""
+    """A requested turn that waits for its batch."""
 
     request: GenerationRequest
     turn: asyncio.Future[Generation]
     since: float
-    """When it was asked for, of `time.perf_counter`."""
+    """`time.perf_counter` at the request."""
 
 
 class Batching(Protocol):
     """Decides which turns form a batch. Used from one event loop."""
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """The turn that the model makes for ``request``."""
+        """Return the model's turn for ``request``."""
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
-        """As `Engine.session`."""
+        """Open a session, see `Engine.session`."""
 
 
 @dataclass(slots=True)
 class ModelThread:
-    """Runs batches through a model that blocks, one at a time in a thread beside the event loop."""
+    """Runs batches through a blocking model, one at a time, in a separate thread."""
 
     generate: Callable[[Sequence[GenerationRequest]], list[Generation]]
     executor: Executor
-    """One thread."""
+    """Executor with one thread."""
     busy: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Entered on the event loop while the model generates."""
+    """Context that is entered on the event loop while the model generates."""
     statistics: EngineStatistics = field(default_factory=EngineStatistics)
-    """Since it was made."""
+    """Counters since this object was made."""
 
     async def run(self, batch: Sequence[Waiting]) -> None:
-        """Give each of a batch its turn. If a batch fails its turns are asked for one by one, so that a bad one fails alone.
+        """Generate a batch and resolve the future of each turn.
 
-        What is no error of ours (no memory, a broken picture) becomes an ``EngineError`` of the turn.
+        When a batch fails, its turns are generated one by one, so that only the bad one fails. A
+        foreign error (no memory, a broken picture) becomes an ``EngineError`` of the turn.
         """
         loop = asyncio.get_running_loop()
         try:
             with self.busy():
                 began, ended, turns = await loop.run_in_executor(self.executor, self._generate, batch)
-        except Exception as error:  # whatever it is: those who wait for it get it
+        except Exception as error:  # every error goes to the episodes that wait for the turns
             if len(batch) > 1:
-                logger.warning("a batch of %d turns failed, they are asked for one by one: %s", len(batch), error)
-                for each in batch:
-                    await self.run([each])
+                logger.warning("a batch of %d turns failed; its turns are generated one by one: %s", len(batch), error)
+                for waiting in batch:
+                    await self.run([waiting])
             elif not batch[0].turn.done():
-                batch[0].turn.set_exception(_as_ours(error))
+                batch[0].turn.set_exception(_as_rollwright_error(error))
             return
         self.statistics.batches += 1
         self.statistics.turns += len(batch)
         self.statistics.seconds += ended - began
-        self.statistics.waited_seconds += sum(began - each.since for each in batch)
-        for each, turn in zip(batch, turns, strict=True):
-            if not each.turn.done():
-                each.turn.set_result(turn)
+        self.statistics.waited_seconds += sum(began - waiting.since for waiting in batch)
+        for waiting, turn in zip(batch, turns, strict=True):
+            if not waiting.turn.done():
+                waiting.turn.set_result(turn)
 
     def _generate(self, batch: Sequence[Waiting]) -> tuple[float, float, list[Generation]]:
-        """When the batch began and ended, and its turns. In the model's thread, which may have had others to make first."""
+        """Return the batch's start time, end time and turns.
+
+        Runs in the model's thread, which may have finished earlier batches first.
+        """
         began = time.perf_counter()
-        turns = self.generate([each.request for each in batch])
+        turns = self.generate([waiting.request for waiting in batch])
         return began, time.perf_counter(), turns
 
 
-def _as_ours(error: Exception) -> RollwrightError:
+def _as_rollwright_error(error: Exception) -> RollwrightError:
     if isinstance(error, RollwrightError):
         return error
-    ours = EngineError(f"{type(error).__name__}: {error}")
-    ours.__cause__ = error
-    return ours
+    engine_error = EngineError(f"{type(error).__name__}: {error}")
+    engine_error.__cause__ = error
+    return engine_error
 
 
 class FreeBatches:
-    """A batch is what waits when the model is free. Sessions make no difference."""
+    """Batches all waiting turns whenever the model is free. Ignores sessions."""
 
     def __init__(self, model: ModelThread) -> None:
         self._model = model
@@ -104,7 +111,7 @@ class FreeBatches:
         self._running: asyncio.Task[None] | None = None
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """The turn that the model makes for ``request``, in the next batch."""
+        """Return the model's turn for ``request``, generated in the next batch."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Generation] = loop.create_future()
         self._waiting.append(Waiting(request, future, time.perf_counter()))
@@ -113,37 +120,37 @@ class FreeBatches:
         return await future
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
-        """Nothing waits for anybody."""
+        """Return an empty context: batches wait for no session."""
         return nullcontext()
 
     async def _run_all(self) -> None:
         while self._waiting:
-            batch, self._waiting = [each for each in self._waiting if not each.turn.done()], []
+            batch, self._waiting = [waiting for waiting in self._waiting if not waiting.turn.done()], []
             if batch:
                 await self._model.run(batch)
         self._running = None
 
 
 class CohortBatches:
-    """A batch is the next turn of every open session of a cohort."""
+    """Batches the next turn of every open session of a cohort."""
 
     def __init__(self, model: ModelThread, deadline: float, cohorts: int) -> None:
         self._cohorts = [_Cohort(model, deadline) for _ in range(cohorts)]
-        self._of: dict[str, _Cohort] = {}
+        self._cohort_of: dict[str, _Cohort] = {}
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """The turn that the model makes for ``request``, in the next batch of its session's cohort."""
-        return await self._of[request.episode].generate(request)
+        """Return the model's turn for ``request``, generated in its cohort's next batch."""
+        return await self._cohort_of[request.episode].generate(request)
 
     @asynccontextmanager
     async def session(self, episode: str) -> AsyncIterator[None]:
-        """Batches wait for its next turn inside. It is put into the cohort with the fewest."""
-        cohort = self._of[episode] = min(self._cohorts, key=lambda cohort: cohort.open)
+        """Make batches wait for the episode's next turn. It joins the smallest cohort."""
+        cohort = self._cohort_of[episode] = min(self._cohorts, key=lambda cohort: cohort.open)
         cohort.open += 1
         try:
             yield
         finally:
-            del self._of[episode]
+            del self._cohort_of[episode]
             cohort.leave()
 
 
@@ -152,7 +159,7 @@ class _Cohort:
     model: ModelThread
     deadline: float
     open: int = 0
-    """Its sessions."""
+    """Number of open sessions."""
     _waiting: list[Waiting] = field(default_factory=list)
     _timer: asyncio.TimerHandle | None = None
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -171,12 +178,12 @@ class _Cohort:
             raise
 
     def leave(self) -> None:
-        """A session ends."""
+        """Remove one session and close the batch if it is complete now."""
         self.open -= 1
         self._close_if_complete()
 
     def _give_up(self, turn: asyncio.Future[Generation]) -> None:
-        """Nobody waits for this turn any more; its session is still open, and comes with another one."""
+        """Drop a cancelled turn; its session stays open and will request another one."""
         self._waiting = [waiting for waiting in self._waiting if waiting.turn is not turn]
         if not self._waiting:
             self._stop_timer()

@@ -1,4 +1,4 @@
-"""Settings of serving: which engine generates the turns, and where it runs."""
+"""Settings of serving: the engine that generates turns, and where it runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import Field, field_validator, model_validator
 from training.config import Settings
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-"""Hosts that only this machine reaches."""
+"""Host names that only this machine can reach."""
 
 
 class ServingConfig(Settings):
-    """How a policy version is served."""
+    """Settings for serving a policy version."""
 
     engine: Literal["local", "vllm"] = Field(
         "local", description="transformers in each rollout worker, or vLLM servers (make vllm)."
@@ -33,7 +33,8 @@ class ServingConfig(Settings):
     )
     tensor_parallel: int = Field(1, ge=1, le=64, description="GPUs that share one model.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="Of the servers' weights; auto: float32 on the CPU, bfloat16 on GPUs. Name it with address."
+        "auto",
+        description="Data type of served weights; auto: float32 on the CPU, bfloat16 on GPUs. Name it with address.",
     )
     max_turns: int = Field(16, ge=1, le=4096, description="Turns that a server generates at once.")
     update: Literal["exact", "fast"] = Field(
@@ -61,32 +62,36 @@ class ServingConfig(Settings):
 
     @property
     def servers(self) -> int:
-        """How many vLLM servers there are: of your own, or started by the run."""
+        """Number of vLLM servers, your own or started by the run."""
         return len(self.address) or self.replicas
 
     def part(self, first: int | None, last: int | None) -> ServingConfig:
-        """The same with some of the vLLM servers, as a slice of a list."""
+        """Return a copy with a slice of the vLLM servers."""
         if self.engine == "local":
             return self
-        some = slice(first, last)
-        change = {"address": self.address[some], "gpus": self.gpus[some], "replicas": len(range(self.replicas)[some])}
+        servers = slice(first, last)
+        change = {
+            "address": self.address[servers],
+            "gpus": self.gpus[servers],
+            "replicas": len(range(self.replicas)[servers]),
+        }
         return self.model_copy(update=change if not self.address else {"address": change["address"]})
 
     @property
     def own_servers_are_local(self) -> bool:
-        """The run starts servers that only this machine can reach."""
+        """True when the run starts servers that only this machine can reach."""
         return self.engine == "vllm" and not self.address and self.host in LOOPBACK
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.gpus and len(self.gpus) != self.replicas:
             raise ValueError(
-                f"serving.gpus has {len(self.gpus)} lists and serving.replicas is {self.replicas}: give one for each"
+                f"serving.gpus has {len(self.gpus)} lists and serving.replicas is {self.replicas}: give one per replica"
             )
         if self.engine == "local" and (self.address or self.gpus or self.vllm):
             raise ValueError(
-                "serving.address, gpus and vllm are of vLLM servers: set serving.engine to vllm, or leave them out"
+                "serving.address, gpus and vllm apply to vLLM servers: set serving.engine to vllm, or leave them out"
             )
         if self.engine == "local" and self.sleep:
-            raise ValueError("serving.sleep is of vLLM servers: set serving.engine to vllm, or leave it out")
+            raise ValueError("serving.sleep applies to vLLM servers: set serving.engine to vllm, or leave it out")
         return self

@@ -1,4 +1,4 @@
-"""The protocol of inference engines: a rendered prompt and its images in, tokens and log-probs out."""
+"""Protocol of inference engines: a rendered prompt with images in, tokens and log-probs out."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Picture:
 
     jpeg: bytes
     size: tuple[int, int]
-    """(width, height) in its own pixels."""
+    """(width, height) in pixels."""
     path: Path | None = None
-    """Its blob's file, where storage has it: lets a server read it itself."""
+    """File of the image's blob, if it is stored; a server can read it directly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,23 @@ class GenerationRequest:
 
     prompt: RenderedPrompt
     pictures: tuple[Picture, ...]
-    """In the order of their placeholders."""
+    """Images in the order of their placeholders."""
     key: str
-    """Names the turn (episode and step). Sorts a batch, and seeds the sampling noise together with ``seed``."""
+    """Name of the turn (episode and step); sorts a batch and, with ``seed``, seeds the noise."""
     episode: str
-    """The `Engine.session` that it belongs to."""
+    """Episode whose `Engine.session` the turn belongs to."""
     seed: int
     """Seed of the run."""
     max_new_tokens: int
     temperature: float
-    """Of sampling; log-probs are those of the tempered distribution."""
+    """Sampling temperature; log-probs are those of the tempered distribution."""
     greedy: bool = False
-    """Take the most probable token (log-probs stay those of the distribution)."""
+    """True to take the most probable token; log-probs stay those of the distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:
-    """The tokens ``start`` to ``end - 1`` of a turn are of one policy version."""
+    """One policy version generated the tokens ``start`` to ``end - 1`` of a turn."""
 
     version: int
     start: int
@@ -57,27 +57,29 @@ class Generation:
     """A generated turn."""
 
     token_ids: tuple[int, ...]
-    """Generated ids, the end-of-turn token included when it was reached."""
+    """Generated ids, including the end-of-turn token if it was reached."""
     logprobs: tuple[float, ...]
-    """Log-probability of each id under temperature and bans; what was sampled from, so exact behaviour log-probs."""
+    """Exact behaviour log-probability of each id, under the temperature and the bans that it was
+    sampled with."""
     version_spans: tuple[VersionSpan, ...]
-    """Which policy version generated which tokens; none for a turn without tokens."""
+    """Policy version of each range of tokens; empty for a turn without tokens."""
     finish_reason: FinishReason
 
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """Counters of an engine since it was made."""
+    """Counters of an engine since it was created."""
 
     batches: int = 0
-    """0 where a server makes the batches."""
+    """Number of batches; 0 if a server forms them."""
     turns: int = 0
     late_batches: int = 0
-    """Batches that closed by the deadline, without every open session."""
+    """Batches that closed at the deadline without every open session."""
     seconds: float = 0.0
-    """Wall seconds in which a turn was being generated."""
+    """Wall seconds during which at least one turn was being generated."""
     waited_seconds: float = 0.0
-    """Sum over the turns of the seconds from when each was asked for to when its batch began; 0 where a server makes the batches."""
+    """Seconds from the request of a turn to the start of its batch, summed over turns; 0 if a
+    server forms the batches."""
 
     def __sub__(self, before: EngineStatistics) -> EngineStatistics:
         return EngineStatistics(
@@ -90,30 +92,30 @@ class EngineStatistics:
 
 
 class Engine(Protocol):
-    """Generates turns from a policy version. Used from one event loop."""
+    """Generates turns with a policy version. Used from one event loop."""
 
     @property
     def statistics(self) -> EngineStatistics:
-        """What it has done since it was made, as it is now."""
+        """Copy of the counters since the engine was created."""
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """One turn.
+        """Generate one turn.
 
         Raises:
-            EngineError: the engine failed for the moment; asking again may help.
-            PolicyError: the request or the policy is wrong; asking again does not help.
+            EngineError: the engine failed for the moment; a retry may help.
+            PolicyError: the request or the policy is wrong; a retry does not help.
         """
 
     async def publish(self, version: int, folder: Path) -> None:
-        """Serve the checkpoint in ``folder`` as ``version`` from now on. Nothing happens if that version is served."""
+        """Serve the checkpoint in ``folder`` as ``version``, unless it is served already."""
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
-        """Entered by whoever asks for turns one after the other: ``episode`` is that of its requests."""
+        """Return the context of one episode's turns, which are requested one after the other."""
 
     async def close(self) -> None:
-        """Let go of what the engine holds."""
+        """Release what the engine holds."""
 
 
 def noise_seed(seed: int, key: str) -> int:
-    """63-bit seed of one turn's noise, stable across processes and machines."""
+    """Return the 63-bit seed of a turn's noise, stable across processes and machines."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{key}".encode()).digest()[:8], "big") >> 1

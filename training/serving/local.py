@@ -1,6 +1,6 @@
-"""In-process generation with transformers, for small policies and laptops.
+"""Generates turns with transformers in the worker's own process, for small policies and laptops.
 
-The embedded engine, in the worker's own process. `LocalModel` answers a batch of turns, `LocalEngine` makes the batches.
+`LocalModel` answers a batch of turns; `LocalEngine` forms the batches.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ from training.serving.sampling import GrowingTurn, Sampler
 
 
 class Model(Protocol):
-    """Answers batches of turns. Blocks."""
+    """Generates batches of turns. Blocks."""
 
     def load(self, version: int, folder: Path) -> None:
-        """Serve the checkpoint in ``folder`` as ``version``. Nothing happens if that version is served.
+        """Serve the checkpoint in ``folder`` as ``version``, unless it is served already.
 
-        Called from another thread than `generate`, also while that goes on.
+        Called from another thread than `generate`, possibly while that runs.
         """
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """One turn for each request, in order."""
+        """Return one turn for each request, in order."""
 
 
 class LocalEngine:
-    """An `Engine` over a model in this process, which answers one batch at a time in a thread of its own.
+    """`Engine` over a model in this process, which generates one batch at a time in its own thread.
 
     Args:
-        deterministic: Batches are made of the turns of all open sessions of a cohort, so that a turn's company does not depend on timing;
-            otherwise of whatever waits when the model is free.
-        cohorts: Parts of the sessions that use model and browser in turn, where batches are deterministic.
-        deadline: Seconds that such a batch waits for slow sessions.
-        busy: Entered on the event loop while the model generates: for those who account for time.
+        deterministic: True to batch the turns of all open sessions of a cohort, so that a batch's
+            members do not depend on timing; False to batch whatever waits when the model is free.
+        cohorts: Number of groups of sessions that use model and browser alternately, if
+            ``deterministic``.
+        deadline: Seconds that a deterministic batch waits for slow sessions.
+        busy: Context that is entered on the event loop while the model generates, for time
+            accounting.
     """
 
     def __init__(
@@ -68,41 +70,44 @@ class LocalEngine:
 
     @property
     def statistics(self) -> EngineStatistics:
-        """What its batches were since it was made, as they are now."""
+        """Copy of the counters since the engine was created."""
         return replace(self._thread.statistics)
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """The turn that the model makes for ``request``, in the next batch."""
+        """Return the model's turn for ``request``, generated in the next batch."""
         return await self._batches.generate(request)
 
     async def publish(self, version: int, folder: Path) -> None:
-        """Serve a checkpoint; a batch under way goes on with it. What fails leaves the version before in place.
+        """Serve a checkpoint, from the next token of a running batch on.
+
+        On failure the previous version stays.
 
         Raises:
-            StorageError: A file is not the one that was published, or is cut short; names it.
-            ReadError: A file cannot be read for the moment: its disk or network fails.
+            StorageError: A file is not the published one or is truncated; the message names it.
+            ReadError: A file cannot be read for the moment, because its disk or network fails.
             PolicyError: The checkpoint cannot be loaded.
         """
         await asyncio.to_thread(self._model.load, version, folder)
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
-        """Where batches are deterministic they wait for the turn of every open session."""
+        """Open a session; deterministic batches wait for the turn of every open session."""
         return self._batches.session(episode)
 
     async def close(self) -> None:
-        """Let go of the model's thread."""
+        """Stop the model's thread."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class LocalModel:
     """One transformers model on ``device``.
 
-    A version that is loaded while a batch is generated takes its place after the forward pass under way: what there is of the turns stays, and
-    is read anew by the new weights, so that each token is of one version and no cache is of two.
+    A version that is loaded during a batch replaces the old one after the current forward pass. The
+    tokens so far are kept, and the new weights compute their keys and values again. So each token
+    comes from one version, and no cache mixes two.
 
     Args:
-        renderer: Of the policy: its processor makes the pixels.
-        device: torch device; ``auto`` takes a CUDA device when there is one.
+        renderer: Renderer of the policy; its processor makes the pixels.
+        device: torch device; ``auto`` takes a CUDA device if there is one.
     """
 
     def __init__(self, renderer: Renderer, device: str = "auto") -> None:
@@ -111,20 +116,20 @@ class LocalModel:
         self._version: int | None = None
         self._model: Any = None
         self._in_use = Condition()
-        """Held by a batch, up to its next stop, or by who loads."""
+        """Held by a batch until its next stop, or by a thread that loads a version."""
         self._loading: deque[int] = deque()
-        """Versions that wait for a stop, or are being loaded."""
+        """Versions that wait for a batch to stop, or are being loaded."""
 
     @property
     def policy_version(self) -> int | None:
-        """Version that is loaded, ``None`` before the first."""
+        """Loaded version; ``None`` before the first."""
         return self._version
 
     def load(self, version: int, folder: Path) -> None:
-        """Serve ``folder`` as ``version``. A fault leaves the version before.
+        """Serve ``folder`` as ``version``. On failure the previous version stays.
 
         Raises:
-            StorageError, ReadError, PolicyError: as `LocalEngine.publish`.
+            StorageError, ReadError, PolicyError: see `LocalEngine.publish`.
         """
         if version == self._version:
             return
@@ -140,7 +145,8 @@ class LocalModel:
         model = load_policy(folder, self._dtype())
         if getattr(model.config, "image_token_id", None) != self.renderer.image_token_id:
             raise PolicyError(
-                f"{folder} is a {model.config.model_type} model without the image token of policy.template; Qwen-VL ones are known"
+                f"{folder} is a {model.config.model_type} model without the image token of policy.template; "
+                "use a Qwen-VL model"
             )
         model.generation_config = GenerationConfig(
             eos_token_id=end_ids(folder, self.renderer.tokenizer),
@@ -152,17 +158,22 @@ class LocalModel:
         return torch.bfloat16 if self._device.type == "cuda" else torch.float32
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """One turn for each request, in order. A prompt that leaves no room for its turn in the model's context gets none."""
+        """Return one turn for each request, in order.
+
+        A prompt that leaves no room for a turn in the model's context gets an empty
+        ``context_overflow`` turn.
+        """
         if self._model is None:
             raise PolicyError("the inference engine has no policy yet: publish a version first")
         turns = [GrowingTurn(request) for request in requests if self._fits(request)]
-        while under_way := [turn for turn in turns if turn.room]:
+        while under_way := [turn for turn in turns if turn.remaining]:
             with self._in_use:
                 self._in_use.wait_for(lambda: not self._loading)
                 self._grow(under_way)
-        made = map(_generation, turns)
+        generations = map(_generation, turns)
         return [
-            next(made) if self._fits(request) else Generation((), (), (), "context_overflow") for request in requests
+            next(generations) if self._fits(request) else Generation((), (), (), "context_overflow")
+            for request in requests
         ]
 
     def _fits(self, request: GenerationRequest) -> bool:
@@ -170,16 +181,17 @@ class LocalModel:
 
     @torch.inference_mode()
     def _grow(self, turns: list[GrowingTurn]) -> None:
-        """Go on with these turns until all are whole, or another version is to be loaded."""
+        """Extend these turns until all are complete or another version waits to be loaded."""
         sampler = Sampler(turns, self.renderer.banned_ids, self._device)
         inputs = self._inputs(turns)
-        # transformers keeps the M-RoPE offset of the last call on the model; a stale one would shift the positions of this batch.
+        # transformers keeps the M-RoPE offset of the last call on the model; it would shift the
+        # positions of this batch.
         self._model.model.rope_deltas = None
         self._model.generate(
             **inputs,
             logits_processor=LogitsProcessorList([sampler]),
             stopping_criteria=StoppingCriteriaList([_Stop(self._loading)]),
-            generation_config=GenerationConfig(max_new_tokens=max(turn.room for turn in turns), do_sample=False),
+            generation_config=GenerationConfig(max_new_tokens=max(turn.remaining for turn in turns), do_sample=False),
         )
         ends = set(self._model.generation_config.eos_token_id)
         assert self._version is not None
@@ -187,15 +199,15 @@ class LocalModel:
             turn.grow(*row, ends, self._version)
 
     def _inputs(self, turns: Sequence[GrowingTurn]) -> dict[str, torch.Tensor]:
-        """Left-padded model inputs: ids and mask (B, L) of the prompts and what there is of the turns, pixels of all images."""
+        """Return left-padded ids and mask (B, L) of prompts and turns so far, and the pixels."""
         known = [[*turn.request.prompt.ids, *turn.ids] for turn in turns]
         width = max(map(len, known))
         ids = torch.full((len(turns), width), self.renderer.tokenizer.pad_token_id)
         mask = torch.zeros_like(ids)
-        for row, given in enumerate(known):
-            ids[row, width - len(given) :] = torch.tensor(given)
-            mask[row, width - len(given) :] = 1
-        pixels = self.renderer.image_inputs([each.jpeg for turn in turns for each in turn.request.pictures])
+        for row, row_ids in enumerate(known):
+            ids[row, width - len(row_ids) :] = torch.tensor(row_ids)
+            mask[row, width - len(row_ids) :] = 1
+        pixels = self.renderer.image_inputs([picture.jpeg for turn in turns for picture in turn.request.pictures])
         inputs = {
             "input_ids": ids,
             "attention_mask": mask,
@@ -206,7 +218,7 @@ class LocalModel:
 
 
 class _Stop(StoppingCriteria):  # type: ignore[misc]
-    """Stops all rows after the forward pass under way while anything waits."""
+    """Stops all rows after the current forward pass if a version waits to be loaded."""
 
     def __init__(self, waiting: Sized) -> None:
         self._waiting = waiting

@@ -1,4 +1,4 @@
-"""Waits for an engine that fails for the moment, with backoff."""
+"""Retries a turn with backoff while the engine fails."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from envs.types import EngineError
 from training.serving.engine import Engine, Generation, GenerationRequest
 
 FIRST_PAUSE = 0.1
-"""Seconds before the first time that an engine is asked again; each further pause is twice as long."""
+"""Seconds before the first retry; each further pause is twice as long."""
 LONGEST_PAUSE = 10.0
-"""Seconds; a server that restarts needs a minute or more and is found at most this late."""
+"""Longest pause in seconds. A restarting server, which needs a minute or more, is noticed this late
+at most."""
 
 
 async def generate_patiently(engine: Engine, request: GenerationRequest, patience: float) -> Generation:
-    """One turn, asked for again while the engine fails or gives it up.
+    """Generate one turn, with retries while the engine fails or aborts it.
 
     Args:
-        patience: Seconds from the first request after which nothing is asked for again. A turn under way may take longer.
+        patience: Seconds from the first request after which no retry starts. A running turn may
+            take longer.
 
     Raises:
-        EngineError: the engine failed until the end.
+        EngineError: the engine failed until ``patience`` was over.
     """
     loop = asyncio.get_running_loop()
-    until, pause, asked = loop.time() + patience, FIRST_PAUSE, 0
+    until, pause, attempts = loop.time() + patience, FIRST_PAUSE, 0
     while True:
-        asked += 1
+        attempts += 1
         try:
             turn = await engine.generate(request)
             if turn.finish_reason != "aborted":
                 return turn
-            failure = EngineError("it gave the turn up")
+            failure = EngineError("it aborted the turn")
         except EngineError as error:
             failure = error
         left = until - loop.time()
         if left <= 0:
             raise EngineError(
-                f"the inference engine failed {asked} times in {patience:g} s (serving.patience), at last: {failure}"
+                f"the inference engine failed {attempts} times in {patience:g} s (serving.patience), at last: {failure}"
             ) from failure
-        # Jitter: many episodes wait for the same engine.
+        # Jitter spreads the retries of the many episodes that wait for one engine.
         await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.0)))
         pause = min(2 * pause, LONGEST_PAUSE)
