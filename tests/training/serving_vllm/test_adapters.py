@@ -56,7 +56,7 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Adapter:
 def test_adapters_of_the_vision_tower_are_refused(tmp_path: Path) -> None:
     folder = make_adapter(tmp_path / "tower", 1, r".*visual\.blocks\.\d+\.attn\.proj")
     assert is_adapter(folder)
-    with pytest.raises(PolicyError, match=r"in the vision tower \(4, as .*visual"):
+    with pytest.raises(PolicyError, match=r"in the vision tower \(4, such as .*visual"):
         check_adapter(folder)
 
 

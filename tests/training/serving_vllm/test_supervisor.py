@@ -227,7 +227,7 @@ async def test_a_server_that_died_is_started_again_with_the_version(tmp_path: Pa
     await until(lambda: bool(down(supervisor)))
     turn = await generate_patiently(engine, REQUEST, 60)
     await until(lambda: not down(supervisor))
-    assert process.pid != first and replica.starts == 2
+    assert process.pid != first and replica.start_count == 2
     assert group_members(first) == []
     assert turn.version_spans == (VersionSpan(7, 0, 4),)
     await supervisor.close()

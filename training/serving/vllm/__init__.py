@@ -1,6 +1,8 @@
-"""Serving with vLLM: servers in an environment of their own, reached over HTTP.
+"""Serving with vLLM: servers in a separate Python environment, reached over HTTP.
 
-``command`` and ``process`` start servers, ``client`` asks them for turns, ``publishing`` gives them new weights, ``probe`` checks
-that they serve them, ``supervisor`` keeps them alive, ``router`` spreads turns over them and ``engine`` is the `Engine` of it all.
-The files of ``in_server`` are imported by vLLM alone, in its own environment.
+``command`` and ``process`` start servers. ``client`` requests turns from one server, ``router``
+spreads turns over servers, and ``engine`` is the `Engine` on top of both. ``publishing`` loads new
+weights or, with ``adapters``, LoRA adapters; ``probe`` checks that they are served. ``supervisor``
+keeps the servers alive, and ``service`` puts the parts together. Only vLLM imports the files of
+``in_server``, in its own environment.
 """

@@ -1,7 +1,8 @@
-"""Publishes LoRA adapters to running vLLM servers, each version under a name of its own.
+"""Publishes LoRA adapters to running vLLM servers, each version under its own name.
 
-Nothing is paused: turns in flight end with the adapter that they began with, and what is cached belongs to one name. The base model's
-weights and its version stay as they are, so the version of a turn is in the name that it asked for.
+Nothing is paused: turns in flight end with the adapter that they began with, and each cache entry
+belongs to one name. The base model keeps its weights and its version label, so the requested name
+tells a turn's version.
 """
 
 from __future__ import annotations
@@ -25,26 +26,30 @@ from training.serving.vllm.publishing import (
 )
 
 KEPT_ADAPTERS = 2
-"""The published one and the one before it, to go back to; turns in flight keep theirs in any case."""
+"""Number of adapters kept loaded: the published one and the previous one, for a rollback.
+
+Turns in flight keep their adapter in any case.
+"""
 TOWERS = (".visual.", ".vision_tower.", ".vision_model.")
-"""In the names of modules that vLLM's adapters leave out without a word."""
+"""Parts of the names of vision modules, whose adapters vLLM silently ignores."""
 LOADED = "already been loaded"
+"""Text of vLLM's refusal to load an adapter name a second time."""
 
 
 def check_adapter(folder: Path) -> None:
-    """Refuse what a server would load only in part.
+    """Refuse an adapter that a server would load only in part.
 
     Raises:
-        PolicyError: the adapter has no weights, or has some in the vision tower.
+        PolicyError: the adapter has no weights, or has weights in the vision tower.
     """
     weights = folder / ADAPTER_WEIGHTS
     if not weights.exists():
-        raise PolicyError(f"{folder} has {ADAPTER_CONFIG} and no {ADAPTER_WEIGHTS}")
+        raise PolicyError(f"{folder} has {ADAPTER_CONFIG} but no {ADAPTER_WEIGHTS}")
     with safe_open(weights, framework="np") as opened:
         names = list(opened.keys())
     if towers := sorted(name for name in names if any(tower in name for tower in TOWERS)):
         raise PolicyError(
-            f"{folder} has adapters in the vision tower ({len(towers)}, as {towers[0]}), which vLLM leaves out: "
+            f"{folder} has adapters in the vision tower ({len(towers)}, such as {towers[0]}), which vLLM ignores: "
             "train adapters of the language model alone, or publish merged weights"
         )
 
@@ -52,13 +57,13 @@ def check_adapter(folder: Path) -> None:
 async def publish_adapter(
     clients: Sequence[ServerClient], version: int, folder: Path, *, keep: Collection[int] = ()
 ) -> Publication:
-    """Load an adapter as ``version`` on all servers, and drop the ones before the last.
+    """Load an adapter as ``version`` on all servers, and unload all but the last two.
 
     Args:
-        keep: Versions that are not dropped.
+        keep: Versions that are not unloaded.
 
     Raises:
-        PolicyError: a server refuses it; what is loaded stays.
+        PolicyError: a server refuses the adapter; loaded adapters stay.
         EngineError: every server failed.
     """
     check_adapter(folder)

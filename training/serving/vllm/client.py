@@ -1,7 +1,7 @@
 """HTTP client of one vLLM server: token ids and images in, tokens and log-probs out.
 
-Prompts are sent with one placeholder for each image, which the server expands itself; what it made of them comes back and is compared
-with our own, because a turn of any other prompt is not what the trainer would train on.
+A prompt is sent with one placeholder per image, which the server expands. The expanded prompt comes
+back and is compared with ours, because the trainer trains on ours.
 """
 
 from __future__ import annotations
@@ -22,46 +22,51 @@ from training.serving.vllm.command import SERVED_NAME
 
 GENERATE = "/inference/v1/generate"
 VERSIONS = "0.32."
-"""The releases whose routes and answers are known here; scripts/setup_vllm installs one of them."""
+"""Prefix of the supported vLLM releases; scripts/setup_vllm installs one of them."""
 ADAPTER_PREFIX = f"{SERVED_NAME}-v"
+"""Prefix of adapter names; the version follows."""
 CONNECT_SECONDS = 10.0
 ASK_SECONDS = 60.0
-"""For an answer that needs no model: seconds pass where other jobs take the HTTP side's core."""
+"""Limit of a request that needs no model; other jobs on the HTTP side's core delay it by
+seconds."""
 TURN_SECONDS = 600.0
-"""For one turn, waiting in the server's queue included."""
+"""Limit of one turn, including the wait in the server's queue."""
 KEPT_SECONDS = 3.0
-"""An idle connection is used again for so long; vLLM closes it after 5 s."""
+"""Seconds for which an idle connection is reused; vLLM closes it after 5 s."""
 BAN = -100.0
-"""vLLM's smallest bias of a logit; e^-100 is zero in float32."""
+"""Logit bias of banned tokens: vLLM's minimum; e^-100 is zero in float32."""
 _FINISHES: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "aborted"}
 _ENGINE_DOWN = frozenset({429, 502, 503, 504})
 _ENGINE_DEAD = ("EngineCore", "EngineDead")
-"""In the text of a 500 of a server whose worker died; it ends soon."""
+"""Texts of a 500 from a server whose worker died; the server ends soon."""
 _CLIENT_MISTAKES = ("prompt replacement", "multi-modal", "multimodal", "placeholder")
-"""In the text of a 500 that asking again would give again."""
+"""Texts of a 500 that a retry would only repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself."""
+    """Properties that a server reports."""
 
     release: str
-    """Of vLLM."""
+    """Release of vLLM."""
     model: str
-    """The folder or name that it was started with."""
+    """Folder or name of the model that the server was started with."""
     max_model_len: int
+    """Largest number of tokens of prompt and turn."""
 
 
 class ServerClient:
-    """Asks one server.
+    """Client of one server.
 
     Args:
         address: ``http://HOST:PORT``.
-        api_key: Sent with every request; empty: none.
+        api_key: Key that is sent with every request; empty: none.
         banned: Token ids that must never be generated.
         ends: Token ids that end a turn.
-        media_root: Images below this folder are named, and the server reads them; others are sent. ``None``: all are sent.
+        media_root: Folder whose images the server reads by their paths; others are sent. ``None``:
+            all are sent.
         turn_seconds: Limit of one turn.
+        ask_seconds: Limit of a request that needs no model.
     """
 
     def __init__(
@@ -88,19 +93,20 @@ class ServerClient:
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=httpx.Timeout(ask_seconds, connect=CONNECT_SECONDS, pool=None),
             limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_SECONDS),
-            trust_env=False,  # a proxy of the machine is none for its own ports
+            trust_env=False,  # the machine's proxy must not get requests to its own ports
         )
 
     async def close(self) -> None:
-        """Close the connections; turns under way are aborted by the server."""
+        """Close the connections; the server aborts running turns."""
         await self._http.aclose()
 
     async def check(self) -> ServerFacts:
-        """Find out whether this server can serve us. Asked once.
+        """Check once that this server can serve the policy, and return its properties.
 
         Raises:
-            ConfigError: no vLLM, another release, or started without what we need; says what.
-            EngineError: it does not answer.
+            ConfigError: the server is not vLLM, has another release or lacks a flag; the message
+                says which.
+            EngineError: the server does not answer.
         """
         if self._facts is None:
             release = str((await self._get("/version")).get("version", ""))
@@ -112,62 +118,66 @@ class ServerClient:
             await self._get("/weight_info")
             await self._check_route()
             models = (await self._get("/v1/models"))["data"]
-            model = next((each for each in models if each["id"] == SERVED_NAME), None)
+            model = next((entry for entry in models if entry["id"] == SERVED_NAME), None)
             if model is None:
                 raise ConfigError(
-                    f"{self.address} serves {', '.join(str(each['id']) for each in models) or 'no model'}: start vLLM with "
+                    f"{self.address} serves {', '.join(str(entry['id']) for entry in models) or 'no model'}: start vLLM with "
                     f"--served-model-name {SERVED_NAME}"
                 )
             self._facts = ServerFacts(release, str(model["root"]), int(model["max_model_len"]))
         return self._facts
 
     async def _check_route(self) -> None:
-        """GET is refused with 405 where the route is there; an empty POST would leave a traceback in the server's log."""
+        """Check that the server has the generation route.
+
+        An existing route refuses GET with 405; an empty POST would log a traceback on the server.
+        """
         response = await self._send("GET", GENERATE)
         if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.FORBIDDEN):
             raise ConfigError(f"{self.address} does not serve {GENERATE}: start vLLM with --enable-scale-out")
 
     async def weight_version(self) -> int | None:
-        """The policy version that is served; ``None`` for the weights that the server was started with."""
+        """Return the served policy version; ``None`` for the weights of the server's start."""
         return read_version((await self._get("/weight_info"))["weight_version"])
 
     async def check_alive(self, seconds: float) -> None:
-        """Ask something that the engine's own process answers between two steps of its model.
+        """Send a request that the engine's process answers between two steps of its model.
 
         Raises:
-            EngineError: no answer after ``seconds``.
+            EngineError: the server does not answer within ``seconds``.
         """
         await self._ask(
             "GET", "/is_paused", "/is_paused", timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
         )
 
     async def adapters(self) -> list[int]:
-        """The versions of the adapters that are loaded, ascending."""
+        """Return the versions of the loaded adapters, ascending."""
         models = (await self._get("/v1/models"))["data"]
-        names = (str(each["id"]).removeprefix(ADAPTER_PREFIX) for each in models if each["id"] != SERVED_NAME)
+        names = (str(entry["id"]).removeprefix(ADAPTER_PREFIX) for entry in models if entry["id"] != SERVED_NAME)
         return sorted(int(name) for name in names if name.isdecimal())
 
     async def unload_adapter(self, version: int, seconds: float) -> None:
-        """Unload the adapter of a version. Raises as `post`."""
+        """Unload the adapter of a version. Raises the errors of `post`."""
         await self.post("/v1/unload_lora_adapter", seconds, json={"lora_name": adapter_name(version)})
 
     async def generate(self, request: GenerationRequest, version: int, *, adapter: bool = False) -> Generation:
-        """One turn.
+        """Generate one turn.
 
         Args:
-            version: That is served now: keeps what is cached for one version from the next.
-            adapter: The version is an adapter's; the server's label is its base model's.
+            version: Served version; separates its cache entries from those of other versions.
+            adapter: True if the version is an adapter; the server's label is its base model's then.
 
         Raises:
-            EngineError: the server is dead, restarting, too slow, or does not have the version.
-            PolicyError: the request is wrong, or the server makes another prompt of it; asking again does not help.
+            EngineError: the server is dead, restarting or too slow, or does not have the version.
+            PolicyError: the request is wrong, or the server expands its prompt differently; a retry
+                does not help.
         """
         facts = await self.check()
         prompt = request.prompt
         if len(prompt.image_places) != len(request.pictures):
             raise PolicyError(
                 f"turn {request.key}: the prompt has {len(prompt.image_places)} image placeholders and "
-                f"{len(request.pictures)} pictures; one placeholder for each picture is needed"
+                f"{len(request.pictures)} pictures; it needs one placeholder per picture"
             )
         if len(prompt.ids) + request.max_new_tokens > facts.max_model_len:
             return Generation((), (), (), "context_overflow")
@@ -183,7 +193,7 @@ class ServerClient:
             answer = await self._ask("POST", GENERATE, f"turn {request.key}", json=body, timeout=self._turn_timeout())
         except PolicyError as error:
             if adapter and version not in await self.adapters():
-                raise EngineError(f"{self.address} has no adapter of v{version} (it was restarted?)") from error
+                raise EngineError(f"{self.address} has no adapter of v{version} (was it restarted?)") from error
             raise
         compare_prompts(prompt, answer, f"turn {request.key} at {self.address}")
         return self._generation(answer, request.key, version if adapter else None)
@@ -192,7 +202,10 @@ class ServerClient:
         return httpx.Timeout(self._turn_seconds, connect=CONNECT_SECONDS, pool=None)
 
     def _content_part(self, picture: Picture, version: int) -> dict[str, str]:
-        """One image, named by its content and the version: what the vision tower of one version made of it is not the next one's."""
+        """Return the content part of an image, with a cache key of its content and the version.
+
+        Each version's vision tower gives other embeddings, so the versions must not share them.
+        """
         digest = hashlib.sha256(picture.jpeg).hexdigest()
         return {"type": "image_url", "url": self._url(picture), "uuid": f"{digest}@{version}"}
 
@@ -204,7 +217,7 @@ class ServerClient:
         return "data:image/jpeg;base64," + base64.b64encode(picture.jpeg).decode()
 
     def _sampling(self, request: GenerationRequest) -> dict[str, Any]:
-        """vLLM's parameters of one turn. Greedy turns have the log-probs of temperature 1."""
+        """Return vLLM's sampling parameters. Greedy turns have the log-probs of temperature 1."""
         return {
             "temperature": 0.0 if request.greedy else request.temperature,
             "top_p": 1.0,
@@ -221,7 +234,7 @@ class ServerClient:
     def _generation(self, answer: Mapping[str, Any], key: str, adapter: int | None) -> Generation:
         choice = answer["choices"][0]
         tokens = tuple(choice["token_ids"] or ())
-        logprobs = tuple(float(each["logprob"]) for each in (choice["logprobs"] or {}).get("content") or ())
+        logprobs = tuple(float(entry["logprob"]) for entry in (choice["logprobs"] or {}).get("content") or ())
         if choice["finish_reason"] not in _FINISHES or len(logprobs) != len(tokens):
             raise EngineError(
                 f"turn {key} at {self.address}: {len(tokens)} tokens, {len(logprobs)} log-probs, "
@@ -234,23 +247,23 @@ class ServerClient:
 
     def _spans(self, choice: Mapping[str, Any], tokens: int) -> tuple[VersionSpan, ...]:
         spans = []
-        for each in choice.get("weight_versions") or ():
-            version = read_version(each["version"])
+        for labelled in choice.get("weight_versions") or ():
+            version = read_version(labelled["version"])
             if version is None:
-                raise EngineError(
-                    f"{self.address} serves the weights that it was started with, no published version (it was restarted?)"
-                )
-            spans.append(VersionSpan(version, each["start"], each["end"]))
+                raise EngineError(f"{self.address} serves its first weights, no published version (was it restarted?)")
+            spans.append(VersionSpan(version, labelled["start"], labelled["end"]))
         if tokens and (not spans or spans[-1].end != tokens):
             raise EngineError(f"{self.address} does not say which version made which of {tokens} tokens: {spans}")
         return tuple(spans)
 
     async def post(self, path: str, seconds: float, **send: Any) -> dict[str, Any]:
-        """A control request that may take ``seconds``, on a connection of its own: vLLM closes one after it answered 500.
+        """Send a control request that may take ``seconds``, and return the answer.
+
+        It has its own connection, because vLLM closes a connection after an answer of 500.
 
         Raises:
             EngineError: the server is dead or too slow.
-            PolicyError: it refuses; has its reason.
+            PolicyError: the server refuses; the message has its reason.
         """
         timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
         return await self._ask("POST", path, path, timeout=timeout, headers={"Connection": "close"}, **send)
@@ -260,8 +273,7 @@ class ServerClient:
             return await self._ask("GET", path, path)
         except PolicyError as error:
             raise ConfigError(
-                f"{self.address} does not serve {path} ({error}): a vLLM server with VLLM_SERVER_DEV_MODE=1 in its environment is "
-                "needed there"
+                f"{self.address} does not serve {path} ({error}): start vLLM with VLLM_SERVER_DEV_MODE=1"
             ) from error
 
     async def _ask(self, method: str, path: str, what: str, **send: Any) -> dict[str, Any]:
@@ -269,16 +281,16 @@ class ServerClient:
         if response.is_success:
             is_json = response.headers.get("Content-Type", "").startswith("application/json")
             return dict(response.json() or {}) if is_json else {}
-        said = error_text(response)
+        reason = error_text(response)
         if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise ConfigError(
                 f"{self.address} refuses us ({response.status_code}): set the API key that it was started with"
             )
-        down = response.status_code in _ENGINE_DOWN or any(each in said for each in _ENGINE_DEAD)
-        unknown = path == GENERATE and response.is_server_error and not any(each in said for each in _CLIENT_MISTAKES)
+        down = response.status_code in _ENGINE_DOWN or any(text in reason for text in _ENGINE_DEAD)
+        unknown = path == GENERATE and response.is_server_error and not any(text in reason for text in _CLIENT_MISTAKES)
         if down or unknown:
-            raise EngineError(f"{what} at {self.address}: {response.status_code}: {said}")
-        raise PolicyError(f"{what} at {self.address}: {response.status_code}: {said}")
+            raise EngineError(f"{what} at {self.address}: {response.status_code}: {reason}")
+        raise PolicyError(f"{what} at {self.address}: {response.status_code}: {reason}")
 
     async def _send(self, method: str, path: str, **send: Any) -> httpx.Response:
         try:
@@ -290,43 +302,43 @@ class ServerClient:
 
 
 def adapter_name(version: int) -> str:
-    """Name under which the adapter of a version is loaded."""
+    """Return the name under which a version's adapter is loaded."""
     return f"{ADAPTER_PREFIX}{version}"
 
 
 def read_version(label: str) -> int | None:
-    """A policy version from vLLM's label of weights; ``None`` for any label that we did not give."""
+    """Return the policy version of a vLLM weight label; ``None`` for labels not set by us."""
     return int(label) if label.isdecimal() else None
 
 
 def error_text(response: httpx.Response) -> str:
-    """What a server says of its refusal, in one line."""
+    """Return the reason in a server's refusal, as one line."""
     try:
-        said = response.json()
+        reason = response.json()
     except ValueError:
-        said = response.text
-    if isinstance(said, dict):
-        said = said.get("error", said.get("detail", said))
-    if isinstance(said, dict):
-        said = said.get("message", said)
-    return " ".join(str(said).split())[:500]
+        reason = response.text
+    if isinstance(reason, dict):
+        reason = reason.get("error", reason.get("detail", reason))
+    if isinstance(reason, dict):
+        reason = reason.get("message", reason)
+    return " ".join(str(reason).split())[:500]
 
 
 def compare_prompts(ours: RenderedPrompt, answer: Mapping[str, Any], where: str) -> None:
-    """The server's expanded prompt and image places must be ours.
+    """Check that the server expanded the prompt and placed the images as we did.
 
     Raises:
-        PolicyError: says where they differ and of what it may come.
+        PolicyError: they differ; the message says where and names the likely cause.
     """
     theirs = tuple(answer.get("prompt_token_ids") or ())
-    found = (answer.get("mm_placeholders") or {}).get("image") or ()
-    places = tuple((each["offset"], each["length"]) for each in found)
+    images = (answer.get("mm_placeholders") or {}).get("image") or ()
+    places = tuple((image["offset"], image["length"]) for image in images)
     if theirs == ours.ids and places == ours.image_places:
         return
     same = next((index for index, pair in enumerate(zip(theirs, ours.ids, strict=False)) if pair[0] != pair[1]), None)
     first = f", from position {same} on" if same is not None else ""
     raise PolicyError(
-        f"{where}: the server made another prompt than the trainer trains on{first}: {len(theirs)} ids with images at {list(places)}, "
-        f"ours {len(ours.ids)} with images at {list(ours.image_places)}. The ids that are sent must have one placeholder for each "
-        "image, and the server's checkpoint the same preprocessor_config.json as the policy's"
+        f"{where}: the server made another prompt than the trainer trains on{first}: {len(theirs)} ids with images "
+        f"at {list(places)}, ours {len(ours.ids)} with images at {list(ours.image_places)}. The ids that are sent must have "
+        "one placeholder for each image, and the server's checkpoint the policy's preprocessor_config.json"
     )

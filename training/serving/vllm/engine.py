@@ -1,4 +1,4 @@
-"""The inference engine that generates turns on vLLM servers."""
+"""Inference engine that generates turns on vLLM servers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from training.serving.vllm.client import ServerClient
 from training.serving.vllm.router import Router
 
 ARRIVAL_SECONDS = 600.0
-"""A version that another process publishes may take so long until the servers have it."""
+"""Limit of the wait for a version that another process publishes to the servers."""
 LOOK_SECONDS = 0.2
+"""Pause between two checks for that version."""
 
 
 class VllmEngine:
-    """An `Engine` over the servers of ``clients``.
+    """`Engine` over the servers of ``clients``.
 
-    The servers are looked after by one process (`Supervisor`), which also publishes; every process that generates turns has an engine of
-    its own.
+    One process supervises the servers and publishes to them (`Supervisor`); every process that
+    generates turns has its own engine.
 
     Args:
-        busy: Entered on the event loop while a turn is waited for: for those who account for time.
+        busy: Context that is entered on the event loop during a request, for time accounting.
     """
 
     def __init__(
@@ -52,21 +53,21 @@ class VllmEngine:
 
     @property
     def statistics(self) -> EngineStatistics:
-        """Turns, and the seconds in which at least one was waited for."""
+        """Number of turns, and seconds with at least one running request."""
         return replace(self._statistics)
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """One turn, at the episode's server.
+        """Generate one turn on the episode's server.
 
         Raises:
-            EngineError: no server can be asked, or the one that was asked failed.
-            PolicyError: nothing was published yet, or the request is wrong.
+            EngineError: no server is available, or the chosen one failed.
+            PolicyError: no version was published yet, or the request is wrong.
         """
         if self._version is None:
             raise PolicyError("the inference engine has no policy yet: call publish(version, folder) first")
         server = self._router.choose(request.episode, time.monotonic())
         if server is None:
-            raise EngineError(f"no vLLM server can be asked: {', '.join(each.address for each in self._clients)}")
+            raise EngineError(f"no vLLM server can be asked: {', '.join(client.address for client in self._clients)}")
         self._router.begin(server)
         failed = False
         try:
@@ -92,12 +93,12 @@ class VllmEngine:
                 self._statistics.seconds += time.monotonic() - self._since
 
     async def publish(self, version: int, folder: Path) -> None:
-        """Wait until the servers have ``version``, which the supervisor publishes, and ask for its turns from then on.
+        """Wait until the supervisor has published ``version``, then request its turns.
 
-        Where they have only newer ones already, the newest is used.
+        If the servers have only newer versions, use the newest.
 
         Raises:
-            EngineError: the version does not arrive.
+            EngineError: the version does not arrive in time.
         """
         if version == self._version:
             return
@@ -105,7 +106,10 @@ class VllmEngine:
         self._version, self._adapter = version, is_adapter(folder)
 
     async def _arrival(self, version: int, *, adapter: bool) -> int:
-        """Wait until every server that answers has this version or a newer one, and at least one answers; which it is."""
+        """Wait until all servers that answer (at least one) have this version or a newer one.
+
+        Returns the version that they have.
+        """
 
         async def served_by(client: ServerClient) -> set[int | None]:
             return set(await client.adapters()) if adapter else {await client.weight_version()}
@@ -114,23 +118,26 @@ class VllmEngine:
         while True:
             answers = await asyncio.gather(*map(served_by, self._clients), return_exceptions=True)
             if unexpected := [
-                each for each in answers if isinstance(each, BaseException) and not isinstance(each, EngineError)
+                answer
+                for answer in answers
+                if isinstance(answer, BaseException) and not isinstance(answer, EngineError)
             ]:
                 raise unexpected[0]
-            served = [each for each in answers if not isinstance(each, BaseException)]
-            arrived = {each for each in set.intersection(*served) if each is not None} if served else set()
+            served = [versions for versions in answers if not isinstance(versions, BaseException)]
+            arrived = {number for number in set.intersection(*served) if number is not None} if served else set()
             if version in arrived:
                 return version
             if max(arrived, default=-1) > version:
                 return max(arrived)
             if time.monotonic() > until:
                 raise EngineError(
-                    f"the vLLM servers do not have v{version} after {ARRIVAL_SECONDS:.0f} s: they say {list(map(str, answers))}"
+                    f"the vLLM servers do not have v{version} after {ARRIVAL_SECONDS:.0f} s; "
+                    f"their answers: {list(map(str, answers))}"
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
-        """While it is open, the episode's turns go to one server."""
+        """Keep the episode's turns on one server; forget the episode at the end."""
         return self._session(episode)
 
     @asynccontextmanager
@@ -141,5 +148,5 @@ class VllmEngine:
             self._router.leave(episode)
 
     async def close(self) -> None:
-        """Close the connections; the servers go on."""
+        """Close the connections; the servers keep running."""
         await asyncio.gather(*(client.close() for client in self._clients))

@@ -1,7 +1,9 @@
 """Compares a server's log-probs with a forward pass of the checkpoint it should serve.
 
-Run after every publication, with fixed prompts: one whose image the server has seen at earlier versions, one with a new image, both longer
-than a block of the prefix cache. So weights that did not arrive, an old packed head, an old image embedding and an old prefix all show.
+It runs after every publication with fixed prompts: one with an image that the server has seen at
+earlier versions, and one with a new image, both longer than a block of the prefix cache. So it
+detects weights that did not arrive, a stale packed head, a stale image embedding and a stale
+prefix.
 """
 
 from __future__ import annotations
@@ -25,53 +27,59 @@ from training.serving.vllm.client import ServerClient
 from training.serving.vllm.publishing import engine_errors, require_one
 
 SIZE = (320, 240)
-"""(width, height) of the probes' images."""
+"""(width, height) of the probe images in pixels."""
 TOKENS = 16
-"""Generated for each prompt."""
+"""Number of tokens that are generated for each prompt."""
 WORDS = 120
-"""Of each prompt: more tokens than one block of the prefix cache, which has 128 on the CPU and 16 on GPUs."""
+"""Words of each prompt; they give more tokens than a block of the prefix cache, which holds 128 on
+the CPU and 16 on GPUs."""
 TEMPERATURE = 1.3
-"""Not 1, at which a server without ``--logprobs-mode processed_logprobs`` has nearly the right log-probs."""
+"""Sampling temperature. At 1 a server without ``--logprobs-mode processed_logprobs`` would have
+nearly the right log-probs."""
 FLOAT32_LIMIT = 1e-4
-"""Mean |difference| of log-probs; 1e-6 is seen, an old head gives 1e-2."""
+"""Largest mean |difference| of log-probs in float32; 1e-6 is usual, a stale head gives 1e-2."""
 LOW_PRECISION_LIMIT = 5e-2
-"""The same in bfloat16, where two correct implementations differ."""
+"""Largest mean |difference| in bfloat16, where two correct implementations differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A probe's prompt and what a server made of it."""
+    """A probe request and the server's answer."""
 
     request: GenerationRequest
     generation: Generation
 
 
 class Scorer(Protocol):
-    """Gives the log-probs that a checkpoint's tokens should have. Blocks."""
+    """Computes the log-probs that a checkpoint gives to tokens. Blocks."""
 
     def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
-        """One log-prob for each generated token of each turn, under its temperature and the bans."""
+        """Return the log-prob of each generated token, under the temperature and the bans."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """How far a server's log-probs are from the checkpoint's."""
+    """Differences between a server's log-probs and the checkpoint's."""
 
     mean: float
+    """Mean |difference| over all tokens."""
     maximum: float
+    """Largest |difference|."""
     tokens: int
+    """Number of tokens compared."""
     failed: Mapping[str, EngineError] = field(default_factory=dict)
     """Servers that did not answer, by address."""
 
 
 class Probe:
-    """The comparison after a publication.
+    """Check of the served log-probs after a publication.
 
     Args:
-        renderer: Of the policy.
-        scorer: The yardstick; ``None``: a forward pass of transformers in this process, in float32 on the CPU.
-        limit: Largest mean |difference|.
-        images: Images that a prompt may have.
+        renderer: Renderer of the policy.
+        scorer: Source of the expected log-probs; ``None``: a forward pass of transformers in this
+            process, in float32 on the CPU.
+        limit: Largest allowed mean |difference|.
+        images: Largest number of images in a prompt.
     """
 
     def __init__(
@@ -83,10 +91,10 @@ class Probe:
         self._images = images
 
     async def check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> ProbeResult:
-        """Compare every server that answers; the worst of them.
+        """Compare every server that answers and return the worst result.
 
         Raises:
-            PolicyError: a server's log-probs are farther off than the limit, or of another version.
+            PolicyError: a server's log-probs exceed the limit or are of another version.
             EngineError: every server failed.
         """
         requests = probe_requests(self._renderer, version, self._images)
@@ -101,12 +109,13 @@ class Probe:
         for index, client in enumerate(client for client in clients if client.address not in failed):
             part = slice(index * len(requests), (index + 1) * len(requests))
             result = compare(turns[part], expected[part])
-            if not result.mean <= self._limit:  # not a number is no agreement
+            if not result.mean <= self._limit:  # NaN fails too
                 raise PolicyError(
-                    f"{client.address} does not serve v{version} ({folder}): its log-probs differ by {result.mean:.1e} in the mean "
-                    f"({result.maximum:.1e} at most, {result.tokens} tokens) from those of the checkpoint; allowed is {self._limit:.0e}"
+                    f"{client.address} does not serve v{version} ({folder}): its log-probs differ by {result.mean:.1e} in "
+                    f"the mean ({result.maximum:.1e} at most, {result.tokens} tokens) from those of the checkpoint; "
+                    f"allowed is {self._limit:.0e}"
                 )
-            worst = max(worst, result, key=lambda each: each.mean)
+            worst = max(worst, result, key=lambda result: result.mean)
         return replace(worst, failed=failed)
 
     async def _ask(
@@ -125,7 +134,7 @@ class Probe:
 
 
 def compare(turns: Sequence[Turn], expected: Sequence[Sequence[float]]) -> ProbeResult:
-    """Mean and largest |difference| over all tokens; no token at all is infinitely far off."""
+    """Return the mean and largest |difference| over all tokens; infinite without any token."""
     differences = [
         abs(ours - theirs)
         for turn, values in zip(turns, expected, strict=True)
@@ -137,7 +146,10 @@ def compare(turns: Sequence[Turn], expected: Sequence[Sequence[float]]) -> Probe
 
 
 def probe_requests(renderer: Renderer, version: int, images: int = 1) -> list[GenerationRequest]:
-    """The prompts: one with an image that is always the same, one with an image of this version, one with both where that may be."""
+    """Return the probe's requests: with a constant image, with an image of this version, with both.
+
+    The last one is left out if a prompt may have only one image.
+    """
     seen, new = probe_picture(0), probe_picture(version + 1)
     words = random.Random(0)
     text = "Task: " + " ".join(
@@ -159,7 +171,7 @@ def probe_requests(renderer: Renderer, version: int, images: int = 1) -> list[Ge
 
 
 def probe_picture(seed: int) -> Picture:
-    """A JPEG with boxes at places that depend on the seed."""
+    """Return a JPEG with boxes at places that depend on the seed."""
     draws = random.Random(seed)
     image = Image.new("RGB", SIZE, "white")
     draw = ImageDraw.Draw(image)
@@ -173,7 +185,7 @@ def probe_picture(seed: int) -> Picture:
 
 
 class TransformersScorer:
-    """A forward pass of transformers, in float32 on the CPU: the model is read each time and let go of."""
+    """Scores turns with transformers, in float32 on the CPU. Loads the model for each call."""
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
@@ -186,7 +198,7 @@ class TransformersScorer:
     def _score(self, model: Any, turn: Turn) -> list[float]:
         prompt, generated = turn.request.prompt.ids, turn.generation.token_ids
         ids = torch.tensor([[*prompt, *generated]])
-        model.model.rope_deltas = None  # transformers keeps the last call's
+        model.model.rope_deltas = None  # transformers keeps the offset of the last call
         pixels = self._renderer.image_inputs([picture.jpeg for picture in turn.request.pictures])
         kinds = (ids == self._renderer.image_token_id).int()
         logits = (
@@ -201,5 +213,5 @@ class TransformersScorer:
 
 
 def default_limit(dtype: str) -> float:
-    """Largest mean |difference| by the data type of the served weights."""
+    """Return the largest allowed mean |difference| for the data type of the served weights."""
     return FLOAT32_LIMIT if dtype == "float32" else LOW_PRECISION_LIMIT

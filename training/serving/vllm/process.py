@@ -1,7 +1,8 @@
-"""Starts a vLLM server in a process group of its own and stops the whole group.
+"""Starts a vLLM server in its own process group and stops the whole group.
 
-A server is three processes. Killing the first one leaves the others, with the model's memory; so everything is ended by the group, by us,
-or, when we die ourselves, by a watcher that waits for the end of a pipe from us.
+A server consists of three processes. If only the first one is killed, the others keep running and
+hold the model's memory, so the whole group is always ended. If our own process dies, a watcher
+process ends the group; it waits for the end of a pipe from us.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from envs.types import EngineError
 from training.serving.vllm.command import ServerCommand
 
 START_SECONDS = 600.0
-"""A start may take so long: 60 to 100 s here for a small model, most of it imports; a large one is read from shared storage."""
+"""Limit of a start. A small model takes 60 to 100 s here, most of it for imports; a large one is
+read from shared storage."""
 STOP_SECONDS = 15.0
-"""After SIGTERM a server ends within 3 s where it is healthy; then the group is killed."""
+"""Limit of a stop, after which the group is killed; a healthy server ends within 3 s of SIGTERM."""
 ASK_SECONDS = 30.0
-"""For one answer of /health: the HTTP side starves for seconds where other jobs take the cores."""
+"""Limit of one answer of /health; other jobs on the cores can delay it by seconds."""
 POLL_SECONDS = 0.5
+"""Pause between two requests of /health."""
 TAIL_BYTES = 4000
-"""Of a log file, looked through for the reason of a failure."""
+"""Bytes at the end of a log file that are searched for the reason of a failure."""
 
 _WATCH = """
 import os, signal, sys, time
@@ -42,11 +45,14 @@ for number in (signal.SIGTERM, signal.SIGKILL):
         break
     time.sleep(5)
 """
-"""Waits until the other end of its standard input is closed, which the kernel does when our process ends, killed or not."""
+"""Script of the watcher, which waits for the end of its standard input and then ends the group.
+
+The kernel closes the other end when our process ends, killed or not.
+"""
 
 
 class ServerProcess:
-    """One server from its start to its end.
+    """Process group of one server, from its start to its end.
 
     Args:
         log: File that the server's output is appended to.
@@ -60,16 +66,16 @@ class ServerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the server's first process runs; the others end soon after it."""
+        """True while the server's first process runs; the others end soon after it."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Of the first process, and the number of the group."""
+        """Process id of the first process, which is also the group's id."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the server; it takes a minute until it answers.
+        """Start the server and return; it answers after about a minute.
 
         Raises:
             EngineError: the serving environment's Python cannot be executed.
@@ -101,10 +107,11 @@ class ServerProcess:
         )
 
     async def wait_until_healthy(self, seconds: float = START_SECONDS) -> None:
-        """Wait for /health.
+        """Wait until /health answers.
 
         Raises:
-            EngineError: the server ended, or does not answer after ``seconds``; has the reason from its log.
+            EngineError: the server ended, or does not answer within ``seconds``; the message has
+                the reason from its log.
         """
         until = time.monotonic() + seconds
         async with httpx.AsyncClient(timeout=ASK_SECONDS, trust_env=False) as client:
@@ -113,7 +120,7 @@ class ServerProcess:
                     raise EngineError(
                         f"the vLLM server at {self.command.address} ended: {self.reason()} (log: {self.log})"
                     )
-                with suppress(httpx.TransportError):  # not there yet
+                with suppress(httpx.TransportError):  # the server does not listen yet
                     if (await client.get(f"{self.command.address}/health")).status_code == httpx.codes.OK:
                         return
                 await asyncio.sleep(POLL_SECONDS)
@@ -122,7 +129,7 @@ class ServerProcess:
         )
 
     def reason(self) -> str:
-        """The last line of the log that names an error, else the last line."""
+        """Return the log's last line that names an error, else its last line."""
         with open(self.log, "rb") as file:
             file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -130,13 +137,16 @@ class ServerProcess:
         return (errors or lines or ["no output"])[-1]
 
     async def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End every process of the group: SIGTERM, and SIGKILL for what is left when the first one is dead, or after ``seconds``."""
+        """End every process of the group.
+
+        Sends SIGTERM, then SIGKILL when the first process has ended or after ``seconds``.
+        """
         if self._process is None:
             return
         until = time.monotonic() + seconds
-        self._signal(signal.SIGCONT)  # a stopped process would not notice
+        self._signal(signal.SIGCONT)  # a stopped process would not handle SIGTERM
         self._signal(signal.SIGTERM)
-        while self.alive and time.monotonic() < until:  # it ends its workers before itself
+        while self.alive and time.monotonic() < until:  # the first process ends its workers, then itself
             await asyncio.sleep(0.1)
         self._signal(signal.SIGKILL)
         while self._group_lives():
@@ -150,7 +160,7 @@ class ServerProcess:
 
     def _group_lives(self) -> bool:
         assert self._process is not None
-        self._process.poll()  # or it would stay a zombie
+        self._process.poll()  # reaps the first process, which would stay a zombie
         return bool(group_members(self._process.pid))
 
     def _end_watcher(self) -> None:
@@ -162,7 +172,7 @@ class ServerProcess:
 
 
 def group_members(group: int) -> list[int]:
-    """The processes of a group that have not ended."""
+    """Return the ids of a group's processes that have not ended."""
     members = []
     for process in psutil.process_iter():
         with suppress(ProcessLookupError, psutil.NoSuchProcess):

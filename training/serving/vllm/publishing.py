@@ -1,9 +1,10 @@
-"""Gives running vLLM servers new weights between two tokens of the turns in flight.
+"""Loads new weights into running vLLM servers between two tokens of the turns in flight.
 
-On each server: pause and keep its turns, load the checkpoint's folder, name the version, resume. With ``exact`` every cache is cleared
-while it is paused: turns in flight go on after their prompts are computed again, and each token is of exactly one version. With ``fast``
-the caches of turns in flight are kept: what they generate afterwards comes from new weights over the old ones' keys and values, a policy
-that exists nowhere else, so only the log-probs that were returned with it may be trained on.
+Steps on each server: pause and keep its turns, load the checkpoint folder, set the version label,
+resume. With ``exact`` the pause clears every cache: turns in flight go on after their keys and
+values are computed again, and each token comes from exactly one version. With ``fast`` the caches
+of turns in flight are kept. Their later tokens then come from new weights over old keys and values,
+a policy that exists nowhere else, so only the log-probs returned with these tokens may be used.
 """
 
 from __future__ import annotations
@@ -23,38 +24,41 @@ from training.ledger.disk import folder_bytes
 from training.serving.vllm.client import ServerClient
 
 UpdateMode = Literal["exact", "fast"]
-"""What becomes of caches and turns in flight at a new version."""
+"""Treatment of caches and turns in flight at a new version, see the module."""
 
 Fault = RollwrightError | None
-"""Of one server: it died (`EngineError`), it refuses, or all is well."""
+"""Result of a step on one server: it died (`EngineError`), it refused (other errors) or
+``None``."""
 
 CONTROL_SECONDS = 60.0
-"""For a step that does not depend on the model's size."""
+"""Limit of a step that does not depend on the model's size."""
 SLOWEST_BYTES_PER_SECOND = 50e6
-"""Of the storage that weights are read from: a server that takes longer has stopped."""
+"""Lowest read speed of weights that is waited for; a slower server counts as stopped."""
 OPEN_UPDATE = "already active"
-"""In vLLM's refusal to begin an update when another one was begun and its publisher died."""
+"""Text of vLLM's refusal to begin an update after the publisher of another one died."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """How one publication went."""
+    """Result of one publication."""
 
     version: int
     seconds: float
-    """From the first pause to the last resume."""
+    """Wall seconds from the first pause to the last resume."""
     pause_seconds: float
-    """The longest time that one server generated nothing."""
+    """Longest time in seconds for which a server generated nothing."""
     failed: dict[str, EngineError]
-    """Servers that died of it or before it, by address: they serve it when they are started again."""
+    """Servers that died before or during it, by address; a restart gives them the version."""
 
 
 async def prepare(client: ServerClient, weights_root: Path) -> None:
-    """Once per start of a server: make its weight engine ready for folders below ``weights_root``.
+    """Prepare a started server's weight engine for folders below ``weights_root``.
+
+    Called once per start of the server.
 
     Raises:
-        ConfigError, EngineError: as `ServerClient.check`.
-        PolicyError: the server has not our weight engine.
+        ConfigError, EngineError: see `ServerClient.check`.
+        PolicyError: the server lacks our weight engine.
     """
     await client.check()
     info = {"init_info": {"root": str(weights_root)}}
@@ -72,11 +76,12 @@ async def publish(
     """Serve a checkpoint folder as ``version`` on all servers.
 
     Args:
-        update: Caches: see the module.
-        together: All servers switch at once; otherwise one after the other, so that the others go on generating.
+        update: Treatment of caches, see the module.
+        together: True to switch all servers at once; False to switch them one by one, while the
+            others go on generating.
 
     Raises:
-        PolicyError: a server refuses the folder, and goes on serving what it served; others may have switched.
+        PolicyError: a server refuses the folder and keeps its version; others may have switched.
         StorageError: the folder's manifest is damaged.
         EngineError: every server failed.
     """
@@ -93,12 +98,12 @@ async def publish(
 
 
 def load_seconds(folder: Path) -> float:
-    """How long loading a folder may take."""
+    """Return the limit in seconds for loading a folder."""
     return CONTROL_SECONDS + folder_bytes(folder) / SLOWEST_BYTES_PER_SECOND
 
 
 def engine_errors(clients: Sequence[ServerClient], faults: Sequence[RollwrightError | None]) -> dict[str, EngineError]:
-    """The servers that died, by address. Raises the first fault of another kind."""
+    """Return the faults of servers that died, by address. Raise the first other fault."""
     failed: dict[str, EngineError] = {}
     for client, fault in zip(clients, faults, strict=True):
         if isinstance(fault, EngineError):
@@ -111,7 +116,7 @@ def engine_errors(clients: Sequence[ServerClient], faults: Sequence[RollwrightEr
 def require_one(
     clients: Sequence[ServerClient], version: int, failed: dict[str, EngineError]
 ) -> dict[str, EngineError]:
-    """``failed``, if a server is left.
+    """Return ``failed`` if a server is left.
 
     Raises:
         EngineError: every server failed.
@@ -124,7 +129,10 @@ def require_one(
 async def _switch(
     clients: Sequence[ServerClient], version: int, folder: Path, sha256: dict[str, str], *, clear_cache: bool
 ) -> tuple[list[Fault], float]:
-    """Pause, load and resume on all of them; the fault of each server, and the seconds from the first pause to the last resume."""
+    """Pause, load and resume on all of them.
+
+    Returns the fault of each server, and the seconds from the first pause to the last resume.
+    """
     keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
     info = {"update_info": {"path": str(folder), "sha256": sha256}}
     label = {"weight_version": str(version)}
@@ -139,7 +147,7 @@ async def _switch(
             clients, faults, lambda client: client.post("/finish_weight_update", CONTROL_SECONDS, json=label)
         )
     finally:
-        with anyio.CancelScope(shield=True):  # a paused server would keep its turns for ever
+        with anyio.CancelScope(shield=True):  # a paused server would hold its turns for ever
             resumed = await _each(clients, [None] * len(clients), _resume)
     return [last or first for first, last in zip(faults, resumed, strict=True)], time.monotonic() - paused
 
@@ -147,7 +155,7 @@ async def _switch(
 async def _each(
     clients: Sequence[ServerClient], faults: Sequence[Fault], step: Callable[[ServerClient], Awaitable[object]]
 ) -> list[Fault]:
-    """One step on every server that has no fault yet, at the same time."""
+    """Take one step on all servers without a fault at the same time; return all faults."""
 
     async def take(client: ServerClient, fault: Fault) -> Fault:
         if fault is None:
@@ -161,7 +169,7 @@ async def _each(
 
 
 async def _begin(client: ServerClient) -> None:
-    """Begin an update; nothing of the model is touched yet, so it need not be paused."""
+    """Begin an update. The model does not change yet, so it need not be paused."""
     try:
         await client.post("/start_weight_update", CONTROL_SECONDS)
     except PolicyError as error:
@@ -177,7 +185,7 @@ async def _resume(client: ServerClient) -> None:
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """sha256 of each weight file that a published folder's manifest lists; none for a folder without one.
+    """Return the sha256 of each weight file in a folder's manifest; empty without a manifest.
 
     Raises:
         StorageError: the manifest is damaged.

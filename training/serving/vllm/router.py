@@ -1,7 +1,8 @@
-"""Chooses the server of each turn. Pure: no clock and no network of its own.
+"""Chooses the server of each turn. Pure: takes the time as an argument, uses no network.
 
-An episode stays with one server, whose prefix cache has its earlier turns. A new one goes to the server with the fewest episodes. A server
-that failed rests for a while that doubles with each further failure; its episodes move to the others.
+An episode stays on one server, whose prefix cache holds its earlier turns. A new episode goes to
+the server with the fewest episodes. A failed server rests for a time that doubles with each further
+failure, and its episodes move to the others.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 
 FIRST_REST = 1.0
+"""Seconds that a server rests after its first failure."""
 MAX_REST = 30.0
-"""Seconds that a server is not asked after a failure: the first time, and at most."""
+"""Longest rest in seconds."""
 
 
 class Router:
-    """Keeps which episode is at which of the servers 0 to ``servers`` - 1, and which of them rest."""
+    """Maps episodes to the servers 0 to ``servers`` - 1 and records which servers rest."""
 
     def __init__(self, servers: int) -> None:
         self._rests_until = [0.0] * servers
@@ -23,7 +25,7 @@ class Router:
         self._home: dict[str, int] = {}
 
     def choose(self, episode: str, now: float) -> int | None:
-        """The server for a turn of ``episode``; ``None`` if all of them rest.
+        """Return the server for a turn of ``episode``; ``None`` if all servers rest.
 
         Args:
             now: Seconds on any clock that goes forward.
@@ -39,16 +41,16 @@ class Router:
         return home
 
     def begin(self, server: int) -> None:
-        """A turn is sent to a server."""
+        """Record that a turn is sent to a server."""
         self._turns[server] += 1
 
     def end(self, server: int, now: float, *, failed: bool) -> None:
-        """It was answered, or the server failed."""
+        """Record that a turn was answered or the server failed."""
         self._turns[server] -= 1
         self._failures[server] = self._failures[server] + 1 if failed else 0
         if failed:
             self._rests_until[server] = now + min(FIRST_REST * 2 ** (self._failures[server] - 1), MAX_REST)
 
     def leave(self, episode: str) -> None:
-        """An episode asks for no more turns."""
+        """Forget an episode that requests no more turns."""
         self._home.pop(episode, None)

@@ -1,4 +1,4 @@
-"""Puts the parts together: the servers of a run, and clients of them."""
+"""Builds the servers of a run and the clients for them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from training.serving.vllm.publishing import UpdateMode
 from training.serving.vllm.supervisor import Replica, Supervisor
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Sizes of an attention head that vLLM 0.32 knows on the CPU; with another one it dies when it starts."""
+"""Sizes of an attention head that vLLM 0.32 supports on the CPU; it crashes at the start with
+others."""
 
 
 def check_options(options: ServerOptions, *, gpus: bool) -> None:
-    """Find out before a run starts that its servers would not start.
+    """Check before a run that its servers can start.
 
     Args:
-        gpus: The servers run on GPUs.
+        gpus: True if the servers run on GPUs.
 
     Raises:
-        ConfigError: no serving environment, no checkpoint, a public address, or a model that vLLM's CPU attention does not know.
+        ConfigError: there is no serving environment or checkpoint, the address is public, or vLLM's
+            CPU attention does not support the model.
     """
     check_host(options.host, options.api_key)
     if not options.python.exists():
@@ -43,13 +45,13 @@ def check_options(options: ServerOptions, *, gpus: bool) -> None:
     head = head_dim(json.loads((options.model / "config.json").read_bytes()))
     if not gpus and head is not None and head not in CPU_HEAD_DIMS:
         raise ConfigError(
-            f"{options.model} has attention heads of {head} dimensions, and vLLM on the CPU knows {', '.join(map(str, CPU_HEAD_DIMS))}; "
-            "set serving.engine=local"
+            f"{options.model} has attention heads of {head} dimensions, and vLLM on the CPU knows "
+            f"{', '.join(map(str, CPU_HEAD_DIMS))}; set serving.engine=local"
         )
 
 
 def head_dim(config: dict[str, Any]) -> int | None:
-    """Dimensions of one attention head of the language model; ``None`` if its configuration does not say."""
+    """Return the size of the language model's attention heads; ``None`` if ``config`` lacks it."""
     text = config.get("text_config", config)
     if text.get("head_dim"):
         return int(text["head_dim"])
@@ -69,29 +71,29 @@ def make_supervisor(
     together: bool = True,
     probe: Probe | None = None,
 ) -> Supervisor:
-    """The servers of a run: ``replicas`` of our own, or those of somebody else at ``addresses``.
+    """Build the supervisor of ``replicas`` own servers, or of foreign ones at ``addresses``.
 
     Args:
         logs: Folder of the servers' log files.
-        gpus: GPUs of each replica; none: on the CPU, each replica with cores of its own.
+        gpus: GPUs of each replica; empty: the CPU, with separate cores for each replica.
 
     Raises:
-        ConfigError: as `check_options` and `build_command`.
+        ConfigError: see `check_options` and `build_command`.
     """
     if addresses:
-        found = [Replica(client) for client in connect(addresses, renderer, options)]
-        return Supervisor(found, options.weights_root, update=update, together=together, probe=probe)
+        servers = [Replica(client) for client in connect(addresses, renderer, options)]
+        return Supervisor(servers, options.weights_root, update=update, together=together, probe=probe)
     check_options(options, gpus=bool(gpus) or options.on_gpus)
     places = place_replicas(free_ports(options.host, replicas), gpus, sorted(os.sched_getaffinity(0)))
     commands = [build_command(options, place) for place in places]
     clients = connect([command.address for command in commands], renderer, options)
     processes = [ServerProcess(command, logs / f"vllm-{index}.log") for index, command in enumerate(commands)]
-    found = [Replica(client, process) for client, process in zip(clients, processes, strict=True)]
-    return Supervisor(found, options.weights_root, update=update, together=together, probe=probe)
+    servers = [Replica(client, process) for client, process in zip(clients, processes, strict=True)]
+    return Supervisor(servers, options.weights_root, update=update, together=together, probe=probe)
 
 
 def connect(addresses: Sequence[str], renderer: Renderer, options: ServerOptions) -> list[ServerClient]:
-    """A client for each server."""
+    """Return a client for each server."""
     ends = end_ids(options.model, renderer.tokenizer)
     return [
         ServerClient(
@@ -102,20 +104,21 @@ def connect(addresses: Sequence[str], renderer: Renderer, options: ServerOptions
 
 
 def free_ports(host: str, count: int) -> list[int]:
-    """Ports that nobody listens on now.
+    """Return ports on which nothing listens now.
 
     Raises:
-        ConfigError: this machine does not have that address.
+        ConfigError: ``host`` is no address of this machine.
     """
     sockets = [socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) for _ in range(count)]
     try:
-        for each in sockets:
-            each.bind((host, 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        for listener in sockets:
+            listener.bind((host, 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
     except OSError as error:
         raise ConfigError(
-            f"serving.host {host}: nothing can listen there ({error.strerror}); give 127.0.0.1 or an address of this machine"
+            f"serving.host {host}: nothing can listen there ({error.strerror}); "
+            "give 127.0.0.1 or an address of this machine"
         ) from error
     finally:
-        for each in sockets:
-            each.close()
+        for listener in sockets:
+            listener.close()

@@ -1,9 +1,11 @@
 """Keeps vLLM servers alive, with the current policy on each of them.
 
-A server that ended, or does not answer, is stopped with its whole process group, started again with backoff, and gets the current version
-before turns are sent to it; until then it has the weights that it was started with. Servers of somebody else are not started, but get the
-current version in the same way when they come back without it. They may have served another run before: its adapters are unloaded, and the
-first publication clears every cache, whose entries are named by version numbers that both runs have.
+A server that ended or does not answer is stopped with its whole process group and started again
+with backoff. It gets the current version before it gets turns, because it starts with other
+weights. Servers of somebody else are not started, but they get the current version in the same way
+when they come back without it. They may have served another run before, whose version numbers also
+name their cache entries. So their adapters are unloaded first, and the first publication clears
+every cache.
 """
 
 from __future__ import annotations
@@ -26,41 +28,45 @@ from training.serving.vllm.publishing import CONTROL_SECONDS, Publication, Updat
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two looks at a server."""
+"""Pause between two checks of a server."""
 ANSWER_SECONDS = 60.0
-"""A server that is silent for so long is started again. Seconds of silence are no sign: its HTTP side starves on a busy machine."""
+"""Silence in seconds after which a server is restarted; shorter silences are normal on a busy
+machine."""
 FIRST_BACKOFF = 1.0
+"""Seconds before the second start of a server whose start failed."""
 MAX_BACKOFF = 60.0
-"""Seconds before a start: after the first one that failed, and at most."""
+"""Longest pause in seconds between two starts."""
 SLEEP_LEVEL = 1
-"""vLLM's: weights are kept in the machine's memory, so that adapters find their base model again."""
+"""Sleep level of vLLM that keeps weights in the machine's memory, where adapters find their base
+model again."""
 BASE_VERSION = 0
-"""Of the whole model that a run's adapters belong to."""
+"""Version of the whole model that a run's adapters belong to."""
 
 
 @dataclass(slots=True)
 class Replica:
-    """One server, and how it is."""
+    """One server and its state."""
 
     client: ServerClient
     process: ServerProcess | None = None
-    """``None``: somebody else's."""
+    """Process of our own server; ``None`` for a foreign server."""
     ready: bool = False
-    """It serves the current version."""
-    starts: int = 0
+    """True if it serves the current version."""
+    start_count: int = 0
     fault: str = ""
-    """Why it was last given up."""
+    """Reason of its last failure."""
     watcher: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
 class Supervisor:
-    """Servers as one service: started, published to, watched and stopped together.
+    """Starts, updates, watches and stops a run's servers together.
 
     Args:
-        weights_root: Policies are published from folders below it.
-        update, together: as `publish`.
-        probe: Run after every publication; ``None``: nobody checks what is served.
-        answer_seconds: A server that is silent for so long is started again.
+        weights_root: Folder below which all published policies lie.
+        update, together: see `publish`.
+        probe: Check after every publication; ``None``: no check.
+        answer_seconds: Silence after which a server is restarted.
+        start_seconds: Limit of a server's start.
     """
 
     def __init__(
@@ -83,18 +89,18 @@ class Supervisor:
         self._start_seconds = start_seconds
         self._served: tuple[int, Path] | None = None
         self._held: tuple[int, Path] | None = None
-        """A version that is kept beside the one that is served, and its folder."""
+        """Version (and its folder) that is kept beside the served one."""
         self._changing = asyncio.Lock()
         self.asleep = False
-        """The servers have given their GPUs' memory away."""
+        """True while the servers have released their GPUs' memory."""
 
     @property
     def served(self) -> tuple[int, Path] | None:
-        """The version that is served and its folder; ``None`` before the first."""
+        """Served version and its folder; ``None`` before the first publication."""
         return self._served
 
     async def start(self, version: int, folder: Path) -> None:
-        """Start every server that does not run, publish a policy to all of them, and watch them from then on.
+        """Start the servers, publish a policy to all of them and begin to watch them.
 
         Raises:
             EngineError: a server does not start; the others are stopped.
@@ -110,36 +116,39 @@ class Supervisor:
             replica.watcher = asyncio.create_task(self._watch(replica))
 
     async def _start_all(self) -> None:
-        """All at once; the first fault ends the others' starts."""
-        starts = [asyncio.create_task(self._start(replica)) for replica in self.replicas]
+        """Start all servers at once; the first fault cancels the other starts."""
+        start_tasks = [asyncio.create_task(self._start(replica)) for replica in self.replicas]
         try:
-            await asyncio.gather(*starts)
+            await asyncio.gather(*start_tasks)
         finally:
-            for start in starts:
-                start.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
+            for task in start_tasks:
+                task.cancel()
+            await asyncio.gather(*start_tasks, return_exceptions=True)
 
     async def _start(self, replica: Replica) -> None:
-        replica.starts += 1
+        replica.start_count += 1
         if replica.process is not None:
             if not replica.process.alive:
                 replica.process.start()
             await replica.process.wait_until_healthy(self._start_seconds)
         await prepare(replica.client, self._root)
-        if replica.starts == 1:
+        if replica.start_count == 1:
             for version in await replica.client.adapters():
                 await replica.client.unload_adapter(version, CONTROL_SECONDS)
 
     async def publish(self, version: int, folder: Path) -> Publication:
-        """Serve a checkpoint folder as ``version`` on all servers that live; the others get it when they are back.
+        """Serve a checkpoint folder as ``version`` on all live servers.
+
+        The others get it after their restart.
 
         Raises:
-            PolicyError: a server refuses the folder, or its log-probs are not the checkpoint's; the last good version is served.
-            StorageError: the folder's manifest is damaged; the same.
-            EngineError: no server lives.
+            PolicyError: a server refuses the folder, or its log-probs are not the checkpoint's; the
+                last good version is served again.
+            StorageError: the folder's manifest is damaged; the last good version is served again.
+            EngineError: no server is alive.
         """
         async with self._changing:
-            if self.asleep:  # before: weights that are loaded into a sleeping server end it
+            if self.asleep:  # weights that are loaded into a sleeping server crash it
                 await self._wake()
             first = self._served is None
             replicas = [replica for replica in self.replicas if first or replica.ready]
@@ -147,8 +156,10 @@ class Supervisor:
                 raise EngineError(f"v{version} cannot be published: {self.faults()}")
             try:
                 clients = [replica.client for replica in replicas]
-                publication = await self._give(clients, version, folder, used=first and not_ours(replicas))
-            except EngineError as error:  # none of them answers: they are started again
+                publication = await self._publish_and_probe(
+                    clients, version, folder, used=first and has_foreign(replicas)
+                )
+            except EngineError as error:  # no server answers; their watchers restart them
                 for replica in replicas:
                     replica.ready, replica.fault = False, str(error)
                 raise
@@ -161,29 +172,30 @@ class Supervisor:
             return publication
 
     async def hold(self, version: int, folder: Path) -> None:
-        """Keep the adapter of a version on all servers beside the one that is served, until another one is held.
+        """Keep a version's adapter on all servers beside the served one.
 
-        The base model of a run's adapters is always there.
+        It stays until another one is held. The base model of a run's adapters is always loaded.
 
         Raises:
-            PolicyError: a server refuses it.
-            EngineError: no server lives.
+            PolicyError: a server refuses the adapter.
+            EngineError: no server is alive.
         """
         async with self._changing:
             self._held = version, folder
             clients = [replica.client for replica in self.replicas if replica.ready]
             if not clients:
                 raise EngineError(f"v{version} cannot be loaded: {self.faults()}")
-            if is_adapter(folder):  # on one that dies of it its watcher loads it again
+            if is_adapter(folder):  # the watcher of a server that crashes here loads it again
                 await publish_adapter(clients, version, folder)
 
     async def sleep(self) -> None:
-        """Give the GPUs' memory away until the next publication: weights go to the machine's memory, what is cached is lost.
+        """Release the GPUs' memory until the next publication.
 
-        Nobody may ask for a turn meanwhile; a server that dies is started again afterwards.
+        Weights move to the machine's memory, and caches are lost. Nobody may request a turn
+        meanwhile; a server that dies is restarted afterwards.
 
         Raises:
-            PolicyError: a server refuses; it was started without ``--enable-sleep-mode``.
+            PolicyError: a server refuses, because it was started without ``--enable-sleep-mode``.
             EngineError: a server does not answer.
         """
         async with self._changing:
@@ -193,7 +205,7 @@ class Supervisor:
                     await replica.client.post("/sleep", CONTROL_SECONDS, params={"level": SLEEP_LEVEL})
 
     async def _wake(self) -> None:
-        """One that does not is started again by its watcher."""
+        """Wake all servers; a watcher restarts a server that does not wake up."""
         for replica in self.replicas:
             if replica.ready:
                 try:
@@ -202,8 +214,10 @@ class Supervisor:
                     replica.ready, replica.fault = False, f"it does not wake up: {error}"
         self.asleep = False
 
-    async def _give(self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool) -> Publication:
-        """Publish and probe; ``used``: they may have the weights and caches of another run."""
+    async def _publish_and_probe(
+        self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool
+    ) -> Publication:
+        """Publish and probe. ``used``: the servers may hold weights and caches of another run."""
         publication = await self._publish(clients, version, folder, used=used)
         if self._probe is not None:
             alive = [client for client in clients if client.address not in publication.failed]
@@ -229,7 +243,7 @@ class Supervisor:
         return await publish_adapter(clients, version, folder, keep={self._held[0]} if self._held else ())
 
     async def _go_back(self, replicas: Sequence[Replica]) -> None:
-        """Serve the last good version again; a server that cannot is started again by its watcher."""
+        """Serve the last good version again; a watcher restarts a server that cannot."""
         if self._served is None:
             return
         for replica in replicas:
@@ -239,12 +253,13 @@ class Supervisor:
                 replica.ready, replica.fault = False, f"it does not go back to v{self._served[0]}: {error}"
 
     def faults(self) -> str:
-        """Why servers are down, in one line."""
-        said = [f"{each.client.address}: {each.fault or 'starting'}" for each in self.replicas if not each.ready]
-        return "; ".join(said) or "no server is down"
+        """Describe in one line why servers are down."""
+        down = [replica for replica in self.replicas if not replica.ready]
+        reasons = [f"{replica.client.address}: {replica.fault or 'starting'}" for replica in down]
+        return "; ".join(reasons) or "no server is down"
 
     async def _watch(self, replica: Replica) -> None:
-        """Look at one server for ever; start it again when it failed."""
+        """Check one server again and again, and restart it when it fails."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self.asleep:
@@ -255,11 +270,11 @@ class Supervisor:
                 await self._bring_back(replica)
 
     async def _fault(self, replica: Replica) -> str:
-        """What is wrong with a server; empty: nothing."""
+        """Return the fault of a server; empty if it has none."""
         if replica.process is not None and not replica.process.alive:
             return f"it ended ({replica.process.reason()})"
         if self._changing.locked():
-            return ""  # loading weights takes as long as it takes
+            return ""  # a server may be silent while it loads weights
         if not replica.ready:
             return replica.fault or "it failed at a publication"
         try:
@@ -268,14 +283,15 @@ class Supervisor:
         except RollwrightError as error:
             return "" if self._changing.locked() else str(error)
         if not serves and not self._changing.locked():
-            return f"it does not serve v{self._served[0] if self._served else None}: it was restarted, or another one published to it"
+            served = self._served[0] if self._served else None
+            return f"it does not serve v{served}: it was restarted, or another run published to it"
         return ""
 
     async def _serves(self, client: ServerClient, version: int, folder: Path) -> bool:
         return version in await client.adapters() if is_adapter(folder) else version == await client.weight_version()
 
     async def _bring_back(self, replica: Replica) -> None:
-        """Stop, start, and give the current version; until it works."""
+        """Restart a server and publish the current version to it, until that works."""
         backoff = FIRST_BACKOFF
         while not replica.ready:
             try:
@@ -284,9 +300,10 @@ class Supervisor:
                 await self._start(replica)
                 async with self._changing:
                     assert self._served is not None
-                    if self._held is not None and is_adapter(self._held[1]):  # first: one that has the other is asked
+                    # The held adapter first: engines use a server as soon as it has the served one.
+                    if self._held is not None and is_adapter(self._held[1]):
                         await publish_adapter([replica.client], *self._held)
-                    await self._give([replica.client], *self._served, used=not_ours([replica]))
+                    await self._publish_and_probe([replica.client], *self._served, used=has_foreign([replica]))
                     replica.ready = True
             except RollwrightError as error:
                 replica.fault = str(error)
@@ -295,7 +312,7 @@ class Supervisor:
                 backoff = min(2 * backoff, MAX_BACKOFF)
 
     async def close(self) -> None:
-        """Stop watching, stop every server of ours with all its processes, close the connections."""
+        """Stop the watchers and our servers with all their processes; close the connections."""
         watchers = [replica.watcher for replica in self.replicas if replica.watcher is not None]
         for watcher in watchers:
             watcher.cancel()
@@ -308,6 +325,6 @@ class Supervisor:
             replica.ready = False
 
 
-def not_ours(replicas: Sequence[Replica]) -> bool:
-    """They are servers of somebody else."""
+def has_foreign(replicas: Sequence[Replica]) -> bool:
+    """Return True if a server was not started by this run."""
     return any(replica.process is None for replica in replicas)

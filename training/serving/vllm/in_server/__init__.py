@@ -1,1 +1,1 @@
-"""Imported by vLLM in its own environment, each file as a top-level module; nothing of ours can be imported there."""
+"""Modules that vLLM imports as top-level modules; they cannot import Rollwright's packages."""

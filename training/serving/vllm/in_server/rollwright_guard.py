@@ -1,6 +1,7 @@
-"""ASGI middleware for vLLM: asks for the API key on every route but ``/health``.
+"""ASGI middleware for vLLM that requires the API key on every route but ``/health``.
 
-vLLM's own key guards the routes for generation only; whoever reaches the server could still change its weights.
+vLLM's own check guards only the generation routes; without this one anybody who reaches the server
+could change its weights.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Guard:
-    """Refuses requests without ``Authorization: Bearer KEY``, where KEY is the environment's ``VLLM_API_KEY``."""
+    """Refuses requests without ``Authorization: Bearer KEY``; KEY is the variable VLLM_API_KEY."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,9 +1,10 @@
 """vLLM weight-transfer engine that loads a checkpoint folder from disk ("disk").
 
-vLLM imports this module because ``--worker-extension-cls`` names `Extension`; the import registers the engine, and
-``--weight-transfer-config '{"backend": "disk"}'`` chooses it. One update is ``/start_weight_update``, ``/update_weights`` with the
-folder, ``/finish_weight_update`` with the version. The folder is checked first: hashes, names and shapes. Only then the model is
-touched, so a bad folder leaves the old weights serving.
+vLLM imports this module because ``--worker-extension-cls`` names `Extension`; the import registers
+the engine, and ``--weight-transfer-config '{"backend": "disk"}'`` selects it. One update is
+``/start_weight_update``, ``/update_weights`` with the folder, ``/finish_weight_update`` with the
+version. The folder is checked first: hashes, names and shapes. Only then the model is touched, so a
+bad folder leaves the old weights serving.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.platforms import current_platform
 
 Shapes = dict[str, tuple[int, ...]]
+"""Shape of each tensor, by name."""
 SHOWN = 3
-"""Names that an error lists."""
+"""Number of names that an error lists."""
 
 
 @dataclass
 class DiskInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """What ``/init_weight_transfer_engine`` takes."""
+    """Body of ``/init_weight_transfer_engine``."""
 
     root: str
-    """Only folders below this one are read."""
+    """Folder below which all readable checkpoints lie."""
 
 
 @dataclass
 class DiskUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """What ``/update_weights`` takes."""
+    """Body of ``/update_weights``."""
 
     path: str
-    """Checkpoint folder with ``*.safetensors`` in Hugging Face's names."""
+    """Checkpoint folder with ``*.safetensors``, tensors under their Hugging Face names."""
     sha256: dict[str, str] = field(default_factory=dict)
-    """Expected hash of each weight file; files that are not named are not hashed."""
+    """Expected hash of each weight file; empty: files are not hashed."""
 
 
 class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # type: ignore[misc]
@@ -55,7 +57,7 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
     _applied = False
 
     def init_transfer_engine(self, init_info: DiskInitInfo) -> None:
-        """Note the root, and the first time the shapes of the checkpoint that the server was started with."""
+        """Store the root and, the first time, the shapes of the server's first checkpoint."""
         self._root = Path(init_info.root).resolve()
         if self._shapes is None:
             self._shapes = stored_shapes(weight_files(Path(self.model_config.model)))
@@ -64,7 +66,7 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
         self._applied = False
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """As the base class, which synchronizes an accelerator even where there is none."""
+        """Load weights; unlike the base class, synchronise only an accelerator that exists."""
         self.receive_weights(self.parse_update_info(update_info))
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
@@ -73,7 +75,8 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
         """Check the folder, then load it.
 
         Raises:
-            ValueError: the folder is outside the root, incomplete, damaged or of another model; the model is unchanged.
+            ValueError: the folder is outside the root, incomplete, damaged or of another model; the
+                served model stays unchanged.
         """
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
@@ -97,9 +100,9 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
         for file in files:
             if sha256 and file_sha256(file) != sha256[file.name]:
                 raise ValueError(f"{file} does not hold what its manifest says (sha256)")
-        found = stored_shapes(files)
-        if found != self._shapes:
-            raise ValueError(f"{folder} is of another model: {difference(self._shapes, found)}")
+        shapes = stored_shapes(files)
+        if shapes != self._shapes:
+            raise ValueError(f"{folder} is of another model: {difference(self._shapes, shapes)}")
         return files
 
     def finish_weight_update(self) -> None:
@@ -107,11 +110,11 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
             raise RuntimeError("/finish_weight_update without /update_weights")
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Do nothing; the engine holds no resources."""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint folder: those that its index names, else all."""
+    """Return a checkpoint folder's safetensors files: those in its index, else all."""
     index = folder / "model.safetensors.index.json"
     if index.exists():
         return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
@@ -121,7 +124,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def stored_shapes(files: list[Path]) -> Shapes:
-    """Name and shape of every tensor; only the headers are read."""
+    """Return the shape of every tensor by name. Reads only the headers."""
     shapes: Shapes = {}
     for file in files:
         with safe_open(file, framework="pt") as opened:
@@ -130,22 +133,22 @@ def stored_shapes(files: list[Path]) -> Shapes:
 
 
 def stored_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and tensor, one after the other."""
+    """Yield (name, tensor), one after the other."""
     for file in files:
         with safe_open(file, framework="pt", device="cpu") as opened:
             for name in opened.keys():  # noqa: SIM118
                 yield name, opened.get_tensor(name)
 
 
-def difference(expected: Shapes, found: Shapes) -> str:
-    """How two sets of named shapes differ, in one line."""
-    missing = sorted(expected.keys() - found.keys())
-    unknown = sorted(found.keys() - expected.keys())
-    reshaped = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
+def difference(expected: Shapes, actual: Shapes) -> str:
+    """Describe in one line how two sets of named shapes differ."""
+    missing = sorted(expected.keys() - actual.keys())
+    unknown = sorted(actual.keys() - expected.keys())
+    reshaped = sorted(name for name in expected.keys() & actual.keys() if expected[name] != actual[name])
     parts = [("missing", missing), ("unknown", unknown)]
-    said = [f"{len(names)} {what} ({', '.join(names[:SHOWN])})" for what, names in parts if names]
-    said += [f"{name} is {found[name]}, expected {expected[name]}" for name in reshaped[:SHOWN]]
-    return "; ".join(said)
+    lines = [f"{len(names)} {what} ({', '.join(names[:SHOWN])})" for what, names in parts if names]
+    lines += [f"{name} is {actual[name]}, expected {expected[name]}" for name in reshaped[:SHOWN]]
+    return "; ".join(lines)
 
 
 def file_sha256(path: Path) -> str:
@@ -154,10 +157,11 @@ def file_sha256(path: Path) -> str:
 
 
 def pack_tied_matrices(model: torch.nn.Module) -> None:
-    """Pack again what vLLM's CPU backend keeps beside a layer's ``weight``.
+    """Repack the copies that vLLM's CPU backend keeps of a layer's ``weight``.
 
-    Linear layers are packed when they are loaded. The head of a model with tied embeddings is not loaded by its own name, so its packed
-    copy would stay that of the old weights, without any error.
+    Linear layers are packed when they are loaded. The head of a model with tied embeddings is not
+    loaded by its own name, so its packed copy would stay that of the old weights, without any
+    error.
     """
     if not current_platform.is_cpu():
         return
@@ -170,7 +174,7 @@ def pack_tied_matrices(model: torch.nn.Module) -> None:
 
 
 class Extension:
-    """Named by ``--worker-extension-cls``, so that each worker imports this module."""
+    """Empty class for ``--worker-extension-cls``, which makes each worker import this module."""
 
 
 if "disk" not in WeightTransferEngineFactory._registry:
