@@ -1,6 +1,7 @@
-"""``python -m training.trainer --run-dir DIR``: one rank of the trainer. Alone, or under ``torch.distributed.run``.
+"""Runs one rank of the trainer: ``python -m training.trainer --run-dir DIR``.
 
-Guards the loop: one trainer per run, gone with its owner, and every refusal named in ``trainer/error.json``.
+The rank is alone or started by ``torch.distributed.run``. This module allows one trainer per run,
+ends it with its owner, and writes every refusal to ``trainer/error.json``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from training.trainer.spec import read_spec
 from training.trainer.watchdog import start_watchdog
 
 LOCK_SECONDS = 30.0
-"""How long a new trainer waits for the lock of one that is just going down."""
+"""Limit of the wait for the lock of a trainer that is just ending."""
 
 
 def main() -> int:
-    """Run one rank to its end; the exit code."""
+    """Run one rank to its end and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.trainer")
     parser.add_argument("--run-dir", type=Path, required=True)
     store = RunStore(parser.parse_args().run_dir.resolve())
@@ -43,28 +44,30 @@ def main() -> int:
         if lock:
             remove_temporary_folders(store)
         quiet_model_libraries()
-        # Imported here: torch and its friends take 15 s, and a wrong config or a second trainer should be told at once.
+        # Imported here: torch and its dependencies take 15 s, and a wrong config or a second
+        # trainer should be reported at once.
         from training.trainer.loop import run_trainer
 
         run_trainer(store, spec, link)
         del lock
     except RollwrightError as error:
-        # A refusal: a restart would only repeat it.
+        # A refusal, which a restart would only repeat.
         _report(store, error)
         return 1
     except Exception as error:
-        # A crash. Its traceback is printed here, because the process ends by `os._exit`, before the interpreter would print it.
+        # A crash. Its traceback is printed here, because `os._exit` ends the process before the
+        # interpreter would print it.
         _report(store, disk_error(error, store.trainer_path))
         return 1
     return 0
 
 
 def _report(store: RunStore, error: RollwrightError | None) -> None:
-    """Write ``error.json`` for the owner, and the traceback into the log.
+    """Write ``error.json`` for the owner and print the traceback to the log.
 
-    Both may be refused by a full disk.
+    A full disk may refuse both.
     """
-    with suppress(DiskError):  # then the owner finds out for itself that the folder cannot be written to
+    with suppress(DiskError):  # the owner then finds out that the folder cannot be written to
         if error is not None:
             write_json(store.trainer_path / "error.json", {"type": type(error).__name__, "message": str(error)})
     with suppress(OSError):
@@ -72,7 +75,7 @@ def _report(store: RunStore, error: RollwrightError | None) -> None:
 
 
 def take_lock(path: Path, seconds: float) -> IO[str]:
-    """The run's trainer lock, held until the file object is closed or the process ends.
+    """Take the run's trainer lock, held until the file is closed or the process ends.
 
     Raises:
         TrainingError: Another trainer still holds it after ``seconds``.
@@ -114,7 +117,8 @@ if __name__ == "__main__":
         code = int(stop.code or 0)
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # the log's disk is full, which error.json says already
+            with suppress(OSError):  # the log's disk is full, as error.json says already
                 stream.flush()
-        # Not a return: destroying process groups waits for ranks that may be gone, and everything written is already in place.
+        # Not a return: destroying process groups waits for ranks that may be gone, and all files
+        # are already in place.
         os._exit(code)

@@ -1,4 +1,4 @@
-"""Collates rows into tensors through LLaMA-Factory's collator.
+"""Collates rows into tensors with LLaMA-Factory's collator.
 
 Its multimodal plugin makes pixels, grids and rotary positions from the stored ids.
 """
@@ -22,46 +22,54 @@ from training.trainer.rows import TrainingRow
 
 @dataclass(kw_only=True)
 class MicroBatch:
-    """One forward pass.
+    """Tensors of one forward pass.
 
-    B rows; C response columns (positions that predict a response token in at least one row).
+    B is the number of rows. C is the number of response columns: positions that predict a response
+    token in at least one row.
 
-    No dict of tensors on purpose: transformers' trainer casts every float tensor of a dict to the model's dtype under DeepSpeed, and
-    log-probabilities in bfloat16 are noise.
+    This is not a dict of tensors, because transformers' trainer casts every float tensor of a dict
+    to the model's dtype under DeepSpeed, and bfloat16 is too coarse for log-probabilities.
     """
 
     inputs: dict[str, Any]
-    """For the model's forward. ``logits_to_keep`` are the C columns, so that logits exist for nothing else."""
+    """Arguments of the model's forward; ``logits_to_keep`` are the C columns, so that no other
+    logits exist."""
     targets: Tensor
-    """``[B, C]`` response ids, ``IGNORE_INDEX`` elsewhere."""
+    """``[B, C]`` response ids; ``IGNORE_INDEX`` elsewhere."""
     mask: Tensor
-    """``[B, C]`` true on response tokens of rows that count."""
+    """``[B, C]`` bool; true on the response tokens of rows that count."""
     behaviour: Tensor
-    """``[B, C]`` log pi_behaviour."""
+    """``[B, C]`` float32 log pi_behaviour."""
     advantages: Tensor
-    """``[B]``"""
+    """``[B]`` float32 advantages."""
     row_weights: Tensor
-    """``[B]``, of each row's tokens in the minibatch's loss (`aggregation_weights`)."""
+    """``[B]`` float32 weight of each row's tokens in the loss (see `aggregation_weights`)."""
     images: Tensor
-    """``[B]`` int64, in each row."""
+    """``[B]`` int64 number of images."""
     proximal: Tensor | None = field(default=None)
-    """``[B, C]``, set at the start of an update."""
+    """``[B, C]`` log pi_proximal, set at the start of an update."""
     reference: Tensor | None = field(default=None)
-    """``[B, C]`` of the run's first policy, where the loss holds on to it."""
+    """``[B, C]`` log-probabilities of the run's first policy, if the loss has a KL term."""
 
     def nbytes(self) -> int:
-        """Memory of its tensors."""
+        """Return the memory of its tensors in bytes."""
         return sum(value.nbytes for value in [*self.inputs.values(), *vars(self).values()] if isinstance(value, Tensor))
 
 
 @dataclass
 class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
-    """LLaMA-Factory's SFT collator with the columns of reinforcement learning."""
+    """LLaMA-Factory's SFT collator with additional tensors for reinforcement learning."""
 
     def micro_batch(
         self, rows: Sequence[TrainingRow], counts: Sequence[bool], weights: Sequence[float] | None = None
     ) -> MicroBatch:
-        """Collate rows; those with ``counts`` false are filler that no loss or metric sees. ``weights``: of the rows' tokens, else 1."""
+        """Collate rows into a micro-batch.
+
+        Args:
+            rows: Rows to collate.
+            counts: False for filler rows, which no loss or metric sees.
+            weights: Weight of each row's tokens; ``None``: 1.
+        """
         inputs = self([_features(row) for row in rows])
         self._check_pictures(rows, inputs.get("image_grid_thw"))
         labels = inputs.pop("labels")
@@ -84,20 +92,21 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
         )
 
     def _check_pictures(self, rows: Sequence[TrainingRow], grids: Tensor | None) -> None:
-        """Each row has as many placeholders as its pictures have patches.
+        """Check that each row has as many placeholders as its pictures have patches.
 
         Raises:
-            TrainingError: names the first row that has not.
+            TrainingError: a row has not; the message names the first one.
         """
         token = self.tokenizer.convert_tokens_to_ids(self.template.mm_plugin.image_token)
         merged = self.processor.image_processor.merge_size**2
         patches = iter([] if grids is None else (grids.prod(1) // merged).tolist())
         for row in rows:
-            wanted = sum(next(patches) for _ in row.screenshots)
-            if (found := row.prompt_ids.count(token)) != wanted:
+            expected = sum(next(patches) for _ in row.screenshots)
+            if (placeholders := row.prompt_ids.count(token)) != expected:
                 raise TrainingError(
-                    f"a step of {row.episode_id or 'an episode'} has {found} image placeholders, and its {len(row.screenshots)} pictures "
-                    f"have {wanted} patches: its record does not belong to this checkpoint, or a picture was replaced"
+                    f"a step of {row.episode_id or 'an episode'} has {placeholders} image placeholders, and its "
+                    f"{len(row.screenshots)} pictures have {expected} patches: its record does not belong to this "
+                    "checkpoint, or a picture was replaced"
                 )
 
 

@@ -1,4 +1,4 @@
-"""A sign of progress from the trainer, so that an update that hangs is noticed long before its time is over."""
+"""Signs of progress from the trainer, which reveal a hanging update long before its time limit."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Literal
 
 HEARTBEAT = "heartbeat"
-"""In the trainer's folder: what it does; written again at each sign of progress."""
-BETWEEN_SECONDS = 1.0
-"""Least time between two signs of one phase."""
+"""File in the trainer's folder with the current phase; rewritten at each sign of progress."""
+MIN_BEAT_SECONDS = 1.0
+"""Shortest time between two signs of one phase."""
 
 Phase = Literal["wait", "train", "save"]
-"""Waiting for a batch, computing, or writing state and policy. Only computing has to go on: the others depend on other processes and disks."""
+"""Waiting for a batch, computing, or writing state and policy. Only computing must show progress;
+the others depend on other processes and disks."""
 
 
 class Heartbeat:
-    """Written by the first process of the trainer."""
+    """Writes the heartbeat file, in the first process of the trainer."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / HEARTBEAT
@@ -24,15 +25,18 @@ class Heartbeat:
         self._last = 0.0
 
     def beat(self, phase: Phase) -> None:
-        """Progress was made in a phase. Cheap: a file is written once a second at most."""
+        """Record progress in a phase. Writes the file once a second at most."""
         now = time.monotonic()
-        if phase != self._phase or now - self._last >= BETWEEN_SECONDS:
+        if phase != self._phase or now - self._last >= MIN_BEAT_SECONDS:
             self._path.write_text(phase)
             self._phase, self._last = phase, now
 
 
 class Silence:
-    """How long a trainer that computes has given no sign. Compares the file with itself: clocks of other machines do not matter."""
+    """Measures how long a computing trainer has given no sign of progress.
+
+    It compares the file with its earlier content, so the clocks of other machines do not matter.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / HEARTBEAT
@@ -40,11 +44,11 @@ class Silence:
         self._since = time.monotonic()
 
     def seconds(self) -> float:
-        """0 where it waits, writes, or has not begun."""
+        """Return the seconds of silence; 0 while it waits or writes, and before it begins."""
         try:
-            found = self._path.read_text(), self._path.stat().st_mtime_ns
+            sign = self._path.read_text(), self._path.stat().st_mtime_ns
         except FileNotFoundError:
             return 0.0
-        if found != self._seen or found[0] != "train":
-            self._seen, self._since = found, time.monotonic()
+        if sign != self._seen or sign[0] != "train":
+            self._seen, self._since = sign, time.monotonic()
         return time.monotonic() - self._since

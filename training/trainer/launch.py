@@ -20,16 +20,16 @@ from training.ledger.disk import raise_disk_errors, try_to_write
 from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.heartbeat import HEARTBEAT, Silence
 from training.trainer.link import LOOK_SECONDS, OwnerLink
-from training.trainer.node import end_family, project_root
+from training.trainer.node import end_process_tree, project_root
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 
 logger = logging.getLogger(__name__)
 
 STORAGE_ERRORS = {kind.__name__: kind for kind in (StorageError, DiskError, ReadError)}
-"""Errors of a trainer that are raised as they are in the flow's process."""
+"""Errors of a trainer that the flow's process raises with the same type."""
 LOG_TAIL_LINES = 20
-"""Lines of trainer.log in the message of an error without error.json."""
+"""Number of lines of trainer.log in an error message if there is no error.json."""
 
 
 class Group(Protocol):
@@ -37,17 +37,17 @@ class Group(Protocol):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
 
     @property
     def alive(self) -> bool:
-        """None of it has ended yet."""
+        """True while no process has ended."""
 
     def ended(self) -> str:
-        """How it ended."""
+        """Describe how the processes ended."""
 
     def stop(self, timeout: float) -> None:
-        """End what is left of it. Harmless when all has ended."""
+        """End the remaining processes. Does nothing if all have ended."""
 
 
 class Nodes(Protocol):
@@ -55,19 +55,19 @@ class Nodes(Protocol):
 
     @property
     def host(self) -> str:
-        """Address under which they reach this process."""
+        """Address of this process for the machines."""
 
     def rendezvous(self) -> str:
-        """A free HOST:PORT of the first of them."""
+        """Return a free HOST:PORT of the first machine."""
 
     def start(self, run_dir: Path, link: OwnerLink) -> Group:
-        """Have ``training.trainer.node.run_node`` run on each; closing the link ends it."""
+        """Start ``training.trainer.node.run_node`` on each machine; closing the link ends it."""
 
 
 class TrainerProcess:
     """The trainer's process group of one run.
 
-    Make it with ``start``; ``stop`` it in a ``finally``, or use it as a context manager.
+    Create it with ``start``. Call ``stop`` in a ``finally``, or use it as a context manager.
     """
 
     def __init__(self, store: RunStore, group: Group, link: OwnerLink, silence: float = 0.0) -> None:
@@ -78,16 +78,16 @@ class TrainerProcess:
 
     @classmethod
     def start(cls, run_dir: Path, spec: TrainerSpec, nodes: Nodes | None = None) -> TrainerProcess:
-        """Write the spec and start the process group; returns at once (``wait_until_ready`` to wait for it).
+        """Write the spec and start the process group; ``wait_until_ready`` waits for it.
 
         The calling process becomes the owner: when it dies, so does the trainer.
 
         Args:
-            nodes: The machines; ``None``: this one.
+            nodes: Machines of the trainer; ``None``: this one.
 
         Raises:
-            StorageError: The latest policy is damaged; names the file and says how to go on.
-            TrainingError: There is no version to go on from.
+            StorageError: The latest policy is damaged; the message names the file and the remedy.
+            TrainingError: No version can be resumed from.
             DiskError: The run's folder cannot be written to.
         """
         store = RunStore(Path(run_dir).resolve())
@@ -99,10 +99,10 @@ class TrainerProcess:
         for name in ("ready.json", "error.json", HEARTBEAT):
             (store.trainer_path / name).unlink(missing_ok=True)
         link = OwnerLink(nodes.host if nodes else "127.0.0.1")
-        told = {"resume_from": point.version, "owner": link.address, "token": link.token}
+        changes = {"resume_from": point.version, "owner": link.address, "token": link.token}
         if nodes:
-            told["rendezvous"] = nodes.rendezvous()
-        spec = spec.model_copy(update=told)
+            changes["rendezvous"] = nodes.rendezvous()
+        spec = spec.model_copy(update=changes)
         try:
             write_json(store.trainer_path / "config.json", spec)
             group = nodes.start(store.root, link) if nodes else LocalGroup.start(store, spec)
@@ -113,31 +113,35 @@ class TrainerProcess:
 
     @property
     def group(self) -> Group:
-        """Its processes."""
+        """Processes of the trainer."""
         return self._group
 
     @property
     def alive(self) -> bool:
-        """It has not ended yet."""
+        """True while no process has ended."""
         return self._group.alive
 
     def wait_until_ready(self, timeout: float) -> dict[str, Any]:
-        """Wait until it waits for batches; what ``ready.json`` says. Errors as in ``wait_for_policy``."""
+        """Wait until the trainer waits for batches; return ``ready.json``.
+
+        Raises the errors of ``wait_for_policy``.
+        """
         return self._wait_for(self._store.trainer_path / "ready.json", timeout)
 
     def wait_for_policy(self, version: int, timeout: float) -> dict[str, Any]:
-        """Wait until a version, whose batch is written, is published; its manifest.
+        """Wait until a version is published and return its manifest. Its batch must be written.
 
         Raises:
-            TrainingError: The trainer died (its error, or the end of its log), gives no sign of progress, or the time is over.
-            StorageError: It ended because of a damaged file.
-            DiskError: It ended because the run's folder cannot be written to.
+            TrainingError: The trainer died (the message has its error or the end of its log), shows
+                no progress, or ``timeout`` is over.
+            StorageError: The trainer ended because of a damaged file.
+            DiskError: The trainer ended because the run's folder cannot be written to.
         """
-        self._link.ring(version)
+        self._link.announce_batch(version)
         return self._wait_for(self._store.policy_path(version) / MANIFEST, timeout)
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End it: what is left after ``timeout`` seconds is killed. Harmless when it has ended."""
+        """End the processes, and kill what is left after ``timeout`` seconds."""
         self._group.stop(timeout)
         self._link.close()
 
@@ -151,11 +155,12 @@ class TrainerProcess:
         deadline, silence = time.monotonic() + timeout, Silence(self._store.trainer_path)
         looks = self._link.looks
         while True:
-            # The process first: what it wrote before it ended is seen by the look that follows.
+            # The process is checked first, so that the file check sees everything it wrote before
+            # it ended.
             alive = self.alive
             if path.exists():
-                found: dict[str, Any] = read_json(path)
-                return found
+                document: dict[str, Any] = read_json(path)
+                return document
             if not alive:
                 self._raise_storage_error()
                 raise TrainingError(
@@ -175,10 +180,10 @@ class TrainerProcess:
             looks = self._link.wait(looks, LOOK_SECONDS)
 
     def _raise_storage_error(self) -> None:
-        """Raise what the trainer found wrong with the run's storage, which no restart mends."""
+        """Raise the trainer's storage error, which no restart can repair."""
         path = self._store.trainer_path / "error.json"
         if not path.exists():
-            try_to_write(self._store.trainer_path)  # it could not even write that
+            try_to_write(self._store.trainer_path)  # the trainer may have failed to write even that file
         elif (error := read_json(path))["type"] in STORAGE_ERRORS:
             raise STORAGE_ERRORS[error["type"]](error["message"])
 
@@ -200,14 +205,14 @@ def _tail(log: Path) -> str:
 
 
 class LocalGroup:
-    """Processes on this machine: the only rank, or torchrun's agent with its ranks."""
+    """Trainer processes on this machine: a single rank, or torchrun's agent with its ranks."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
 
     @classmethod
     def start(cls, store: RunStore, spec: TrainerSpec) -> LocalGroup:
-        """Start it; returns at once."""
+        """Start the processes; returns at once."""
         log_path = store.trainer_path / "trainer.log"
         with raise_disk_errors(log_path), open(log_path, "ab") as log:
             process = subprocess.Popen(
@@ -223,24 +228,24 @@ class LocalGroup:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return f"the trainer (pid {self.process.pid})"
 
     @property
     def alive(self) -> bool:
-        """It has not ended yet."""
+        """True while the first process runs."""
         return self.process.poll() is None
 
     def ended(self) -> str:
-        """How it ended."""
+        """Describe how the process ended."""
         return f"exit code {self.process.returncode}"
 
     def stop(self, timeout: float) -> None:
-        """End it: SIGTERM, then SIGKILL to what is left after ``timeout`` seconds."""
-        end_family(self.process, timeout)
+        """Send SIGTERM, then SIGKILL to what is left after ``timeout`` seconds."""
+        end_process_tree(self.process, timeout)
 
     def pids(self) -> list[int]:
-        """All live processes of the group, the one that was started first."""
+        """Return the ids of the live processes, the first process first."""
         try:
             leader = psutil.Process(self.process.pid)
             return [leader.pid, *(child.pid for child in leader.children(recursive=True))] if self.alive else []
@@ -249,9 +254,10 @@ class LocalGroup:
 
 
 def command(run_dir: Path, processes: int) -> list[str]:
-    """The command line of the group.
+    """Return the command line of the group.
 
-    One process is started directly: torchrun's agent would import torch first, which costs 3 s and 200 MB for nothing to watch.
+    A single process is started directly: torchrun's agent would import torch, which costs 3 s and
+    200 MB, and would have nothing to watch.
     """
     arguments = ["-m", "training.trainer", "--run-dir", str(run_dir)]
     if processes == 1:
@@ -270,7 +276,10 @@ def command(run_dir: Path, processes: int) -> list[str]:
 
 
 def group_environment(spec: TrainerSpec) -> dict[str, str]:
-    """Variables of the group: what torchrun would set for a single rank, and loopback instead of a look-up of the host's name."""
+    """Return the group's variables.
+
+    A single rank gets those that torchrun would set. Loopback avoids a look-up of the host's name.
+    """
     variables = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": _loopback(), "PYTHONUNBUFFERED": "1"}
     threads = spec.trainer.torch_threads
     if threads or spec.trainer.processes > 1:
@@ -282,7 +291,7 @@ def group_environment(spec: TrainerSpec) -> dict[str, str]:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port of an address of this machine, the loopback interface's by default, that nobody listens on right now."""
+    """Return a TCP port of ``host``, an address of this machine, on which nothing listens now."""
     with socket.socket() as listener:
         listener.bind((host, 0))
         port: int = listener.getsockname()[1]

@@ -1,9 +1,10 @@
-"""The link between a run's owner, the flow's process, and the processes of its trainer.
+"""Link between a run's owner (the flow's process) and the processes of its trainer.
 
-A message is the bell, files are the truth. The owner listens, every process of the trainer connects: ``batch N`` goes down, ``look`` comes
-up when a file was written that the owner waits for, and both sides send an empty line every `BEAT_SECONDS`. So nobody looks for a file
-twenty times a second, and each side notices within `LOST_SECONDS` that the other is gone, on this machine or another. A message that is
-lost costs `LOOK_SECONDS`: then files are looked at anyhow.
+Messages only wake the other side; files decide. The owner listens and every trainer process
+connects. The owner sends ``batch N``; a process sends ``look`` when it wrote a file that the owner
+waits for; both send an empty line every `BEAT_SECONDS`. So no side polls for files in a tight loop,
+and each side notices within `LOST_SECONDS` that the other is gone, on this machine or another. A
+lost message costs at most `LOOK_SECONDS`, after which files are checked anyway.
 """
 
 from __future__ import annotations
@@ -20,108 +21,109 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 BEAT_SECONDS = 5.0
-"""Between two signs of life."""
+"""Time between two signs of life."""
 LOST_SECONDS = 45.0
-"""Silence after which the other side counts as gone; a link that is cut for less is made again."""
+"""Silence after which the other side counts as gone; after a shorter one the link is made again."""
 LOOK_SECONDS = 2.0
-"""Between two looks at a file that was not announced."""
+"""Time between two checks for a file that was not announced."""
 BACK_SECONDS = 10.0
-"""In which a process whose connection was closed has to be back."""
+"""Time in which a process must reconnect after its connection was closed."""
 REFUSALS = 3
-"""Refused connections in a row, a second apart, after which the owner's process is gone."""
+"""Number of refused connections in a row, a second apart, after which the owner counts as gone."""
 ORPHAN_EXIT_CODE = 86
 """Exit code of a process whose owner or parent is gone."""
 
 
 class OwnerLink:
-    """The owner's end. Threads of its own serve the connections; ``close`` ends every process that is connected."""
+    """Owner's end of the link. Threads serve its connections; ``close`` ends the processes."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        """Listen on a free port of ``host``: the address under which the trainer's machines reach this one."""
+        """Listen on a free port of ``host``, this machine's address for the trainer's machines."""
         self.token = secrets.token_hex(16)
-        self.news = threading.Condition()
+        self.changed = threading.Condition()
         self.looks = 0
-        """How often a process of the trainer has said that there is something to look at."""
+        """Number of ``look`` messages and ended connections of all processes of the trainer."""
         self._batch = 0
         self._closed = False
         self._heard: dict[str, float] = {}
-        """When each process was last heard, by name."""
+        """`time.monotonic` of each process's last message, by its name."""
         self._server = _Server((host, 0), self)
         self.address = f"{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.5}, daemon=True).start()
 
-    def ring(self, version: int) -> None:
-        """The batch that makes ``version`` is written."""
-        with self.news:
+    def announce_batch(self, version: int) -> None:
+        """Announce that the batch that makes ``version`` is written."""
+        with self.changed:
             self._batch = max(self._batch, version)
-            self.news.notify_all()
+            self.changed.notify_all()
 
     def wait(self, seen: int, seconds: float) -> int:
-        """Until a process has said ``look`` more often than ``seen``, or for so long; how often it was said."""
-        with self.news:
-            self.news.wait_for(lambda: self.looks > seen, seconds)
+        """Wait up to ``seconds`` until ``looks`` exceeds ``seen``; return it."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.looks > seen, seconds)
             return self.looks
 
     def lost_nodes(self) -> dict[str, float]:
-        """Nodes that were connected and have been silent for longer than `LOST_SECONDS`, with their seconds."""
+        """Return the seconds of silence of each node that is silent beyond `LOST_SECONDS`."""
         now = time.monotonic()
-        with self.news:
+        with self.changed:
             silent = {name: now - last for name, last in self._heard.items() if name.startswith("node")}
         return {name: seconds for name, seconds in silent.items() if seconds > LOST_SECONDS}
 
     def close(self) -> None:
-        """Tell all processes to end. Harmless when it is closed."""
-        with self.news:
+        """Tell all processes to end. Does nothing if it is closed already."""
+        with self.changed:
             if self._closed:
                 return
             self._closed = True
-            self.news.notify_all()
+            self.changed.notify_all()
         self._server.shutdown()
         self._server.server_close()
 
-    # ------------------------------------------------------------------ for the threads of the connections
+    # ------------------------------------------------------------------ for the connections'
+    # threads
 
     def serve(self, connection: socket.socket) -> None:
-        """One connection to its end, in its own thread."""
+        """Serve one connection to its end, in its own thread."""
         connection.settimeout(LOST_SECONDS)
         lines = connection.makefile("rb")
         word, _, rest = lines.readline(200).decode(errors="replace").strip().partition(" ")
         token, _, name = rest.partition(" ")
         if word != "hello" or not secrets.compare_digest(token, self.token):
             return
-        with self.news:
+        with self.changed:
             self._heard[name] = time.monotonic()
         reader = threading.Thread(target=self._hear, args=(name, lines), daemon=True)
         connection.sendall(b"welcome\n")
         reader.start()
-        told = 0
+        announced = 0
         while reader.is_alive():
-            with self.news:
-                if not self._closed and self._batch == told:
-                    self.news.wait(BEAT_SECONDS)
+            with self.changed:
+                if not self._closed and self._batch == announced:
+                    self.changed.wait(BEAT_SECONDS)
                 closed, batch = self._closed, self._batch
-            connection.sendall(b"end\n" if closed else f"batch {batch}\n".encode() if batch != told else b"\n")
-            told = batch
+            connection.sendall(b"end\n" if closed else f"batch {batch}\n".encode() if batch != announced else b"\n")
+            announced = batch
             if closed:
                 return
 
     def _hear(self, name: str, lines: BinaryIO) -> None:
         with contextlib.suppress(OSError):
             for line in lines:
-                with self.news:
+                with self.changed:
                     self._heard[name] = time.monotonic()
                     if line == b"bye\n":
                         del self._heard[name]
                     elif line == b"look\n":
                         self._look()
-        with self.news:
-            if name in self._heard:  # it has not said goodbye
+        with self.changed:
+            if name in self._heard:  # the process has not sent bye
                 self._heard[name] = time.monotonic() - LOST_SECONDS + BACK_SECONDS
             self._look()
 
     def _look(self) -> None:
         self.looks += 1
-        self.news.notify_all()
+        self.changed.notify_all()
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -134,7 +136,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that breaks is made again by the other side."""
+        """Ignore a broken connection; the other side makes a new one."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -146,19 +148,22 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 class LinkToOwner:
-    """A trainer process's end: a thread that listens, and that ends the process when its owner is gone or says so."""
+    """Trainer process's end: a thread that listens and ends the process with its owner."""
 
     def __init__(self, address: str, token: str, name: str, end: Callable[[str], None] | None = None) -> None:
-        """Connect, in the thread.
+        """Start the thread, which connects.
 
         Args:
-            name: Of this process, ``rank 0`` or ``node 1``.
-            end: Called with the reason when the owner is gone or says ``end``; by default the process exits at once.
+            address: HOST:PORT of the owner.
+            token: Secret of the owner, which refuses other connections.
+            name: Name of this process, such as ``rank 0`` or ``node 1``.
+            end: Called with the reason when the owner is gone or sends ``end``; by default the
+                process exits at once.
         """
         host, _, port = address.rpartition(":")
         self._address, self._token, self._name = (host, int(port)), token, name
         self._end = end or exit_orphan
-        self._rung = threading.Condition()
+        self._batch_announced = threading.Condition()
         self._batch = 0
         self._left = False
         self._connection: socket.socket | None = None
@@ -166,17 +171,17 @@ class LinkToOwner:
         threading.Thread(target=self._run, name="link-to-owner", daemon=True).start()
 
     def wait(self, version: int, seconds: float) -> int:
-        """Until the owner has announced the batch of ``version`` or a later one, or for so long; the latest one announced."""
-        with self._rung:
-            self._rung.wait_for(lambda: self._batch >= version, seconds)
+        """Wait up to ``seconds`` for the batch of ``version``; return the latest announced one."""
+        with self._batch_announced:
+            self._batch_announced.wait_for(lambda: self._batch >= version, seconds)
             return self._batch
 
-    def look(self) -> None:
-        """Tell the owner that there is something to look at. Nothing happens without a connection: it looks anyhow."""
+    def notify_owner(self) -> None:
+        """Tell the owner to check for files. Without a connection it does so by itself later."""
         self._send(b"look\n")
 
     def leave(self) -> None:
-        """Tell the owner that this process has done its part and is not to be missed; the link ends."""
+        """Tell the owner that this process ends as planned, and close the link."""
         self._left = True
         self._send(b"bye\n")
         with self._sending, contextlib.suppress(OSError):
@@ -198,9 +203,9 @@ class LinkToOwner:
                         if line == b"end\n":
                             return None if self._left else self._end("its owner has ended it")
                         if line.startswith(b"batch "):
-                            with self._rung:
+                            with self._batch_announced:
                                 self._batch = int(line.split()[1])
-                                self._rung.notify_all()
+                                self._batch_announced.notify_all()
                     why = "the connection was closed"
             except ConnectionRefusedError as error:
                 refused, why = refused + 1, str(error)
@@ -211,7 +216,10 @@ class LinkToOwner:
             self._end(f"its owner at {self._address[0]}:{self._address[1]} is gone ({why})")
 
     def _talk(self, connection: socket.socket) -> Iterator[bytes]:
-        """Lines from the owner. One that sends nothing for three beats may be cut off: then another connection is made."""
+        """Yield the owner's lines.
+
+        After three beats of silence the connection may be dead, so it ends and a new one is made.
+        """
         connection.settimeout(3 * BEAT_SECONDS)
         connection.sendall(f"hello {self._token} {self._name}\n".encode())
         lines = connection.makefile("rb")
@@ -231,7 +239,8 @@ class LinkToOwner:
 
 
 def exit_orphan(reason: str) -> None:
-    """End this process at once, whatever it does."""
+    """Exit this process at once, with the reason on standard error."""
     print(f"trainer: {reason}, exiting", file=sys.stderr, flush=True)
-    # Not sys.exit: the main thread may sit in a collective that will never complete. Files appear only by rename, so nothing is torn.
+    # Not sys.exit: the main thread may wait in a collective that never completes. Files appear only
+    # by rename, so none is left half-written.
     os._exit(ORPHAN_EXIT_CODE)

@@ -1,7 +1,4 @@
-"""The trainer's main loop: wait for a batch, train, publish.
-
-Until the run's last version.
-"""
+"""Main loop of the trainer: wait for a batch, train, publish, until the run's last version."""
 
 from __future__ import annotations
 
@@ -24,27 +21,29 @@ from training.trainer.spec import TrainerSpec
 from training.trainer.update import Stopwatch, own_rows, run_update
 
 READY = "ready.json"
-"""Written by the first process once it waits for batches."""
+"""File that the first process writes once it waits for batches."""
 SHORT_SECONDS = 0.05
-"""Between two looks at a file that must be there by now, or of a trainer without an owner."""
+"""Pause between two checks for a file that must exist by now, or without an owner."""
 VISIBLE_SECONDS = 60.0
-"""Until a batch that was told of, or is older than one that was, must be seen in the run's folder, also on a network file system."""
+"""Limit of the wait for an announced batch to appear in the run's folder, which may be a network
+file system. It also holds for batches before the announced one."""
 
 
 def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = None) -> None:
-    """Go on from the latest published policy until version ``spec.total_updates`` is published.
+    """Resume from the latest published policy and train until ``spec.total_updates``.
 
     Args:
-        link: To the owner, who tells of batches and is told of policies; ``None``: files are looked at alone.
+        link: Link to the owner, which announces batches and is notified of policies; ``None``: poll
+            for files.
 
     Raises:
-        TrainingError: No policy to start from, or a batch that cannot be trained on.
+        TrainingError: There is no policy to start from, or a batch cannot be trained on.
         StorageError: The latest policy is damaged, or the disk is full.
     """
     version = spec.resume_from if spec.resume_from is not None else find_resume_point(store, spec).version
     started = time.time()
     trainer = build_trainer(store, spec, version)
-    # After the trainer: accelerate sets its own number while it is made.
+    # After build_trainer, in which accelerate sets its own number of threads.
     set_threads(spec.trainer.torch_threads)
     if trainer.args.should_save:
         trainer.heartbeat = Heartbeat(store.trainer_path)
@@ -53,7 +52,7 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
         write_json(
             store.trainer_path / READY, {"pid": os.getpid(), "started": started, "seconds": time.time() - started}
         )
-        _tell(link)
+        _notify(link)
     _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
     while version < spec.total_updates:
         version += 1
@@ -61,24 +60,27 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
         waited = wait_for_batch(store, version, link)
         _update(trainer, store, version, waited)
         if trainer.args.should_save:
-            _tell(link)
+            _notify(link)
     if link is not None:
         link.leave()
 
 
-def _tell(link: LinkToOwner | None) -> None:
+def _notify(link: LinkToOwner | None) -> None:
     if link is not None:
-        link.look()
+        link.notify_owner()
 
 
 def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
-    """Do the published updates after ``version`` again and write the state of the last one; the latest version."""
+    """Repeat the published updates after ``version`` and write the last one's state.
+
+    Returns the latest version.
+    """
     latest = store.latest_policy() or 0
-    for again in range(version + 1, latest + 1):
-        batch, _ = read_batch_file(store, again)
+    for repeated in range(version + 1, latest + 1):
+        batch, _ = read_batch_file(store, repeated)
         rows = _read_own_rows(trainer, store, batch)
-        run_update(trainer, batch, rows, Stopwatch(), store.manifest(again)["metrics"]["learning_rate"])
-        _log(trainer, f"v{again} is done again from {store.batch_path(again).name}")
+        run_update(trainer, batch, rows, Stopwatch(), store.manifest(repeated)["metrics"]["learning_rate"])
+        _log(trainer, f"v{repeated} is done again from {store.batch_path(repeated).name}")
     trainer.beat("save")
     if latest > version:
         check_replay(trainer, store, latest)
@@ -87,29 +89,30 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
 
 
 def _read_own_rows(trainer: PolicyTrainer, store: RunStore, batch: TrainingBatch) -> list[TrainingRow]:
-    """All rows, with the pictures of those that this process trains on."""
+    """Return all rows, with pictures only in those that this process trains on."""
     return read_rows(store, batch, trainer.spec.banned_ids, partial(own_rows, trainer, batch.version))
 
 
 def wait_for_batch(
     store: RunStore, version: int, link: LinkToOwner | None = None, visible_seconds: float = VISIBLE_SECONDS
 ) -> float:
-    """Block until the batch that makes ``version`` is there; the seconds waited.
+    """Wait for the batch that makes ``version`` and return the seconds waited.
 
     Raises:
-        TrainingError: The owner told of it or of a later one, and it is still not there after ``visible_seconds``.
+        TrainingError: It is not there ``visible_seconds`` after it or a later one was announced.
     """
     path, start, missed = store.batch_path(version), time.perf_counter(), 0.0
     while not path.exists():
-        looked = time.perf_counter()
-        told = link.wait(version, LOOK_SECONDS) if link is not None else 0
-        if told >= version:
+        check_start = time.perf_counter()
+        announced = link.wait(version, LOOK_SECONDS) if link is not None else 0
+        if announced >= version:
             if missed > visible_seconds:
                 raise TrainingError(
-                    f"{path} is not there {missed:.0f} s after batch {told} was announced: is the run's folder shared with this machine?"
+                    f"{path} is not there {missed:.0f} s after batch {announced} was announced: "
+                    "is the run's folder shared with this machine?"
                 )
             time.sleep(SHORT_SECONDS)
-            missed += time.perf_counter() - looked
+            missed += time.perf_counter() - check_start
         elif link is None:
             time.sleep(SHORT_SECONDS)
     return time.perf_counter() - start
@@ -130,7 +133,7 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
     def manifest() -> dict[str, Any]:
         now = time.perf_counter()
         seconds = {**watch.seconds, "save_policy": now - before_policy}
-        # The parts add up to the update's wall time; the wait for the batch is not part of it.
+        # The parts add up to the update's wall time, without the wait for the batch.
         seconds["other"] = now - start - sum(seconds.values())
         return {
             "batch": sha256,

@@ -1,7 +1,9 @@
-"""``python -m training.trainer.node --run-dir DIR --node K``: one machine's share of a trainer that is spread over several.
+"""Runs one machine's ranks of a trainer that is spread over several machines.
 
-It starts torchrun, which starts the ranks of this machine, and ends them all when the run's owner says so or is gone. Whoever starts it
-on the machine (a Dask worker, ssh, srun, a Kubernetes Job) needs the same installation and the run's folder under the same path.
+Command: ``python -m training.trainer.node --run-dir DIR --node K --address ADDRESS``. It starts
+torchrun, which starts the ranks of this machine, and ends them all when the run's owner sends
+``end`` or is gone. Whatever starts it on the machine (a Dask worker, ssh, srun, a Kubernetes Job)
+needs the same installation and the run's folder under the same path.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from training.trainer.spec import TrainerSpec, read_spec
 from training.trainer.watchdog import end_processes
 
 JOIN_SECONDS = 300
-"""How long torchrun waits for the other machines."""
+"""Limit of torchrun's wait for the other machines."""
 END_SECONDS = 10.0
-"""After SIGTERM, before SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 
 def run_node(run_dir: Path, node: int, address: str) -> int:
-    """Run one machine's ranks to their end; torchrun's exit code.
+    """Run one machine's ranks to their end and return torchrun's exit code.
 
     Args:
         node: Number of the machine, from 0.
-        address: Under which the other machines reach this one.
+        address: Address of this machine for the other machines.
 
     Raises:
-        ConfigError: The run's trainer has fewer machines, or this one has no such address.
+        ConfigError: The run's trainer has fewer machines, or this machine lacks the address.
     """
     store = RunStore(run_dir)
     spec = read_spec(store)
@@ -47,10 +49,10 @@ def run_node(run_dir: Path, node: int, address: str) -> int:
         )
     variables = node_environment(spec, address)
     over = threading.Event()
-    why: list[str] = []
+    reasons: list[str] = []
 
     def end(reason: str) -> None:
-        why.append(reason)
+        reasons.append(reason)
         over.set()
 
     link = LinkToOwner(spec.owner, spec.token, f"node {node}", end)
@@ -73,16 +75,16 @@ def run_node(run_dir: Path, node: int, address: str) -> int:
     try:
         over.wait()
     finally:
-        end_family(process, END_SECONDS)
+        end_process_tree(process, END_SECONDS)
         link.leave()
-    if why:
-        print(f"trainer node {node}: {why[0]}", file=sys.stderr, flush=True)
+    if reasons:
+        print(f"trainer node {node}: {reasons[0]}", file=sys.stderr, flush=True)
         return ORPHAN_EXIT_CODE
     return process.returncode
 
 
 def torchrun(spec: TrainerSpec, run_dir: Path, node: int, address: str) -> list[str]:
-    """The command line of torchrun's agent on one machine; the first one hosts the rendezvous."""
+    """Return the command line of torchrun's agent; the first machine hosts the rendezvous."""
     options = {
         "nnodes": spec.trainer.nodes,
         "nproc-per-node": spec.trainer.processes // spec.trainer.nodes,
@@ -93,12 +95,12 @@ def torchrun(spec: TrainerSpec, run_dir: Path, node: int, address: str) -> list[
         "rdzv-conf": f"is_host={int(node == 0)},join_timeout={JOIN_SECONDS}",
         "local-addr": address,
     }
-    given = [f"--{name}={value}" for name, value in options.items()]
-    return [sys.executable, "-m", "torch.distributed.run", *given, "-m", "training.trainer", "--run-dir", str(run_dir)]
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    return [sys.executable, "-m", "torch.distributed.run", *flags, "-m", "training.trainer", "--run-dir", str(run_dir)]
 
 
 def node_environment(spec: TrainerSpec, address: str) -> dict[str, str]:
-    """Variables of a machine's ranks: gloo and NCCL talk over the interface that has the address."""
+    """Return the variables of a machine's ranks; gloo and NCCL use the address's interface."""
     interface = interface_of(address)
     per_node = spec.trainer.processes // spec.trainer.nodes
     threads = spec.trainer.torch_threads or max(1, (os.cpu_count() or 1) // per_node)
@@ -112,45 +114,50 @@ def node_environment(spec: TrainerSpec, address: str) -> dict[str, str]:
 
 
 def interface_of(address: str) -> str:
-    """Name of the network interface that has an address.
+    """Return the name of the network interface that has an address.
 
     Raises:
-        ConfigError: none has.
+        ConfigError: no interface has it.
     """
-    found = {
-        each.address: name
+    interfaces = {
+        entry.address: name
         for name, addresses in psutil.net_if_addrs().items()
-        for each in addresses
-        if each.family in (socket.AF_INET, socket.AF_INET6)
+        for entry in addresses
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
     }
-    if address not in found:
+    if address not in interfaces:
         raise ConfigError(
-            f"no network interface of {socket.gethostname()} has the address {address}; it has {', '.join(sorted(found))}"
+            f"no network interface of {socket.gethostname()} has the address {address}; "
+            f"it has {', '.join(sorted(interfaces))}"
         )
-    return found[address]
+    return interfaces[address]
 
 
-def end_family(process: subprocess.Popen[bytes], timeout: float) -> None:
-    """SIGTERM to the process, and SIGKILL to what is left of it and its descendants after ``timeout`` seconds."""
+def end_process_tree(process: subprocess.Popen[bytes], timeout: float) -> None:
+    """End a process and its descendants.
+
+    The process gets SIGTERM; after ``timeout`` seconds SIGKILL ends what is left.
+    """
     if process.poll() is not None:
-        return  # its number may be another one's by now
+        return  # another process may have its id by now
     try:
         leader = psutil.Process(process.pid)
         members = [leader, *leader.children(recursive=True)]
     except psutil.NoSuchProcess:
         members = []
-    # torchrun hands SIGTERM on to its ranks, which have sessions of their own; SIGKILL has to name each.
+    # torchrun forwards SIGTERM to its ranks. They have their own sessions, so each needs its own
+    # SIGKILL.
     end_processes(members, timeout, first_alone=True)
     process.wait(timeout)
 
 
 def project_root() -> Path:
-    """The folder that holds the ``training`` package, from which ``-m training.trainer`` is found."""
+    """Return the folder of the ``training`` package, where ``-m training.trainer`` is found."""
     return Path(__file__).resolve().parents[2]
 
 
 def main() -> int:
-    """Run as a command."""
+    """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.trainer.node")
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--node", type=int, required=True)

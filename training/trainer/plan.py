@@ -1,6 +1,6 @@
-"""Divides rows into minibatches and micro-batches.
+"""Divides rows into minibatches and micro-batches. Pure.
 
-A minibatch is one optimiser step, a micro-batch one forward pass of one process. Pure.
+A minibatch is one optimiser step; a micro-batch is one forward pass of one process.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy as np
 
 
 class Slot(NamedTuple):
-    """A row's place in a micro-batch."""
+    """Place in a micro-batch, filled with a row."""
 
     row: int
-    """Index into the batch's rows."""
+    """Index of the row in the batch."""
     counts: bool = True
-    """False for filler: a row repeated with weight 0, so that every process has as many micro-batches as the others."""
+    """False for filler: a row of weight 0 that gives all processes equally many micro-batches."""
 
 
 def plan_minibatches(
@@ -29,14 +29,16 @@ def plan_minibatches(
     version: int,
     micro_tokens: int = 0,
 ) -> list[list[list[Slot]]]:
-    """``[minibatch][micro-batch][slot]``; process r takes the micro-batches r, r + processes, ….
+    """Return ``[minibatch][micro-batch][slot]``; process r takes micro-batches r, r + processes, ….
 
-    Rows are shuffled by (seed, version) into minibatches of equal size (within one row; the number of minibatches is rounded, because a
-    leftover minibatch of a few rows would take a full optimiser step on noise). Inside a minibatch rows of similar length share a
-    micro-batch, which cuts padding. The number of micro-batches is a multiple of ``processes``.
+    Rows are shuffled by (seed, version) into minibatches of equal size, within one row. The number
+    of minibatches is rounded, because a leftover minibatch of a few rows would take a full
+    optimiser step on noise. Inside a minibatch rows of similar length share a micro-batch, which
+    reduces padding. The number of micro-batches is a multiple of ``processes``.
 
     Args:
-        micro_tokens: Largest number of tokens of a micro-batch, padding included; a longer row is alone. 0: ``micro_rows`` alone counts.
+        micro_tokens: Largest number of tokens of a micro-batch, padding included; a longer row is
+            alone. 0: only ``micro_rows`` limits it.
     """
     if not lengths:
         return []
@@ -61,7 +63,7 @@ def _micro_batches(
 def _within_budget(
     by_length: Sequence[int], lengths: Sequence[int], micro_rows: int, processes: int, micro_tokens: int
 ) -> list[list[Slot]]:
-    """Longest first, so that processes take micro-batches of about the same cost at the same time."""
+    """Pack rows longest first, so that processes compute micro-batches of similar cost together."""
     parts: list[list[int]] = []
     for row in reversed(by_length):
         longest = lengths[parts[-1][0]] if parts else 0

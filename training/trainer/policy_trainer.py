@@ -1,7 +1,8 @@
 """LLaMA-Factory's trainer with a policy loss, driven one optimiser step at a time.
 
-``Trainer.train()`` is not used: its loader fetches a batch ahead and cannot wait for batches that do not exist yet. Instead its own
-preparation runs once (optimizer, schedule, DeepSpeed engine, resume), and ``optimizer_step`` repeats what its inner loop does.
+``Trainer.train()`` is not used: its loader fetches a batch ahead and cannot wait for batches that
+do not exist yet. Instead ``prepare`` runs transformers' own preparation once (optimizer, schedule,
+DeepSpeed engine, resume), and ``optimizer_step`` repeats what its inner loop does.
 """
 
 from __future__ import annotations
@@ -41,43 +42,46 @@ from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
 
 ADAPTER_STATE = "adapter.pt"
-"""LoRA weights in a trainer state that DeepSpeed did not write."""
+"""File of the LoRA weights in a trainer state that DeepSpeed did not write."""
 
 
 class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
-    """One per process. ``prepare`` first, then ``optimizer_step`` for each minibatch and ``end_update`` after each batch."""
+    """Trainer of one process.
+
+    Call ``prepare`` once, ``begin_update`` per batch and ``optimizer_step`` per minibatch.
+    """
 
     def __init__(self, spec: TrainerSpec, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.spec = spec
         self.cloning = False
-        """The loss is ``-log p`` instead of the policy loss."""
+        """True if the loss is ``-log p`` instead of the policy loss."""
         self.entropy_coefficient = 0.0
         self.is_own_proximal = False
-        """The update is one step, so the proximal log-probabilities are those of its own pass."""
+        """True for an update of one step, whose own pass gives the proximal log-probabilities."""
         self.reference_model: torch.nn.Module | None = None
-        """The run's first policy, frozen, where the loss holds on to it and there is no adapter to switch off."""
+        """Frozen copy of the run's first policy, for a loss with a KL term and without LoRA."""
         self.heartbeat: Heartbeat | None = None
-        """Of the first process of a run's trainer."""
+        """Heartbeat, in the first process of a run's trainer."""
         workers = spec.trainer.loader_workers
         self.loaders = ThreadPoolExecutor(workers, "loader") if workers else None
-        """Make micro-batches while others are computed."""
+        """Threads that collate micro-batches while others are computed."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None
 
     def beat(self, phase: Phase) -> None:
-        """Give a sign of progress."""
+        """Record a sign of progress."""
         if self.heartbeat is not None:
             self.heartbeat.beat(phase)
 
     # -- life cycle
 
     def prepare(self, state: Path | None) -> None:
-        """Build optimizer, schedule and engine for the whole run; go on from a state written by ``save_state``."""
+        """Build optimizer, schedule and engine; load a state written by ``save_state``."""
         self._train_batch_size = self.args.train_batch_size
         self._init_training_state(self.spec.total_updates, self.spec.total_updates, 1, None, None)
-        # One optimiser step per call decides itself where its boundary is.
+        # `optimizer_step` sets the accumulation boundary itself.
         self.current_gradient_accumulation_steps = 1
         self._prepare_for_training(self.spec.total_updates, None, None if state is None else str(state))
         if self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 0 and not self.args.bf16:
@@ -87,13 +91,13 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 
     @property
     def lora(self) -> bool:
-        """The model carries LoRA adapters."""
+        """True if the model has LoRA adapters."""
         return self.spec.trainer.finetuning_type == "lora"
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LRScheduler:
-        """The schedule in place of transformers', whose last step has rate 0.
+        """Return our schedule in place of transformers' one, whose last step has rate 0.
 
-        It stands at update 0 until ``begin_update``.
+        It stays at update 0 until ``begin_update``.
         """
         self.lr_scheduler = LambdaLR(
             self.optimizer if optimizer is None else optimizer,
@@ -103,18 +107,22 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 
     @property
     def trained_parameters(self) -> int:
-        """How many numbers training changes."""
-        return sum(getattr(each, "ds_numel", each.numel()) for each in self.model.parameters() if each.requires_grad)
+        """Number of trainable parameters."""
+        return sum(
+            getattr(weight, "ds_numel", weight.numel()) for weight in self.model.parameters() if weight.requires_grad
+        )
 
     def begin_update(self, version: int, learning_rate: float | None = None) -> float:
-        """Seed torch for this update, move the schedule to it and return the learning rate that it is trained with.
+        """Seed torch for an update, move the schedule to it and return its learning rate.
 
-        Both are functions of the version, so no generator's state needs saving, and a trainer state of an older Rollwright goes on with
-        today's schedule. The schedule moves once per update, however many minibatches that has.
+        Seed and rate depend on the version alone, so no generator's state is saved, and a trainer
+        state of an older Rollwright continues with the current schedule. The schedule moves once
+        per update, regardless of the number of minibatches.
 
         Args:
-            version: That the update makes.
-            learning_rate: Of an update that is done again: what it was then, which a run that was made longer would not give.
+            version: Version that the update makes.
+            learning_rate: Original rate of an update that is done again; the schedule of a run that
+                was made longer would give another one.
         """
         set_seed(self.spec.seed * 1_000_003 + version)
         self.lr_scheduler.last_epoch = version - 1
@@ -130,7 +138,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     # -- forward passes
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        """The loss of ``inputs["micro"]``, scaled so that the mean over processes is the minibatch's loss."""
+        """Return the loss of ``inputs["micro"]``.
+
+        It is scaled so that the mean over processes is the minibatch's loss.
+        """
         micro: MicroBatch = inputs["micro"]
         logprobs, entropy = self._forward(model, micro, entropy_grad=self.entropy_coefficient > 0)
         algorithm, device = self.spec.algorithm, logprobs.device
@@ -169,18 +180,21 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
                 entropy_coefficient=self.entropy_coefficient,
             )
         self._metrics += metrics + sum_by_images(logprobs, behaviour, mask, micro.images.to(device))
-        # DDP and DeepSpeed average gradients over processes; ours are parts of one sum.
+        # DDP and DeepSpeed average gradients over processes, but these are parts of one sum.
         return loss * int(self.args.world_size)
 
     @torch.no_grad()
     def score(self, micro: MicroBatch) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies ``[B, C]`` of the response tokens under the current weights."""
+        """Return ``[B, C]`` log-probabilities and entropies of responses by the current weights."""
         self.beat("train")
         return self._forward(self.model_wrapped, micro, entropy_grad=False)
 
     @torch.no_grad()
     def score_reference(self, micro: MicroBatch) -> Tensor:
-        """Log-probabilities ``[B, C]`` of the response tokens under the run's first policy: the base model of LoRA, else a frozen copy."""
+        """Return ``[B, C]`` log-probabilities of responses under the run's first policy.
+
+        That is the base model of LoRA, else the frozen copy.
+        """
         self.beat("train")
         if self.lora:
             with self.accelerator.unwrap_model(self.model_wrapped).disable_adapter():
@@ -200,30 +214,31 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     # -- optimisation
 
     def optimizer_step(self, micros: Sequence[MicroBatch], normaliser: float) -> tuple[LossMetrics, float]:
-        """One optimiser step on this process's share of a minibatch.
+        """Take one optimiser step on this process's share of a minibatch.
 
         Args:
-            micros: As many on every process.
-            normaliser: Of the whole minibatch, over all processes (`aggregation_weights`).
+            micros: Micro-batches of this process; every process has the same number.
+            normaliser: Divisor of the minibatch's loss, over all processes (`aggregation_weights`).
 
         Returns:
             This process's part of the metrics, and the global gradient norm before clipping.
 
         Raises:
-            FloatingPointError: the gradient norm is not finite, on every process; no weight was changed.
+            FloatingPointError: the gradient norm is not finite; raised on every process, no weight
+                was changed.
         """
         self._normaliser, self._metrics = normaliser, LossMetrics()
         for index, micro in enumerate(micros):
             self.beat("train")
             last = index == len(micros) - 1
-            # DeepSpeed reads this to know its boundary, where it clips, steps and clears by itself inside backward.
+            # DeepSpeed finds its boundary here; there it clips, steps and clears inside backward.
             self.accelerator.gradient_state._set_sync_gradients(last)
             with self._gradient_sync(last):
                 self.training_step(self.model_wrapped, {"micro": micro})
         if not self.is_deepspeed_enabled:
             self._clip_and_keep_norm()
         norm = self.model_wrapped.get_global_grad_norm() if self._kept_norm is None else self._kept_norm
-        # DeepSpeed's ZeRO steps inside backward; a step of such a norm it has skipped by now, without a word.
+        # ZeRO steps inside backward, and has silently skipped a step with such a norm by now.
         _check_finite(norm)
         if not self.is_deepspeed_enabled:
             self.optimizer.step()
@@ -231,7 +246,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         return self._metrics, float(norm)
 
     def _clip_and_keep_norm(self) -> None:
-        """Also put in place of DeepSpeed's own clip in plain float32 without ZeRO, which throws the norm away."""
+        """Clip the gradients and keep their norm.
+
+        It also replaces DeepSpeed's clip in plain float32 without ZeRO, which discards the norm.
+        """
         self._kept_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm)
         _check_finite(self._kept_norm)
 
@@ -243,24 +261,26 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     # -- what is written
 
     def save_state(self, folder: Path) -> None:
-        """Everything that ``prepare`` needs to go on exactly. Called on every process."""
+        """Save what ``prepare`` needs to continue exactly. Called on every process."""
         folder.mkdir(parents=True, exist_ok=True)
         self._save_optimizer_and_scheduler(str(folder))
         if self.lora and not self.is_deepspeed_enabled and self.args.should_save:
             torch.save(get_peft_model_state_dict(self.model), folder / ADAPTER_STATE)
 
     def save_weights(self, folder: Path) -> None:
-        """Write config and weights as a Hugging Face checkpoint; of LoRA the adapter as PEFT reads it, or merged weights.
+        """Write config and weights as a Hugging Face checkpoint.
 
-        Called on every process, writes on the first.
+        With LoRA it writes the adapter in PEFT's format, or merged weights. Called on every
+        process; the first one writes.
         """
         sharded = self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3
-        found = self.accelerator.get_state_dict(self.model_wrapped) if sharded else self.model.state_dict()
+        state = self.accelerator.get_state_dict(self.model_wrapped) if sharded else self.model.state_dict()
         if not self.args.should_save:
             return
-        # Tied weights once, as in the checkpoint that we started from: modules list a shared parameter under its first name only.
+        # Tied weights are written once, as in the first checkpoint: modules list a shared parameter
+        # under its first name only.
         names = {name for name, _ in chain(self.model.named_parameters(), self.model.named_buffers())}
-        weights = {name: value for name, value in found.items() if name in names}
+        weights = {name: value for name, value in state.items() if name in names}
         if self.lora and self.spec.trainer.lora_export == "adapter":
             save_adapter(self.model, weights, folder)
         elif self.lora:
@@ -275,7 +295,7 @@ def _check_finite(norm: Tensor | float) -> None:
 
 
 def save_adapter(model: Any, weights: dict[str, Tensor], folder: Path) -> None:
-    """The adapter of a PEFT model, whose base is the run's first version, beside ``folder``."""
+    """Write a PEFT model's adapter. Its base is the run's first version, beside ``folder``."""
     adapter = get_peft_model_state_dict(model, state_dict=weights)
     save_file({name: value.contiguous() for name, value in adapter.items()}, folder / ADAPTER_WEIGHTS, {"format": "pt"})
     config = copy.copy(model.active_peft_config)
@@ -284,9 +304,10 @@ def save_adapter(model: Any, weights: dict[str, Tensor], folder: Path) -> None:
 
 
 def merged_weights(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """State of the base model with the adapters added in.
+    """Return the state of the base model with the adapters added.
 
-    Not ``merge_adapter`` and back: (W + d) - d is not W in floating point, and the run would drift with every publication.
+    ``merge_adapter`` and unmerging would not do: (W + d) - d is not W in floating point, so the run
+    would drift with every publication.
     """
     deltas = {
         f"{name}.base_layer.weight": module.get_delta_weight(adapter)

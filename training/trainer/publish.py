@@ -19,13 +19,13 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 
 ADAM_BYTES = 12
-"""Bytes of a state for each trained parameter: the weight and Adam's two moments in float32."""
+"""Bytes of state per trained parameter: the weight and Adam's two moments in float32."""
 
 
 def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
     """Write ``trainer/state/v…`` and prune older ones. Called on every process.
 
-    Two at least are kept: until the new policy's manifest is there, a restart begins from the older state.
+    At least two are kept: a restart before the new policy's manifest needs the older state.
     """
     target = state_path(store, version)
     temporary = target.parent / f".tmp-{target.name}"
@@ -39,10 +39,11 @@ def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None
 def publish_policy(
     trainer: PolicyTrainer, store: RunStore, version: int, manifest: Callable[[], dict[str, Any]]
 ) -> None:
-    """Write ``policies/v…`` out of the trainer's weights. Called on every process.
+    """Write the trainer's weights as ``policies/v…``. Called on every process.
 
     Args:
-        manifest: Gives what goes into the manifest besides version and files; called last, so that it can hold this very time.
+        manifest: Returns the manifest's entries besides version and files; called last, so that
+            they can include the time of this call.
     """
     target = store.policy_path(version)
     parent = store.policy_path(version - 1)
@@ -54,10 +55,12 @@ def publish_policy(
 
 
 def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
-    """Check that updates which were done again gave the published version's weights to the last bit. Called on every process.
+    """Check that repeated updates gave the published version's weights to the last bit.
+
+    Called on every process.
 
     Raises:
-        TrainingError: They are others; says how to go on.
+        TrainingError: The weights differ; the message says how to go on.
     """
     temporary = store.trainer_path / f".tmp-replayed-{policy_name(version)}"
     with _remove_on_failure(temporary, folder_bytes(store.policy_path(version))):
@@ -77,16 +80,16 @@ def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
     except StorageError as error:
         raise TrainingError(
             f"the updates up to v{version} were done again, because its trainer state is damaged or was not written "
-            f"(trainer.state_every), and gave other weights than those that are published ({error}): this machine or its "
-            f"libraries compute differently. To go on from the weights that they give here, move {store.policy_path(version)} "
-            f"to {store.root / 'damaged' / policy_name(version)} and start the same command again"
+            f"(trainer.state_every), and gave other weights than those that are published ({error}): this machine "
+            f"or its libraries compute differently. To go on from the weights that they give here, move "
+            f"{store.policy_path(version)} to {store.root / 'damaged' / policy_name(version)} and start the same command again"
         ) from error
     shutil.rmtree(temporary)
 
 
 @contextmanager
 def _remove_on_failure(temporary: Path, needed: int) -> Iterator[None]:
-    """What is written to a temporary folder is removed when that fails; write faults become ``DiskError``."""
+    """Remove a temporary folder when the block fails; write faults become ``DiskError``."""
     with raise_disk_errors(temporary, needed):
         try:
             yield
@@ -123,7 +126,7 @@ def _commit_state(temporary: Path, target: Path, kept: int) -> None:
 
 
 def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callable[[], dict[str, Any]]) -> None:
-    """The first commit wins: a version that is published is never written anew."""
+    """Publish the folder, unless the version is published already: the first commit wins."""
     if (target / MANIFEST).exists():
         shutil.rmtree(temporary)
         raise TrainingError(f"{target} is published already, and was to be written again; nothing of it was changed")
@@ -134,9 +137,9 @@ def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callab
 
 
 def _replace_folder(temporary: Path, target: Path) -> None:
-    """Sync a folder's files, then give it its final name.
+    """Sync a folder's files, then rename it to its final name.
 
-    What lies there is a leftover of a killed process: only a manifest counts.
+    An existing target is the leftover of a killed process: only a manifest makes a folder count.
     """
     for path in temporary.rglob("*"):
         _sync(path)

@@ -1,10 +1,9 @@
-"""Finds the version that a starting trainer resumes from.
+"""Finds the version that a starting trainer resumes from. Imports no torch.
 
-The newest whose weights and state are whole. Imports no torch.
-
-Later versions that are published already are done again from their batches, which gives the same weights to the last bit (random
-numbers depend on seed and version alone, and the learning rate that an update had is in its manifest). With version 0, which has no
-state, there is always a place to go on from, as long as the run has all its batches.
+That is the newest version whose weights and state are whole. Later published versions are done
+again from their batches, which gives the same weights to the last bit: random numbers depend on
+seed and version alone, and each manifest has the learning rate of its update. Version 0 has no
+state, so a run that has all its batches can always resume.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from training.trainer.spec import TrainerSpec
 
 
 class ResumePoint(NamedTuple):
-    """A version to go on from, and why it is not the latest."""
+    """A version to resume from, and the reason if it is not the latest."""
 
     version: int
     damage: str = ""
-    """What is wrong with the state of the latest version; empty when nothing is done again."""
+    """Damage of the latest version's state; empty if no update is done again."""
 
 
 def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
-    """The newest version that training can go on from. Every file is hashed once.
+    """Return the newest version that training can resume from. Hashes every file once.
 
-    A version whose state was not to be written (``trainer.state_every``) is passed over, which is no damage.
+    A version without a state because of ``trainer.state_every`` is skipped without a warning.
 
     Raises:
-        StorageError: The latest policy is damaged; names the file and says how to go on.
-        TrainingError: No version can be gone on from.
+        StorageError: The latest policy is damaged; the message names the file and the remedy.
+        TrainingError: No version can be resumed from.
     """
     latest = store.latest_policy()
     if latest is None:
@@ -51,7 +50,7 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
                 store.check_policy(version)
             return ResumePoint(version, damage)
         except ReadError:
-            raise  # what cannot be read for the moment is not done again
+            raise  # a file that cannot be read for the moment is not damaged
         except StorageError as error:
             if spec.trainer.state_due(version, spec.total_updates) or state_path(store, version).exists():
                 damage = damage or str(error)
@@ -65,10 +64,11 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
 
 
 def check_state(folder: Path) -> None:
-    """Check a trainer state's files: by its manifest, or by their own checksums if it is older than those manifests.
+    """Check a trainer state's files by its manifest, or by their own checksums in older states.
 
     Raises:
-        StorageError: It is missing or another version's, or one of its files is missing, cut short or another one.
+        StorageError: The state is missing or of another version, or one of its files is missing,
+            truncated or changed.
     """
     if not folder.is_dir():
         raise StorageError(f"trainer state {folder} is missing")
@@ -86,12 +86,12 @@ def check_state(folder: Path) -> None:
 
 
 def remove_temporary_folders(store: RunStore) -> None:
-    """Delete what a killed trainer was still writing. Called under the trainer's lock."""
+    """Delete the unfinished folders of a killed trainer. Called under the trainer's lock."""
     for folder in (store.root / "policies", store.trainer_path / "state", store.trainer_path):
         for path in folder.glob(".tmp-*"):
             shutil.rmtree(path)
 
 
 def state_path(store: RunStore, version: int) -> Path:
-    """Folder of the optimizer, scheduler and random state after the update that made ``version``."""
+    """Return the folder of the optimizer and scheduler state after the update to ``version``."""
     return store.trainer_path / "state" / policy_name(version)

@@ -1,4 +1,4 @@
-"""Reads and checks a batch's rows before any weight changes."""
+"""Reads and checks the rows of a batch before any weight changes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from training.ledger.store import RunStore
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRow:
-    """One step with everything the model needs, exactly as it was sampled."""
+    """One step with all inputs of the model, exactly as it was sampled."""
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     behaviour: tuple[float, ...]
-    """log pi_behaviour of each response id."""
+    """Log-probability log pi_behaviour of each response id."""
     screenshots: tuple[bytes, ...]
-    """The JPEGs that the policy saw, in the order of their placeholders. Empty in rows that another process trains on."""
+    """JPEGs that the policy saw, in placeholder order; empty in rows of other processes."""
     advantage: float
     episode_id: str = ""
 
     def __len__(self) -> int:
-        """Tokens of prompt and response."""
+        """Return the number of tokens of prompt and response."""
         return len(self.prompt_ids) + len(self.response_ids)
 
 
 def read_batch_file(store: RunStore, version: int) -> tuple[TrainingBatch, str]:
-    """The batch that makes ``version``, and the sha256 of its file.
+    """Return the batch that makes ``version``, and the sha256 of its file.
 
     Raises:
-        TrainingError: The file is torn, or is for another version.
+        TrainingError: The file cannot be parsed, or makes another version.
     """
     path = store.batch_path(version)
     data = path.read_bytes()
@@ -58,16 +58,18 @@ def read_rows(
     banned_ids: tuple[int, ...] = (),
     own: Callable[[Sequence[int]], Collection[int]] | None = None,
 ) -> list[TrainingRow]:
-    """The batch's rows in its order, then those of earlier iterations.
+    """Return the batch's rows in order, then those that are replayed from earlier iterations.
 
     Args:
-        store: Of the run.
-        batch: Names the rows.
-        banned_ids: That no response may hold.
-        own: Indices of the rows whose pictures this process reads, given the lengths of all; ``None``: all.
+        store: Storage of the run.
+        batch: Batch that names the rows.
+        banned_ids: Token ids that may not occur in a response.
+        own: Function of all rows' lengths that returns the indices of the rows whose pictures this
+            process reads; ``None``: all.
 
     Raises:
-        TrainingError: A row names an episode, step or screenshot that is not there, or holds ids that sampling cannot have drawn.
+        TrainingError: A row's episode, step or screenshot does not exist, or its ids cannot have
+            been sampled.
     """
     trajectories: dict[str, Trajectory] = {}
     banned = frozenset(banned_ids)
@@ -111,8 +113,8 @@ def _step(trajectory: Trajectory, row: BatchRow, banned: frozenset[int]) -> Step
     step = trajectory.steps[row.step]
     if not step.response_ids or len(step.response_ids) != len(step.logprobs):
         raise StorageError(f"{len(step.response_ids)} response ids with {len(step.logprobs)} log-probabilities")
-    if found := banned.intersection(step.response_ids):
+    if sampled := banned.intersection(step.response_ids):
         raise StorageError(
-            f"the response holds banned token ids {sorted(found)}: sampling and training disagree on the bans"
+            f"the response holds banned token ids {sorted(sampled)}: sampling and training disagree on the bans"
         )
     return step

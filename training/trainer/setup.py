@@ -24,11 +24,11 @@ from training.trainer.resume import state_path
 from training.trainer.spec import TrainerSpec
 
 ADAPTER_ARGUMENTS = frozenset({"lora_target", "lora_dropout"})
-"""Arguments of ours that ``trainer.llamafactory`` may replace."""
+"""Arguments set by Rollwright that ``trainer.llamafactory`` may replace."""
 
 
 def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTrainer:
-    """A trainer that holds version ``version`` of the run, ready for its next update, optimizer and schedule included.
+    """Build a trainer that holds ``version`` of the run, ready for its next update.
 
     Weights and state are those of `find_resume_point`, which has checked them.
     """
@@ -70,12 +70,13 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
 
 
 def refuse_tied_adapters(model: torch.nn.Module) -> None:
-    """Refuse adapters on weights that two modules share, such as a head that is the embedding.
+    """Refuse adapters on weights that two modules share, such as a head tied to the embedding.
 
-    An adapter changes one of the two. Published, merged or alone, it is loaded onto both, and makes another model than the one trained.
+    An adapter changes only one of the two modules. When it is published, merged or alone, it is
+    loaded onto both, which gives another model than the trained one.
 
     Raises:
-        ConfigError: names the modules.
+        ConfigError: an adapter is on shared weights; the message names the modules.
     """
     owners: dict[int, list[str]] = {}
     adapted: dict[int, str] = {}
@@ -88,25 +89,27 @@ def refuse_tied_adapters(model: torch.nn.Module) -> None:
         others = [owner for owner in owners[weight_id] if owner != name]
         if others:
             raise ConfigError(
-                f"trainer.llamafactory: lora_target puts an adapter on {name}, whose weights are those of {', '.join(others)} too "
-                f"(tied embeddings), so what is published would be another model than the one trained; leave it out of lora_target"
+                f"trainer.llamafactory: lora_target puts an adapter on {name}, whose weights are those of "
+                f"{', '.join(others)} too (tied embeddings), so what is published would be another model than the one "
+                "trained; leave it out of lora_target"
             )
 
 
 def _load_reference(trainer: PolicyTrainer, folder: Path) -> Any:
-    """A frozen copy of the run's first policy on this process's device, in the trained model's data type."""
+    """Load a frozen copy of the run's first policy, with the trained model's data type."""
     dtype = next(trainer.model.parameters()).dtype
     return load_policy(folder, dtype).to(trainer.args.device).eval().requires_grad_(False)
 
 
 def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> dict[str, Any]:
-    """What ``llamafactory-cli train`` would be given in its YAML file.
+    """Return the arguments that ``llamafactory-cli train`` would read from its YAML file.
 
-    ``dataset`` and the batch sizes are required by the parser and unused: batches come from the run's folder.
+    Its parser requires ``dataset`` and the batch sizes, but they are unused: batches come from the
+    run's folder.
     """
     settings = spec.trainer
     lora = settings.finetuning_type == "lora"
-    # Adapters sit on the run's first weights; full fine-tuning goes on from the latest.
+    # Adapters belong to the run's first weights; full fine-tuning continues from the latest ones.
     checkpoint = store.policy_path(0) if lora else store.policy_path(version)
     arguments = {
         "model_name_or_path": str(checkpoint),
@@ -137,26 +140,27 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     }
     if lora:
         arguments |= {"lora_rank": settings.lora_rank, "lora_target": "all", "lora_dropout": 0.0}
-    # DeepSpeed needs a process group, as every trainer process has (`launch.environment`); a trainer that is built outside of one is plain torch.
+    # DeepSpeed needs a process group, which every trainer process has (`launch.group_environment`).
+    # A trainer that is built outside of one is plain torch.
     if "RANK" in os.environ:
         arguments["deepspeed"] = deepspeed_config(settings.zero_stage)
-    if ours := sorted(settings.llamafactory.keys() & {*arguments, "deepspeed"} - ADAPTER_ARGUMENTS):
+    if reserved := sorted(settings.llamafactory.keys() & {*arguments, "deepspeed"} - ADAPTER_ARGUMENTS):
         raise ConfigError(
-            f"trainer.llamafactory: {', '.join(ours)} cannot be passed through: Rollwright sets them; "
+            f"trainer.llamafactory: {', '.join(reserved)} cannot be passed through: Rollwright sets them; "
             "use the keys of trainer that they have, or leave them out"
         )
     return arguments | settings.llamafactory
 
 
 def deepspeed_config(stage: int) -> dict[str, Any]:
-    """DeepSpeed's settings for a ZeRO stage; "auto" is filled in by transformers."""
+    """Return DeepSpeed's settings for a ZeRO stage; transformers fills in "auto"."""
     gpu = torch.cuda.is_available()
     return {
         "train_batch_size": "auto",
         "train_micro_batch_size_per_gpu": "auto",
         "gradient_accumulation_steps": "auto",
         "gradient_clipping": "auto",
-        # torch's AdamW instead of DeepSpeed's own CPU one, which is compiled at the first start (90 s).
+        # torch's AdamW; DeepSpeed's own for the CPU is compiled at the first start (90 s).
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 2**31,
@@ -165,7 +169,7 @@ def deepspeed_config(stage: int) -> dict[str, Any]:
         "zero_optimization": {
             "stage": stage,
             "contiguous_gradients": True,
-            # gloo has neither a second stream nor a reduce-scatter worth having.
+            # gloo has no second stream and only a slow reduce-scatter.
             "overlap_comm": gpu,
             "reduce_scatter": gpu,
             "stage3_gather_16bit_weights_on_model_save": True,
@@ -174,10 +178,11 @@ def deepspeed_config(stage: int) -> dict[str, Any]:
 
 
 def prepare_deepspeed_for_cpu() -> None:
-    """Keep DeepSpeed from compiling its shared-memory all-reduce at start-up (a minute of g++, and a compiler must be there).
+    """Keep DeepSpeed from compiling its shared-memory all-reduce at the start.
 
-    That kernel only serves tensor-parallel inference. DeepSpeed builds it whenever its table of compatible ops allows, with no setting
-    against it, so the table is told otherwise.
+    The kernel serves only tensor-parallel inference, and needs a compiler and a minute of g++.
+    DeepSpeed builds it if its table of compatible ops allows, and no setting prevents that, so this
+    function changes the table.
     """
     if not torch.cuda.is_available():
         import deepspeed
@@ -186,6 +191,6 @@ def prepare_deepspeed_for_cpu() -> None:
 
 
 def set_threads(threads: int) -> None:
-    """CPU threads of this process; 0 shares the cores among the processes of this machine."""
+    """Set the CPU threads of this process; 0: an equal share of the machine's cores."""
     share = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     torch.set_num_threads(threads or max(1, share))

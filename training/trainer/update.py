@@ -1,4 +1,4 @@
-"""One update: the rows of a batch through proximal scoring and the epochs of minibatches."""
+"""One update: proximal scoring of a batch's rows, then the epochs of minibatches."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
 
 CACHE_BYTES = 2**30
-"""Collated micro-batches kept between the passes of an update, per process; those beyond are made again."""
+"""Largest size of the collated micro-batches that a process keeps between the passes of an update;
+others are collated again."""
 
 
 @dataclass
 class Stopwatch:
-    """Wall seconds by part of an update."""
+    """Measures wall seconds by part of an update."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _inner: list[float] = field(default_factory=list)
-    """Seconds of the parts inside each part that is open."""
+    """Seconds of the inner parts of each open part."""
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Add the time of the block to a part. That of a part inside it counts there alone."""
+        """Add the block's time to a part, without the time of its inner parts."""
         start = time.perf_counter()
         self._inner.append(0.0)
         try:
@@ -47,8 +48,8 @@ class Stopwatch:
                 self._inner[-1] += taken
 
 
-class Share(Sequence[MicroBatch]):
-    """A process's micro-batches of one optimiser step, each made when it is asked for."""
+class MinibatchShare(Sequence[MicroBatch]):
+    """Sequence of a process's micro-batches of one optimiser step, collated on access."""
 
     def __init__(self, micros: MicroBatches, minibatch: int) -> None:
         self._micros, self._minibatch = micros, minibatch
@@ -63,9 +64,10 @@ class Share(Sequence[MicroBatch]):
 
 
 class MicroBatches:
-    """This process's micro-batches of an update, collated once when memory allows and again on each pass otherwise.
+    """Micro-batches of an update that this process trains on.
 
-    Threads make the next ones while one is computed, as many ahead as there are threads. What they make does not depend on when.
+    They are collated once if memory allows, else again on each pass. Each thread collates one of
+    the next micro-batches while one is computed; the result does not depend on timing.
     """
 
     def __init__(
@@ -77,13 +79,13 @@ class MicroBatches:
         cache_bytes: int,
         loaders: ThreadPoolExecutor | None = None,
     ) -> None:
-        how = trainer.spec.algorithm.aggregation
+        aggregation = trainer.spec.algorithm.aggregation
         self._weights, self.normalisers = [], []
-        """Of each minibatch: the weight of each row's tokens, and what their sum is divided by."""
+        """Weight of each row's tokens, and divisor of the loss, for each minibatch."""
         for minibatch in plan:
             counted = [slot.row for micro in minibatch for slot in micro if slot.counts]
             weights, normaliser = aggregation_weights(
-                how, [len(rows[row].response_ids) for row in counted], [rows[row].episode_id for row in counted]
+                aggregation, [len(rows[row].response_ids) for row in counted], [rows[row].episode_id for row in counted]
             )
             self._weights.append(dict(zip(counted, weights, strict=True)))
             self.normalisers.append(normaliser)
@@ -101,12 +103,12 @@ class MicroBatches:
         self._proximal: dict[tuple[int, int], torch.Tensor] = {}
         self._reference: dict[tuple[int, int], torch.Tensor] = {}
 
-    def of_minibatch(self, minibatch: int) -> Share:
-        """The micro-batches of one optimiser step, proximal log-probabilities included once they were set."""
-        return Share(self, minibatch)
+    def minibatch_share(self, minibatch: int) -> MinibatchShare:
+        """Return the micro-batches of one optimiser step, with the log-probabilities set so far."""
+        return MinibatchShare(self, minibatch)
 
     def score(self) -> LossMetrics:
-        """Set the proximal log-probabilities of all rows; the sums of entropy and tokens of this process."""
+        """Set the proximal log-probabilities; return this process's sums of entropy and tokens."""
         total = LossMetrics()
         for minibatch, micros in enumerate(self.minibatches):
             for index in range(len(micros)):
@@ -126,12 +128,12 @@ class MicroBatches:
                     micro.reference = self._reference[minibatch, index] = self._trainer.score_reference(micro).cpu()
 
     def get(self, key: tuple[int, int]) -> MicroBatch:
-        """The micro-batch of (minibatch, place), with the log-probabilities that were set."""
+        """Return the micro-batch of (minibatch, place), with the log-probabilities set so far."""
         if key in self._kept:
             return self._kept[key]
         with self._watch.part("collate"):
-            made = self._making.pop(key, None)
-            micro = self._make(key) if made is None else made.result()
+            future = self._making.pop(key, None)
+            micro = self._make(key) if future is None else future.result()
         micro.proximal, micro.reference = self._proximal.get(key), self._reference.get(key)
         if micro.nbytes() <= self._room:
             self._room -= micro.nbytes()
@@ -149,7 +151,7 @@ class MicroBatches:
         return micro
 
     def _make_ahead(self, place: int) -> None:
-        """Have threads make what is asked for next; after the last one it is the first again."""
+        """Let threads collate the next micro-batches; after the last one the first is next."""
         if self._loaders is None:
             return
         for step in range(1, min(self._ahead, len(self._order) - 1) + 1):
@@ -159,7 +161,7 @@ class MicroBatches:
 
 
 def plan_update(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) -> list[list[list[Slot]]]:
-    """Minibatches and micro-batches of the update that makes ``version``, the same on every process."""
+    """Return the plan of the update that makes ``version``, the same on every process."""
     settings = trainer.spec.trainer
     return plan_minibatches(
         lengths,
@@ -173,7 +175,7 @@ def plan_update(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) ->
 
 
 def own_rows(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) -> set[int]:
-    """Rows of an update that this process trains on, fillers included."""
+    """Return the rows of an update that this process trains on, fillers included."""
     rank, world = trainer.args.process_index, trainer.args.world_size
     plan = plan_update(trainer, version, lengths)
     return {slot.row for minibatch in plan for micro in minibatch[rank::world] for slot in micro}
@@ -186,21 +188,23 @@ def run_update(
     watch: Stopwatch,
     learning_rate: float | None = None,
 ) -> dict[str, Any]:
-    """Train on a batch and return its metrics, equal on every process: numbers, and mappings of numbers.
+    """Train on a batch and return its metrics, equal on every process.
 
-    A batch without rows changes no weight.
+    The values are numbers and mappings of numbers. A batch without rows changes no weight.
 
-    ``learning_rate`` is for an update that is done again: the one that it had.
+    Args:
+        learning_rate: Original rate of an update that is done again.
 
     Raises:
-        TrainingError: the gradient norm of a minibatch is not finite. What the trainer holds then must not be published.
+        TrainingError: the gradient norm of a minibatch is not finite. The trainer's weights must
+            not be published then.
     """
     spec, settings = trainer.spec, trainer.spec.trainer
     learning_rate = trainer.begin_update(batch.version, learning_rate)
     plan = plan_update(trainer, batch.version, [len(row) for row in rows])
     micros = MicroBatches(trainer, rows, plan, watch, CACHE_BYTES, trainer.loaders)
     trainer.cloning = batch.algorithm == "filtered_bc"
-    # One step is taken from the weights that the proximal pass would be made with.
+    # The single step starts from the weights of the proximal pass.
     trainer.is_own_proximal = len(plan) == settings.epochs == 1 and not spec.algorithm.entropy_coefficient
     trainer.entropy_coefficient = 0.0
     if not trainer.cloning and rows:
@@ -216,7 +220,7 @@ def run_update(
     losses: list[float] = []
     for epoch in range(settings.epochs):
         for index in range(len(plan)):
-            share = micros.of_minibatch(index)
+            share = micros.minibatch_share(index)
             with watch.part("train"):
                 try:
                     step, norm = trainer.optimizer_step(share, micros.normalisers[index])
@@ -250,14 +254,17 @@ def run_update(
 
 
 def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches, rows: Sequence[TrainingRow]) -> float:
-    """Mean entropy per token before the first step; from the proximal pass, or estimated by -log pi of the sampled tokens."""
+    """Return the mean entropy per token before the first step.
+
+    It comes from the proximal pass, or is estimated by -log pi of the sampled tokens.
+    """
     if trainer.spec.algorithm.proximal == "recompute" and not trainer.is_own_proximal:
         return _summed(trainer, micros.score()).means()["entropy"]
     return -_mean([value for row in rows for value in row.behaviour])
 
 
 def _summed(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:
-    """Sums over all processes.
+    """Return the metrics summed over all processes.
 
     ``loss`` is each process's part of one sum, so it adds up too.
     """

@@ -1,7 +1,4 @@
-"""Ends the trainer when its parent process is gone.
-
-Whatever the trainer is doing at that moment.
-"""
+"""Ends the trainer when its parent process is gone, whatever the trainer is doing."""
 
 from __future__ import annotations
 
@@ -18,7 +15,10 @@ from training.trainer.link import exit_orphan
 
 
 def process_started(pid: int) -> float | None:
-    """Start time of a live process (seconds since the epoch), ``None`` when there is none or it is a zombie."""
+    """Return a live process's start time in seconds since the epoch.
+
+    ``None`` if there is no such process or it is a zombie.
+    """
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -27,7 +27,11 @@ def process_started(pid: int) -> float | None:
 
 
 def end_processes(members: Sequence[psutil.Process], seconds: float, *, first_alone: bool = False) -> None:
-    """SIGTERM, to the first alone if it hands that on; and SIGKILL to all that are left after so many seconds."""
+    """End processes: send SIGTERM, then after ``seconds`` SIGKILL to all that are left.
+
+    Args:
+        first_alone: True to send SIGTERM to the first process alone, which forwards it.
+    """
     for signum in (signal.SIGTERM, signal.SIGKILL):
         for member in members[:1] if first_alone and signum == signal.SIGTERM else members:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -36,9 +40,10 @@ def end_processes(members: Sequence[psutil.Process], seconds: float, *, first_al
 
 
 def start_watchdog(owner_pid: int | None = None, owner_started: float | None = None, interval: float = 1.0) -> None:
-    """Start a daemon thread that ends this process within about ``interval`` seconds of its owner's or its parent's death.
+    """Start a daemon thread that ends this process when its owner or parent has died.
 
-    The parent counts as well: behind torchrun it is the agent, whose SIGKILL nobody else would notice.
+    It checks every ``interval`` seconds. The parent counts too: behind torchrun it is the agent,
+    and nothing else would notice its SIGKILL.
     """
     parent = os.getppid()
 
@@ -53,6 +58,6 @@ def start_watchdog(owner_pid: int | None = None, owner_started: float | None = N
     threading.Thread(target=watch, name="trainer-watchdog", daemon=True).start()
 
 
-def _same(found: float | None, expected: float | None) -> bool:
-    # Create times are read from the same clock ticks; 0.1 s is far below the time in which a pid comes round again.
-    return found is not None and (expected is None or abs(found - expected) < 0.1)
+def _same(actual: float | None, expected: float | None) -> bool:
+    # Both times come from the same clock ticks, and a pid is not reused within 0.1 s.
+    return actual is not None and (expected is None or abs(actual - expected) < 0.1)

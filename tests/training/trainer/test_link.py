@@ -77,7 +77,7 @@ def test_news_arrive_at_once_in_both_directions(owner: OwnerLink) -> None:
     start = time.monotonic()
     assert process.link.wait(4, 10) == 4 and 0.25 < time.monotonic() - start < 2
     assert process.link.wait(5, 0.1) == 4, "nobody has told of 5"
-    threading.Timer(0.3, process.link.look).start()
+    threading.Timer(0.3, process.link.notify_owner).start()
     start = time.monotonic()
     assert owner.wait(looks, 10) == looks + 1 and 0.25 < time.monotonic() - start < 2
     late = Process(owner.address, owner.token, "rank 1")
@@ -86,7 +86,7 @@ def test_news_arrive_at_once_in_both_directions(owner: OwnerLink) -> None:
 
 def test_the_processes_end_when_the_owner_says_so(owner: OwnerLink) -> None:
     processes = [Process(owner.address, owner.token, f"rank {rank}") for rank in range(3)]
-    owner.ring(1)
+    owner.announce_batch(1)
     assert [process.link.wait(1, 10) for process in processes] == [1, 1, 1]
     owner.close()
     until(lambda: all(process.why == ["its owner has ended it"] for process in processes), 2)
@@ -107,10 +107,10 @@ def test_a_process_whose_owner_has_died_ends_within_seconds() -> None:
 def test_a_link_that_is_cut_for_less_than_the_limit_is_made_again(owner: OwnerLink) -> None:
     wire = Wire(owner.address)
     process = Process(wire.address, owner.token, "node 1")
-    owner.ring(1)
+    owner.announce_batch(1)
     assert process.link.wait(1, 10) == 1
     wire.whole.clear()
-    owner.ring(2)
+    owner.announce_batch(2)
     assert process.link.wait(2, 1.5) == 1 and not owner.lost_nodes()
     wire.whole.set()
     assert process.link.wait(2, 5) == 2 and not process.why
@@ -119,7 +119,7 @@ def test_a_link_that_is_cut_for_less_than_the_limit_is_made_again(owner: OwnerLi
 def test_both_sides_notice_a_link_that_stays_cut(owner: OwnerLink) -> None:
     wire = Wire(owner.address)
     node, rank = Process(wire.address, owner.token, "node 1"), Process(wire.address, owner.token, "rank 1")
-    owner.ring(1)
+    owner.announce_batch(1)
     assert node.link.wait(1, 10) == rank.link.wait(1, 10) == 1
     wire.whole.clear()
     until(lambda: bool(owner.lost_nodes()), 6)
@@ -142,7 +142,7 @@ def test_a_node_that_is_killed_is_missed_soon_and_one_that_says_goodbye_never(ow
 
 def test_who_does_not_know_the_token_is_told_nothing(owner: OwnerLink) -> None:
     host, _, port = owner.address.rpartition(":")
-    owner.ring(1)
+    owner.announce_batch(1)
     with socket.create_connection((host, int(port)), timeout=5) as stranger:
         stranger.sendall(b"hello guess node 0\n")
         assert stranger.recv(100) == b""

@@ -106,7 +106,7 @@ def test_batch_for_another_version(run: HandMadeRun) -> None:
 def test_a_batch_that_was_announced_and_is_not_there_is_named(run: HandMadeRun) -> None:
     owner = OwnerLink()
     link = LinkToOwner(owner.address, owner.token, "rank 0", lambda reason: None)
-    owner.ring(3)
+    owner.announce_batch(3)
     with pytest.raises(TrainingError, match=r"v000001.json is not there \d+ s after batch 3 was announced"):
         wait_for_batch(run.store, 1, link, visible_seconds=0.1)
     owner.close()
@@ -115,7 +115,7 @@ def test_a_batch_that_was_announced_and_is_not_there_is_named(run: HandMadeRun) 
 def test_a_batch_is_found_that_appears_after_it_was_announced_or_never_is(run: HandMadeRun) -> None:
     owner = OwnerLink()
     link = LinkToOwner(owner.address, owner.token, "rank 0", lambda reason: None)
-    owner.ring(1)
+    owner.announce_batch(1)
     threading.Timer(0.3, lambda: run.add_batch(1, [])).start()
     assert wait_for_batch(run.store, 1, link) >= 0.2
     run.add_batch(2, [])

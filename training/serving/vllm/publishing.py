@@ -4,7 +4,8 @@ Steps on each server: pause and keep its turns, load the checkpoint folder, set 
 resume. With ``exact`` the pause clears every cache: turns in flight go on after their keys and
 values are computed again, and each token comes from exactly one version. With ``fast`` the caches
 of turns in flight are kept. Their later tokens then come from new weights over old keys and values,
-a policy that exists nowhere else, so only the log-probs returned with these tokens may be used.
+a policy that exists nowhere else, so only the log-probs returned with these tokens may be used for
+training.
 """
 
 from __future__ import annotations
