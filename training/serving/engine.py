@@ -31,7 +31,7 @@ class GenerationRequest:
     pictures: tuple[Picture, ...]
     """Images in the order of their placeholders."""
     key: str
-    """Name of the turn (episode and step); sorts a batch and, with ``seed``, seeds the noise."""
+    """Name of the turn (episode and step). Sorts a batch and, with ``seed``, seeds the noise."""
     episode: str
     """Episode whose `Engine.session` the turn belongs to."""
     seed: int
@@ -59,8 +59,7 @@ class Generation:
     token_ids: tuple[int, ...]
     """Generated ids, including the end-of-turn token if it was reached."""
     logprobs: tuple[float, ...]
-    """Exact behaviour log-probability of each id, under the temperature and the bans that it was
-    sampled with."""
+    """Exact behaviour log-probability of each id, under temperature and bans."""
     version_spans: tuple[VersionSpan, ...]
     """Policy version of each range of tokens; empty for a turn without tokens."""
     finish_reason: FinishReason
@@ -78,8 +77,8 @@ class EngineStatistics:
     seconds: float = 0.0
     """Wall seconds during which at least one turn was being generated."""
     waited_seconds: float = 0.0
-    """Seconds from the request of a turn to the start of its batch, summed over turns; 0 if a
-    server forms the batches."""
+    """Seconds from request to start of the batch, summed over turns. 0 if a server forms the
+    batches."""
 
     def __sub__(self, before: EngineStatistics) -> EngineStatistics:
         return EngineStatistics(

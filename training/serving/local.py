@@ -40,7 +40,7 @@ class Model(Protocol):
 
 
 class LocalEngine:
-    """`Engine` over a model in this process, which generates one batch at a time in its own thread.
+    """`Engine` over a model in this process, with a thread for generation.
 
     Args:
         deterministic: True to batch the turns of all open sessions of a cohort, so that a batch's
@@ -116,7 +116,7 @@ class LocalModel:
         self._version: int | None = None
         self._model: Any = None
         self._in_use = Condition()
-        """Held by a batch until its next stop, or by a thread that loads a version."""
+        """Lock of a batch until its next stop, or of a thread that loads."""
         self._loading: deque[int] = deque()
         """Versions that wait for a batch to stop, or are being loaded."""
 
@@ -199,7 +199,7 @@ class LocalModel:
             turn.grow(*row, ends, self._version)
 
     def _inputs(self, turns: Sequence[GrowingTurn]) -> dict[str, torch.Tensor]:
-        """Return left-padded ids and mask (B, L) of prompts and turns so far, and the pixels."""
+        """Return left-padded ids and mask (B, L) of prompts and turns, and the pixels."""
         known = [[*turn.request.prompt.ids, *turn.ids] for turn in turns]
         width = max(map(len, known))
         ids = torch.full((len(turns), width), self.renderer.tokenizer.pad_token_id)

@@ -1,4 +1,4 @@
-"""Signs of progress from the trainer, which reveal a hanging update long before its time limit."""
+"""Signs of progress of the trainer. They reveal a hanging update long before its time limit."""
 
 from __future__ import annotations
 

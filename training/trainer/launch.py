@@ -291,7 +291,7 @@ def group_environment(spec: TrainerSpec) -> dict[str, str]:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port of ``host``, an address of this machine, on which nothing listens now."""
+    """Return a TCP port of this machine's address ``host`` without a listener."""
     with socket.socket() as listener:
         listener.bind((host, 0))
         port: int = listener.getsockname()[1]

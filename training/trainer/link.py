@@ -23,13 +23,13 @@ from typing import BinaryIO
 BEAT_SECONDS = 5.0
 """Time between two signs of life."""
 LOST_SECONDS = 45.0
-"""Silence after which the other side counts as gone; after a shorter one the link is made again."""
+"""Silence after which the other side counts as gone. After a shorter one the link is made again."""
 LOOK_SECONDS = 2.0
 """Time between two checks for a file that was not announced."""
 BACK_SECONDS = 10.0
 """Time in which a process must reconnect after its connection was closed."""
 REFUSALS = 3
-"""Number of refused connections in a row, a second apart, after which the owner counts as gone."""
+"""Number of refused connections, a second apart, after which the owner is gone."""
 ORPHAN_EXIT_CODE = 86
 """Exit code of a process whose owner or parent is gone."""
 

@@ -1,4 +1,4 @@
-"""Main loop of the trainer: wait for a batch, train, publish, until the run's last version."""
+"""Main loop of the trainer: wait for a batch, train, publish."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from training.trainer.update import Stopwatch, own_rows, run_update
 READY = "ready.json"
 """File that the first process writes once it waits for batches."""
 SHORT_SECONDS = 0.05
-"""Pause between two checks for a file that must exist by now, or without an owner."""
+"""Pause between two checks for an announced file, or without an owner."""
 VISIBLE_SECONDS = 60.0
-"""Limit of the wait for an announced batch to appear in the run's folder, which may be a network
-file system. It also holds for batches before the announced one."""
+"""Limit of the wait for an announced batch or an earlier one to appear.
+
+The run's folder may be on a network file system.
+"""
 
 
 def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = None) -> None:

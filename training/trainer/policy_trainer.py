@@ -60,7 +60,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         self.is_own_proximal = False
         """True for an update of one step, whose own pass gives the proximal log-probabilities."""
         self.reference_model: torch.nn.Module | None = None
-        """Frozen copy of the run's first policy, for a loss with a KL term and without LoRA."""
+        """Frozen copy of the run's first policy, for a KL term without LoRA."""
         self.heartbeat: Heartbeat | None = None
         """Heartbeat, in the first process of a run's trainer."""
         workers = spec.trainer.loader_workers

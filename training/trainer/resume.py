@@ -64,7 +64,7 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
 
 
 def check_state(folder: Path) -> None:
-    """Check a trainer state's files by its manifest, or by their own checksums in older states.
+    """Check a trainer state's files by its manifest; older states by their own checksums.
 
     Raises:
         StorageError: The state is missing or of another version, or one of its files is missing,

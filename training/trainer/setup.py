@@ -70,7 +70,7 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
 
 
 def refuse_tied_adapters(model: torch.nn.Module) -> None:
-    """Refuse adapters on weights that two modules share, such as a head tied to the embedding.
+    """Refuse adapters on weights that two modules share, such as tied embeddings.
 
     An adapter changes only one of the two modules. When it is published, merged or alone, it is
     loaded onto both, which gives another model than the trained one.

@@ -22,8 +22,10 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
 
 CACHE_BYTES = 2**30
-"""Largest size of the collated micro-batches that a process keeps between the passes of an update;
-others are collated again."""
+"""Memory for collated micro-batches that a process keeps between passes.
+
+Others are collated again on each pass.
+"""
 
 
 @dataclass

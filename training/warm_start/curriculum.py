@@ -1,11 +1,14 @@
-"""What every pre-training step trains on: samples to token ids, loss weights and images.
+"""Batches of pre-training: samples become token ids, loss weights and images.
 
-Four phases that each keep the earlier ones in the mix, because the circuits of reading appear suddenly, after many varied examples:
+Each of four phases keeps the earlier ones in the mix, because the circuits of reading appear
+suddenly, after many varied examples:
 
-0. repeated random tokens (copying) with lookups, a page and then many of its labels with their numbers (matching);
+0. repeated random tokens (copying), and lookups: a page, then many of its labels with their numbers
+   (matching);
 1. more lookups, and pages with many tasks in the true chat format: many answers per token of page;
-2. the true format, one task a page, all skills;
-3. the same with an image in a share of the prompts, so that reading does not depend on where the text begins.
+2. the true format, one task per page, all skills;
+3. the same with an image in a share of the prompts, so that reading does not depend on where the
+   text begins.
 """
 
 from __future__ import annotations
@@ -25,38 +28,46 @@ from training.warm_start import synthetic
 from training.warm_start.recipe import PretrainStage, Recipe
 from training.warm_start.synthetic import VIEWPORT, Sample
 
-# What LLaMA-Factory's template qwen2_vl puts around the turns; tests hold it to training.policy.renderer, token for token.
+# Text that LLaMA-Factory's template qwen2_vl puts around the turns; tests compare it with
+# training.policy.renderer, token by token.
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
 USER, ASSISTANT, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>"
 
 PATCH = 14
-"""Pixels of a patch's side; the model merges 2 x 2 patches into one token."""
+"""Side of a patch in pixels. The model merges 2 x 2 patches into one token."""
 GRID = (1, VIEWPORT[1] // PATCH, VIEWPORT[0] // PATCH)
-"""A screenshot in patches: time, height, width."""
+"""Size of a screenshot in patches: time, height, width."""
 IMAGE = "<|vision_start|>" + "<|image_pad|>" * (GRID[1] * GRID[2] // 4) + "<|vision_end|>\n"
+"""Text of an image: one placeholder per merged patch."""
 PATCH_VALUES = 3 * 2 * PATCH * PATCH
-"""Values of a patch: colours x frames (an image counts twice) x pixels."""
+"""Number of values of a patch: colours x frames (an image counts twice) x pixels."""
 
 SHARES = ((0.6, 0.3, 0.1, 0.0), (0.15, 0.35, 0.4, 0.1), (0.05, 0.15, 0.15, 0.65), (0.03, 0.1, 0.12, 0.75))
-"""Shares of repeated tokens, lookups, many-task pages and single prompts in every phase. With .2 of repeats in phase 0 copying did not form."""
+"""Shares of repeated tokens, lookups, many-task pages and single prompts in each phase.
+
+With a share of 0.2 of repeats in phase 0 copying did not form.
+"""
 
 Segment = tuple[str, float]
-"""Text and the loss weight of its tokens."""
+"""Text, and the loss weight of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Token ids and loss weights, both [batch, length], padded on the right; ``patches`` where the prompts hold an image."""
+    """Token ids and loss weights of one step, padded on the right."""
 
     ids: Tensor
+    """``[batch, length]`` int64 token ids."""
     weights: Tensor
+    """``[batch, length]`` float32 loss weights."""
     patches: Tensor | None = None
+    """``[batch * patches, PATCH_VALUES]`` pixels; ``None`` for prompts without an image."""
 
 
 def batches(tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0) -> Iterator[tuple[str, Batch]]:
-    """The batches of a stage's steps, each with the name of its kind.
+    """Yield the kind and batch of each step of a stage.
 
-    ``seed`` is the run's, added to the stage's.
+    ``seed`` is the run's and is added to the stage's.
     """
     seed += stage.seed
     rng = random.Random(seed)
@@ -82,7 +93,7 @@ def batches(tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0)
 
 
 def chat_segments(samples: Sequence[Sample], prompt_weight: float, image: bool = False) -> list[Segment]:
-    """One conversation: the page once, then a task and its answer for every sample."""
+    """Return one conversation: the page once, then a task and its answer for every sample."""
     page, task = synthetic.render_sample(samples[0])
     segments = [(SYSTEM + USER + (IMAGE if image else "") + page, 0.0)]
     for index, sample in enumerate(samples):
@@ -94,7 +105,10 @@ def chat_segments(samples: Sequence[Sample], prompt_weight: float, image: bool =
 
 
 def lookup_segments(rng: random.Random, tasks: Sequence[Sample], queries: int = 12) -> list[Segment]:
-    """A page, then many of its labels each followed by its number, at growing distance: the pointer from label to number."""
+    """Return a page, then many of its labels, each followed by its number.
+
+    The distance from the page grows. This teaches the pointer from a label to its number.
+    """
     page, _ = synthetic.render_sample(tasks[0])
     elements = tasks[0].observation.elements
     role = element_line(elements[0]).split()[1]
@@ -110,7 +124,7 @@ def lookup_segments(rng: random.Random, tasks: Sequence[Sample], queries: int = 
 
 
 def repeated_tokens(rng: random.Random, vocabulary: Sequence[int], rows: int = 24, length: int = 96) -> Batch:
-    """Random segments that repeat after random gaps; only the repeats, which can be predicted, count."""
+    """Make random segments that repeat after random gaps; only the predictable repeats count."""
     ids, weights = [], []
     for _ in range(rows):
         segment = rng.choices(vocabulary, k=rng.randint(4, 32))
@@ -125,7 +139,10 @@ def repeated_tokens(rng: random.Random, vocabulary: Sequence[int], rows: int = 2
 
 
 def collate(tokenizer: Any, rows: Sequence[Sequence[Segment]], patches: Tensor | None = None) -> Batch:
-    """Tokenize segments apart (their borders are token borders when answering too) and pad."""
+    """Tokenize segments one by one and pad the rows.
+
+    The borders of segments are token borders in rollouts too.
+    """
     encoded = iter(tokenizer([text for row in rows for text, _ in row]).input_ids)
     ids, weights = [], []
     for row in rows:
@@ -137,7 +154,10 @@ def collate(tokenizer: Any, rows: Sequence[Sequence[Segment]], patches: Tensor |
 
 
 def random_patches(generator: torch.Generator, rows: int) -> Tensor:
-    """Images that mean nothing: flat, striped or noisy, so that the policy learns to read whatever the picture is."""
+    """Return meaningless images, ``[rows * patches, PATCH_VALUES]``: flat, striped or noisy.
+
+    With them the policy learns to read whatever the picture is.
+    """
     patches = GRID[1] * GRID[2]
     flat = torch.randn(rows, 1, 1, generator=generator) + torch.zeros(rows, patches, PATCH_VALUES)
     per_patch = torch.randn(rows, patches, 1, generator=generator) * torch.rand(rows, 1, 1, generator=generator)

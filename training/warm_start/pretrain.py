@@ -1,13 +1,14 @@
 """Pre-trains a tiny random Qwen2-VL to match words and copy quoted text.
 
-It learns to read: the words of a task are matched to a label.
+It learns to read: to match the words of a task to a label.
 
-    python -m training.warm_start.pretrain OUT                                  # the shipped recipe; took 11 and 15 minutes of a busy core
+    python -m training.warm_start.pretrain OUT    # the shipped recipe; took 11 and 15 minutes of a busy core
     python -m training.warm_start.pretrain OUT --recipe recipe.json --seed 3
 
-Reinforcement learning cannot find these circuits by itself: until they are there every answer is a guess. ``OUT`` gets a checkpoint folder
-for each stage, ``stage-1`` and so on, with its settings, held-out scores and seconds in ``stage.json``. A folder is renamed to its final
-name when it is whole, and a stage whose folder is there is not trained again.
+Reinforcement learning cannot find these circuits by itself: without them every answer is a guess.
+``OUT`` gets a checkpoint folder for each stage, ``stage-1`` and so on, with settings, held-out
+scores and seconds in ``stage.json``. A folder gets its final name when it is complete, and an
+existing stage is not trained again.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ from training.warm_start.tiny_checkpoint import (
 logger = logging.getLogger(__name__)
 
 REPORT_STEPS = 50
-"""Steps between two lines of the log."""
+"""Number of steps between two lines of the log."""
 
 Scores = dict[str, dict[str, float]]
-"""``{skill: {greedy, sampled}}``."""
+"""Scores as ``{skill: {greedy, sampled}}``, see `evaluate_skills`."""
 
 
 def pre_train(recipe: Recipe, folder: Path, seed: int = 0) -> Path:
-    """Run the stages that are not there yet; the last one's checkpoint.
+    """Train the missing stages and return the last one's checkpoint.
 
     Raises:
-        PolicyError: A stage in ``folder`` was made with other settings.
+        PolicyError: A stage in ``folder`` has other settings.
     """
     torch.set_num_threads(recipe.threads)
     for number, stage in enumerate(recipe.stages, 1):
@@ -94,7 +95,7 @@ def pre_train(recipe: Recipe, folder: Path, seed: int = 0) -> Path:
 
 
 def initial_policy(seed: int = 0) -> tuple[Any, Any]:
-    """Model and tokenizer before the first step: random weights with the reading heads laid in."""
+    """Return model and tokenizer before the first step: random weights with reading heads."""
     shape = TinyShape(seed=seed)
     tokenizer = build_tokenizer(shape.letter_merges_below)
     model = build_model(shape, tokenizer)
@@ -105,14 +106,17 @@ def initial_policy(seed: int = 0) -> tuple[Any, Any]:
 
 
 def load_model(checkpoint: Path) -> Any:
-    """The model of a checkpoint that ``save_checkpoint`` wrote; every stage has the same tokenizer."""
+    """Load the model of a ``save_checkpoint`` folder; every stage has the same tokenizer."""
     return Qwen2VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
 
 
 def train_stage(
     model: Any, tokenizer: Any, recipe: Recipe, stage: PretrainStage, seed: int = 0
 ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Take a stage's steps; every 50 and at the end gives (steps taken, accuracy of answer tokens by kind of batch)."""
+    """Train a stage; yield its progress every 50 steps and at the end.
+
+    Progress is (steps taken, accuracy of answer tokens by kind of batch).
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     recent: defaultdict[str, list[float]] = defaultdict(list)
     for step, (kind, batch) in enumerate(batches(tokenizer, recipe, stage, seed)):
@@ -131,7 +135,7 @@ def train_stage(
 
 
 def learning_rate(step: int, stage: PretrainStage) -> float:
-    """Linear warm-up, then a cosine down to a twentieth at the last step."""
+    """Return the rate of a step: linear warm-up, then a cosine down to a twentieth."""
     if step < stage.warm_up:
         return stage.learning_rate * (step + 1) / stage.warm_up
     progress = (step - stage.warm_up) / max(1, stage.steps - stage.warm_up)
@@ -139,23 +143,29 @@ def learning_rate(step: int, stage: PretrainStage) -> float:
 
 
 def hidden_states(model: Any, batch: Batch) -> Tensor:
-    """Last hidden states [batch, length, hidden]; padding is on the right, so the causal mask alone hides it."""
+    """Return the last hidden states ``[batch, length, hidden]``.
+
+    Padding is on the right, so the causal mask alone hides it.
+    """
     if batch.patches is None:
         text: Tensor = model.model.language_model(input_ids=batch.ids, use_cache=False).last_hidden_state
         return text
-    model.model.rope_deltas = None  # a cached offset of an earlier call would shift these positions
-    found: Tensor = model.model(
+    model.model.rope_deltas = None  # the offset of an earlier call would shift these positions
+    hidden: Tensor = model.model(
         input_ids=batch.ids,
         pixel_values=batch.patches,
         image_grid_thw=torch.tensor([GRID] * len(batch.ids)),
         mm_token_type_ids=(batch.ids == model.config.image_token_id).int(),
         use_cache=False,
     ).last_hidden_state
-    return found
+    return hidden
 
 
 def token_losses(model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Cross-entropy, correctness and weight of every token with a positive weight (flat, in row order)."""
+    """Return cross-entropy, correctness and weight of all tokens with a positive weight.
+
+    The three tensors are flat, in the order of rows.
+    """
     counted = batch.weights[:, 1:] > 0
     hidden = hidden_states(model, batch)[:, :-1][counted]
     targets = batch.ids[:, 1:][counted]
@@ -166,10 +176,12 @@ def token_losses(model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.no_grad()
 def evaluate_skills(model: Any, tokenizer: Any, per_skill: int, image: bool = False) -> Scores:
-    """Per skill: share of answers exactly right greedily, and mean probability of the whole right answer when sampled at T = 1.
+    """Measure each skill on fresh samples, which training draws from other seeds.
 
-    Teacher forcing gives both exactly: greedy decoding is right when every token of the answer is the argmax, and the chance to sample
-    it is the product of its tokens' probabilities. The samples are fresh ones, which training draws from other seeds.
+    ``greedy`` is the share of exactly right greedy answers; ``sampled`` is the mean probability of
+    the whole right answer when sampled at T = 1. Teacher forcing gives both exactly: greedy
+    decoding is right when every token of the answer is the argmax, and the probability of an answer
+    is the product of its tokens' probabilities.
     """
     scores = {}
     for name, (make, _) in SKILLS.items():
@@ -186,7 +198,7 @@ def evaluate_skills(model: Any, tokenizer: Any, per_skill: int, image: bool = Fa
 
 
 def main(arguments: list[str]) -> int:
-    """Command line; the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m training.warm_start.pretrain")
     parser.add_argument("out", type=Path, help="folder of the stages")
     parser.add_argument("--recipe", type=Path, help="JSON file of a Recipe; the shipped one when absent")

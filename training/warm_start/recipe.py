@@ -1,4 +1,4 @@
-"""The settings of pre-training. Imports no torch, so that a flow can hold them."""
+"""Settings of pre-training. Imports no torch, so that a flow can hold them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.config import Settings
 
 
 class PretrainStage(Settings):
-    """One stretch of training with its own optimiser, schedule and place in the curriculum."""
+    """One stage of training with its own optimiser, schedule and curriculum."""
 
     steps: int = Field(ge=1, examples=[1500], description="Optimiser steps.")
     learning_rate: float = Field(gt=0, le=1, examples=[2e-3], description="Peak learning rate (AdamW).")
@@ -22,12 +22,12 @@ class PretrainStage(Settings):
 
 
 class Recipe(Settings):
-    """How a checkpoint is pre-trained. The defaults made ``datasets/policies/reader``."""
+    """Settings of a pre-training. The defaults made ``datasets/policies/reader``."""
 
     stages: tuple[PretrainStage, ...] = Field(
         (PretrainStage(steps=1500, learning_rate=2e-3),),
         min_length=1,
-        description="One after the other, on the same weights.",
+        description="Stages, trained one after the other on the same weights.",
     )
     prompt_weight: float = Field(0.1, ge=0, le=1, description="Loss weight of the task's words; the answer has 1.")
     image_share: float = Field(0.3, ge=0, le=1, description="Share of the last phase's prompts with an image.")
@@ -37,10 +37,13 @@ class Recipe(Settings):
 
     @property
     def steps(self) -> int:
-        """Optimiser steps in all."""
+        """Number of optimiser steps of all stages."""
         return sum(stage.steps for stage in self.stages)
 
 
 def stage_path(folder: Path, number: int) -> Path:
-    """Where ``training.warm_start.pretrain`` leaves the checkpoint of stage ``number``, from 1; ``stage.json`` in it tells how it went."""
+    """Return the checkpoint folder of stage ``number``, from 1.
+
+    ``training.warm_start.pretrain`` writes it; its ``stage.json`` has settings and scores.
+    """
     return folder / f"stage-{number}"

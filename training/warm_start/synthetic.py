@@ -1,8 +1,9 @@
 """Seeded synthetic pages, tasks and answers that teach a tiny policy to read.
 
-The samples mimic the *shape* of MiniWoB++ (templates, label styles, tasks of several steps) but never its content: labels are random
-strings, invented words and common interface words, so that a score on fresh samples measures matching and not memory. A sample is an
-``Observation`` and an ``Action``, never a string: what the policy reads and writes is rendered by ``training.policy``.
+The samples mimic the *shape* of MiniWoB++ (templates, label styles, tasks of several steps) but
+never its content. Labels are random strings, invented words and common interface words, so that a
+score on fresh samples measures matching and not memory. A sample is an ``Observation`` and an
+``Action``, never a string; ``training.policy`` renders the text that the policy reads and writes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from envs.types import Click, Element, Observation, Type, format_action
 from training.policy.prompt import user_text
 
 VIEWPORT = (168, 224)
-"""Width and height of the pages that a sample stands for: those of MiniWoB++ in our browser."""
+"""Width and height in pixels of a sample's page, as of MiniWoB++ in our browser."""
 MAX_LABEL = 24
-"""Longest label, as the browser's observation cuts them."""
+"""Largest number of characters of a label, as in the browser's observations."""
 
 _ALNUM = string.ascii_letters + string.digits
 _ONSET_TEXT = "|b|c|d|f|g|h|j|k|l|m|n|p|qu|r|s|t|v|z|st|tr|pl|br|ch"
@@ -41,9 +42,10 @@ _LABELLED = ("button", "link", "tab", "checkbox", "radio")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One decision: what the page and the task say, what was done before, and what to do now."""
+    """One decision: page and task, earlier answers, and the right action."""
 
     skill: str
+    """Name of the skill in `SKILLS`, or ``many``."""
     observation: Observation
     action: Click | Type
     history: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class Sample:
 
 
 class _Part(NamedTuple):
-    """An element while its page is being made up; its number is its place."""
+    """An element of a page under construction; its number is its place."""
 
     tag: str
     text: str = ""
@@ -60,7 +62,7 @@ class _Part(NamedTuple):
 
 
 def render_sample(sample: Sample) -> tuple[str, str]:
-    """What the policy reads, cut in two: the page, which several tasks may share, and what belongs to this task."""
+    """Return the prompt in two parts: the page, which tasks may share, and the task."""
     lines = user_text(sample.observation, sample.history).split("\n")
     page = 1 + len(sample.observation.elements)
     return "".join(f"{line}\n" for line in lines[:page]), "\n".join(lines[page:])
@@ -86,16 +88,16 @@ def _elements(parts: Sequence[_Part]) -> tuple[Element, ...]:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- labels
+# ------------------------------------------------------------------------------------------- labels
 
 
 def random_string(rng: random.Random, low: int = 1, high: int = 8) -> str:
-    """A string of ``low`` to ``high`` letters and digits."""
+    """Return a string of ``low`` to ``high`` letters and digits."""
     return "".join(rng.choices(_ALNUM, k=rng.randint(low, high)))
 
 
 def invented_word(rng: random.Random) -> str:
-    """A pronounceable word that is in no list."""
+    """Return a pronounceable word that is in no list."""
     return "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(rng.randint(1, 3)))
 
 
@@ -109,24 +111,27 @@ def _phrase(rng: random.Random) -> str:
 
 
 def labels(rng: random.Random, count: int) -> list[str]:
-    """``count`` different labels of one style, at times with near misses (another case, a longer or shorter form)."""
+    """Return ``count`` different labels of one style.
+
+    Some are near misses of others: another case, a longer or a shorter form.
+    """
     style = rng.choices(["string", "word", "phrase", "numbered"], [0.4, 0.4, 0.1, 0.1])[0]
     stem, offset = rng.choice(["Tab #", "Item ", "Section #", "Page ", "Step "]), rng.randint(0, 2)
-    found: list[str] = []
-    while len(found) < count:
+    texts: list[str] = []
+    while len(texts) < count:
         if style == "numbered":
-            label = f"{stem}{len(found) + 1 + offset}"
-        elif found and rng.random() < 0.12:
-            base = rng.choice(found)
+            label = f"{stem}{len(texts) + 1 + offset}"
+        elif texts and rng.random() < 0.12:
+            base = rng.choice(texts)
             label = rng.choice([base.swapcase(), base.capitalize(), base + rng.choice(_ALNUM), base[:-1]])
         else:
             label = {"string": random_string, "word": _any_word, "phrase": _phrase}[style](rng)
         label = label[:MAX_LABEL].strip()
-        if label and label not in found:
-            found.append(label)
+        if label and label not in texts:
+            texts.append(label)
     if style == "numbered" and rng.random() < 0.3:
-        rng.shuffle(found)
-    return found
+        rng.shuffle(texts)
+    return texts
 
 
 def _typed_text(rng: random.Random) -> str:
@@ -134,7 +139,7 @@ def _typed_text(rng: random.Random) -> str:
     return random_string(rng) if kind < 0.6 else (_any_word(rng) if kind < 0.95 else _phrase(rng))
 
 
-# --------------------------------------------------------------------------------------------------- skills of a single step
+# -------------------------------------------------------------------------- skills of a single step
 
 _CLICK = {
     "button": [
@@ -156,7 +161,7 @@ _CLICK = {
 
 
 def click_by_name(rng: random.Random) -> Sample:
-    """Find the element whose label the task names, among up to 14."""
+    """Make a task to click the element with a given label, among up to 14."""
     tag = rng.choice(_LABELLED)
     names = labels(rng, rng.randint(1, 14) if rng.random() < 0.3 else rng.randint(1, 6))
     parts = [_Part(tag if rng.random() < 0.9 else rng.choice(_LABELLED), name) for name in names]
@@ -175,7 +180,7 @@ def click_by_name(rng: random.Random) -> Sample:
 
 
 def click_by_role(rng: random.Random) -> Sample:
-    """Find the first element of a kind: ``Click on a "checkbox" widget.``"""
+    """Make a task to click the first of a kind: ``Click on a "checkbox" widget.``"""
     tags = {"radio": "radio", "checkbox": "checkbox", "text": "input", "textarea": "textarea", "button": "button"}
     asked = [rng.choice(list(tags)) for _ in range(rng.randint(1, 6))]
     page = []
@@ -188,7 +193,7 @@ def click_by_role(rng: random.Random) -> Sample:
 
 
 def focus(rng: random.Random) -> Sample:
-    """Click a text box: the only one, or the nth."""
+    """Make a task to click a text box: the only one, or the nth."""
     count = rng.randint(1, 4)
     page = [_Part("input") for _ in range(count)]
     nth = rng.randrange(count)
@@ -203,15 +208,15 @@ def focus(rng: random.Random) -> Sample:
     return _sample("focus", task, page, Click(element=number))
 
 
-# -------------------------------------------------------------------------------------------------- tasks of several steps
+# --------------------------------------------------------------------------- tasks of several steps
 
 
 def _at_random_step(rng: random.Random, skill: str, task: str, page: list[_Part], plan: list[Click | Type]) -> Sample:
-    """Cut a plan at a random step and show the page as it looks then."""
+    """Return the sample of a random step of a plan, with that step's page."""
     step = rng.randrange(len(plan))
     page = list(page)
     for action in plan[:step]:
-        assert isinstance(action.element, int)  # plans are written with numbers
+        assert isinstance(action.element, int)  # plans name elements by numbers
         part = page[action.element - 1]
         if isinstance(action, Type):
             page[action.element - 1] = part._replace(value=action.text)
@@ -225,7 +230,7 @@ def _submit(rng: random.Random, usual: str = "Submit") -> str:
 
 
 def enter_text(rng: random.Random) -> Sample:
-    """Copy a quoted string into the text box, then press the button."""
+    """Make a task to copy a quoted string into a text box and press a button."""
     text, button = _typed_text(rng), _submit(rng)
     verb = rng.choice(
         ['Enter "{}" into the text field and press {}.', 'Type "{}" and click {}.', 'Enter "{}" and press {}.']
@@ -238,7 +243,7 @@ def enter_text(rng: random.Random) -> Sample:
 
 
 def enter_twice(rng: random.Random) -> Sample:
-    """Type one string into both fields, then press the button."""
+    """Make a task to type one string into both fields, then press the button."""
     text, button = random_string(rng, 2, 7), _submit(rng)
     name, second = rng.choice([("Password", "Verify password"), ("Email", "Confirm email"), ("", "")])
     tag = "password" if name == "Password" or rng.random() < 0.3 else "input"
@@ -249,7 +254,7 @@ def enter_twice(rng: random.Random) -> Sample:
 
 
 def fill_two(rng: random.Random) -> Sample:
-    """Type two different strings into the two fields that their names say."""
+    """Make a task to type two strings into the two fields that the task names."""
     names = rng.choice([("Username", "Password"), ("Username", "Password"), ("Name", "Email"), ("City", "Country")])
     texts = (_any_word(rng).lower(), random_string(rng, 2, 7))
     button = _submit(rng, "Login")
@@ -258,20 +263,20 @@ def fill_two(rng: random.Random) -> Sample:
         f"into the text fields and press {button.lower()}."
     )
     page = [_Part("password" if name == "Password" else "input", name) for name in names]
-    order = [1, 2]
+    numbers = [1, 2]
     if rng.random() < 0.15:
-        page, order = page[::-1], [2, 1]
+        page, numbers = page[::-1], [2, 1]
     page.append(_Part("button", button))
     plan: list[Click | Type] = [
-        Type(element=order[0], text=texts[0]),
-        Type(element=order[1], text=texts[1]),
+        Type(element=numbers[0], text=texts[0]),
+        Type(element=numbers[1], text=texts[1]),
         Click(element=3),
     ]
     return _at_random_step(rng, "fill_two", task, page, plan)
 
 
 def choose_one(rng: random.Random) -> Sample:
-    """Click the named radio button, then the submit button."""
+    """Make a task to click the named radio button, then the submit button."""
     names, button = labels(rng, rng.randint(1, 6)), _submit(rng)
     wanted = rng.randrange(len(names))
     page = [*(_Part("radio", name) for name in names), _Part("button", button)]
@@ -280,7 +285,7 @@ def choose_one(rng: random.Random) -> Sample:
 
 
 def choose_many(rng: random.Random) -> Sample:
-    """Tick every named check-box, top to bottom, then press the submit button."""
+    """Make a task to tick the named check-boxes from the top, then press submit."""
     names, button = labels(rng, rng.randint(2, 6)), _submit(rng)
     wanted = [index for index in range(len(names)) if rng.random() < 0.5]
     page = [*(_Part("checkbox", name) for name in names), _Part("button", button)]
@@ -290,7 +295,7 @@ def choose_many(rng: random.Random) -> Sample:
 
 
 def click_sequence(rng: random.Random) -> Sample:
-    """Click one button, then another; only the history tells which comes now."""
+    """Make a task to click two buttons; only the history tells which is next."""
     names = rng.sample(_NUMBER_WORDS, 2) if rng.random() < 0.6 else labels(rng, 2)
     placed = rng.sample(names, 2)
     page = [_Part("button", name) for name in placed]
@@ -310,11 +315,11 @@ SKILLS: dict[str, tuple[Callable[[random.Random], Sample], float]] = {
     "choose_many": (choose_many, 2.5),
     "click_sequence": (click_sequence, 0.8),
 }
-"""Maker and training share of each skill."""
+"""Maker and relative training share of each skill."""
 
 
 def samples(seed: int | str) -> Iterator[Sample]:
-    """Endless samples of all skills in their training shares."""
+    """Yield endless samples of all skills in their training shares."""
     rng = random.Random(f"samples-{seed}")
     makers, weights = zip(*SKILLS.values(), strict=True)
     while True:
@@ -322,7 +327,10 @@ def samples(seed: int | str) -> Iterator[Sample]:
 
 
 def many_tasks(seed: int | str, tasks: int = 8) -> Iterator[list[Sample]]:
-    """Endless pages with several tasks each: many answers per token of page, so the matching circuit forms early."""
+    """Yield endless pages with several tasks each.
+
+    With many answers per token of page, the matching circuit forms early.
+    """
     rng = random.Random(f"many-{seed}")
     while True:
         names = labels(rng, rng.randint(2, 14))

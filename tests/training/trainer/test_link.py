@@ -73,7 +73,7 @@ class Wire:
 def test_news_arrive_at_once_in_both_directions(owner: OwnerLink) -> None:
     process = Process(owner.address, owner.token)
     looks = owner.looks
-    threading.Timer(0.3, owner.ring, (4,)).start()
+    threading.Timer(0.3, owner.announce_batch, (4,)).start()
     start = time.monotonic()
     assert process.link.wait(4, 10) == 4 and 0.25 < time.monotonic() - start < 2
     assert process.link.wait(5, 0.1) == 4, "nobody has told of 5"

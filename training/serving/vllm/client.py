@@ -27,8 +27,7 @@ ADAPTER_PREFIX = f"{SERVED_NAME}-v"
 """Prefix of adapter names; the version follows."""
 CONNECT_SECONDS = 10.0
 ASK_SECONDS = 60.0
-"""Limit of a request that needs no model; other jobs on the HTTP side's core delay it by
-seconds."""
+"""Limit of a request without the model. Other jobs on the HTTP side's core delay it by seconds."""
 TURN_SECONDS = 600.0
 """Limit of one turn, including the wait in the server's queue."""
 KEPT_SECONDS = 3.0
@@ -202,7 +201,7 @@ class ServerClient:
         return httpx.Timeout(self._turn_seconds, connect=CONNECT_SECONDS, pool=None)
 
     def _content_part(self, picture: Picture, version: int) -> dict[str, str]:
-        """Return the content part of an image, with a cache key of its content and the version.
+        """Return the content part of an image. Its cache key names content and version.
 
         Each version's vision tower gives other embeddings, so the versions must not share them.
         """
@@ -307,7 +306,7 @@ def adapter_name(version: int) -> str:
 
 
 def read_version(label: str) -> int | None:
-    """Return the policy version of a vLLM weight label; ``None`` for labels not set by us."""
+    """Return the policy version of a weight label; ``None`` if it is not ours."""
     return int(label) if label.isdecimal() else None
 
 

@@ -106,9 +106,9 @@ class VllmEngine:
         self._version, self._adapter = version, is_adapter(folder)
 
     async def _arrival(self, version: int, *, adapter: bool) -> int:
-        """Wait until all servers that answer (at least one) have this version or a newer one.
+        """Wait until all servers that answer have this version or a newer one.
 
-        Returns the version that they have.
+        At least one must answer. Returns the version that they have.
         """
 
         async def served_by(client: ServerClient) -> set[int | None]:

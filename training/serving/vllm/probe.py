@@ -31,8 +31,10 @@ SIZE = (320, 240)
 TOKENS = 16
 """Number of tokens that are generated for each prompt."""
 WORDS = 120
-"""Words of each prompt; they give more tokens than a block of the prefix cache, which holds 128 on
-the CPU and 16 on GPUs."""
+"""Number of words of each prompt, for more tokens than one prefix-cache block.
+
+A block holds 128 tokens on the CPU and 16 on GPUs.
+"""
 TEMPERATURE = 1.3
 """Sampling temperature. At 1 a server without ``--logprobs-mode processed_logprobs`` would have
 nearly the right log-probs."""
@@ -146,7 +148,7 @@ def compare(turns: Sequence[Turn], expected: Sequence[Sequence[float]]) -> Probe
 
 
 def probe_requests(renderer: Renderer, version: int, images: int = 1) -> list[GenerationRequest]:
-    """Return the probe's requests: with a constant image, with an image of this version, with both.
+    """Return the requests: with a constant image, with a version's image, with both.
 
     The last one is left out if a prompt may have only one image.
     """

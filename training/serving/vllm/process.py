@@ -27,13 +27,13 @@ START_SECONDS = 600.0
 """Limit of a start. A small model takes 60 to 100 s here, most of it for imports; a large one is
 read from shared storage."""
 STOP_SECONDS = 15.0
-"""Limit of a stop, after which the group is killed; a healthy server ends within 3 s of SIGTERM."""
+"""Limit of a stop, then the group is killed. A healthy server ends within 3 s of SIGTERM."""
 ASK_SECONDS = 30.0
-"""Limit of one answer of /health; other jobs on the cores can delay it by seconds."""
+"""Limit of one answer of /health. Other jobs on the cores can delay it by seconds."""
 POLL_SECONDS = 0.5
 """Pause between two requests of /health."""
 TAIL_BYTES = 4000
-"""Bytes at the end of a log file that are searched for the reason of a failure."""
+"""Size of a log's end that is searched for the reason of a failure."""
 
 _WATCH = """
 import os, signal, sys, time
@@ -45,7 +45,7 @@ for number in (signal.SIGTERM, signal.SIGKILL):
         break
     time.sleep(5)
 """
-"""Script of the watcher, which waits for the end of its standard input and then ends the group.
+"""Script of the watcher: it waits for its standard input's end, then ends the group.
 
 The kernel closes the other end when our process ends, killed or not.
 """

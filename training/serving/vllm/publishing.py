@@ -28,8 +28,7 @@ UpdateMode = Literal["exact", "fast"]
 """Treatment of caches and turns in flight at a new version, see the module."""
 
 Fault = RollwrightError | None
-"""Result of a step on one server: it died (`EngineError`), it refused (other errors) or
-``None``."""
+"""Fault of one server: it died (`EngineError`), it refused (other errors), or none."""
 
 CONTROL_SECONDS = 60.0
 """Limit of a step that does not depend on the model's size."""
@@ -156,7 +155,7 @@ async def _switch(
 async def _each(
     clients: Sequence[ServerClient], faults: Sequence[Fault], step: Callable[[ServerClient], Awaitable[object]]
 ) -> list[Fault]:
-    """Take one step on all servers without a fault at the same time; return all faults."""
+    """Take a step on all servers without a fault, concurrently; return all faults."""
 
     async def take(client: ServerClient, fault: Fault) -> Fault:
         if fault is None:

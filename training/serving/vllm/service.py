@@ -19,7 +19,7 @@ from training.serving.vllm.publishing import UpdateMode
 from training.serving.vllm.supervisor import Replica, Supervisor
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Sizes of an attention head that vLLM 0.32 supports on the CPU; it crashes at the start with
+"""Sizes of attention heads that vLLM 0.32 supports on the CPU. It crashes at the start with
 others."""
 
 

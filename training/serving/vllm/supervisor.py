@@ -30,15 +30,16 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 """Pause between two checks of a server."""
 ANSWER_SECONDS = 60.0
-"""Silence in seconds after which a server is restarted; shorter silences are normal on a busy
-machine."""
+"""Silence after which a server is restarted. Shorter silences are normal on a busy machine."""
 FIRST_BACKOFF = 1.0
 """Seconds before the second start of a server whose start failed."""
 MAX_BACKOFF = 60.0
 """Longest pause in seconds between two starts."""
 SLEEP_LEVEL = 1
-"""Sleep level of vLLM that keeps weights in the machine's memory, where adapters find their base
-model again."""
+"""Sleep level of vLLM that keeps weights in the machine's memory.
+
+After it adapters find their base model again.
+"""
 BASE_VERSION = 0
 """Version of the whole model that a run's adapters belong to."""
 

@@ -47,7 +47,7 @@ class DiskUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # type: ignore[misc]
-    """Loads all weights of a checkpoint folder into the running model, on the CPU and on GPUs."""
+    """Loads a checkpoint folder into the running model, on the CPU or on GPUs."""
 
     init_info_cls = DiskInitInfo
     update_info_cls = DiskUpdateInfo
