@@ -258,7 +258,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             return contextlib.nullcontext()
         return self.accelerator.no_sync(model=self.model_wrapped)  # type: ignore[no-any-return]
 
-    # -- what is written
+    # -- saving
 
     def save_state(self, folder: Path) -> None:
         """Save what ``prepare`` needs to continue exactly. Called on every process."""
