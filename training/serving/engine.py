@@ -77,8 +77,7 @@ class EngineStatistics:
     seconds: float = 0.0
     """Wall seconds during which at least one turn was being generated."""
     waited_seconds: float = 0.0
-    """Seconds from request to start of the batch, summed over turns. 0 if a server forms the
-    batches."""
+    """Seconds from request to start of the batch, summed over turns. 0 if a server batches."""
 
     def __sub__(self, before: EngineStatistics) -> EngineStatistics:
         return EngineStatistics(

@@ -45,11 +45,10 @@ class LocalEngine:
     Args:
         deterministic: True to batch the turns of all open sessions of a cohort, so that a batch's
             members do not depend on timing; False to batch whatever waits when the model is free.
-        cohorts: Number of groups of sessions that use model and browser alternately, if
-            ``deterministic``.
+        cohorts: Number of groups of sessions that take turns at the model, if deterministic.
         deadline: Seconds that a deterministic batch waits for slow sessions.
-        busy: Context that is entered on the event loop while the model generates, for time
-            accounting.
+        busy: Context that is entered on the event loop while the model generates, to account for
+            time.
     """
 
     def __init__(

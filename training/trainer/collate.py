@@ -32,8 +32,7 @@ class MicroBatch:
     """
 
     inputs: dict[str, Any]
-    """Arguments of the model's forward. ``logits_to_keep`` are the C columns, so no other logits
-    exist."""
+    """Arguments of the model's forward. ``logits_to_keep`` are the C columns: no other logits."""
     targets: Tensor
     """``[B, C]`` response ids; ``IGNORE_INDEX`` elsewhere."""
     mask: Tensor

@@ -29,7 +29,7 @@ LOOK_SECONDS = 2.0
 BACK_SECONDS = 10.0
 """Time in which a process must reconnect after its connection was closed."""
 REFUSALS = 3
-"""Number of refused connections, a second apart, after which the owner is gone."""
+"""Refused connections in a row, a second apart, after which the owner counts as gone."""
 ORPHAN_EXIT_CODE = 86
 """Exit code of a process whose owner or parent is gone."""
 

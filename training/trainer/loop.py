@@ -25,10 +25,8 @@ READY = "ready.json"
 SHORT_SECONDS = 0.05
 """Pause between two checks for an announced file, or without an owner."""
 VISIBLE_SECONDS = 60.0
-"""Limit of the wait for an announced batch or an earlier one to appear.
-
-The run's folder may be on a network file system.
-"""
+"""Limit of the wait for an announced batch or an earlier one to appear. The run's folder may be on
+a network file system."""
 
 
 def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = None) -> None:

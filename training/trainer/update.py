@@ -22,10 +22,8 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
 
 CACHE_BYTES = 2**30
-"""Memory for collated micro-batches that a process keeps between passes.
-
-Others are collated again on each pass.
-"""
+"""Memory for collated micro-batches that a process keeps between passes. Others are collated again
+on each pass."""
 
 
 @dataclass

@@ -43,10 +43,8 @@ PATCH_VALUES = 3 * 2 * PATCH * PATCH
 """Number of values of a patch: colours x frames (an image counts twice) x pixels."""
 
 SHARES = ((0.6, 0.3, 0.1, 0.0), (0.15, 0.35, 0.4, 0.1), (0.05, 0.15, 0.15, 0.65), (0.03, 0.1, 0.12, 0.75))
-"""Shares of repeated tokens, lookups, many-task pages and single prompts in each phase.
-
-With a share of 0.2 of repeats in phase 0 copying did not form.
-"""
+"""Shares of repeated tokens, lookups, many-task pages and single prompts in each phase. With a
+share of 0.2 of repeats in phase 0 copying did not form."""
 
 Segment = tuple[str, float]
 """Text, and the loss weight of its tokens."""

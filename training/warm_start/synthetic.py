@@ -230,7 +230,7 @@ def _submit(rng: random.Random, usual: str = "Submit") -> str:
 
 
 def enter_text(rng: random.Random) -> Sample:
-    """Make a task to copy a quoted string into a text box and press a button."""
+    """Make a task to copy quoted text into a box and press a button."""
     text, button = _typed_text(rng), _submit(rng)
     verb = rng.choice(
         ['Enter "{}" into the text field and press {}.', 'Type "{}" and click {}.', 'Enter "{}" and press {}.']

@@ -26,10 +26,8 @@ from training.serving.vllm.publishing import (
 )
 
 KEPT_ADAPTERS = 2
-"""Number of adapters kept loaded: the published one and the previous one, for a rollback.
-
-Turns in flight keep their adapter in any case.
-"""
+"""Number of adapters kept loaded: the published one and the previous one, for a rollback. Turns in
+flight keep their adapter in any case."""
 TOWERS = (".visual.", ".vision_tower.", ".vision_model.")
 """Parts of the names of vision modules, whose adapters vLLM silently ignores."""
 LOADED = "already been loaded"

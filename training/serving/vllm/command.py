@@ -20,17 +20,13 @@ SERVED_NAME = "policy"
 IN_SERVER = Path(__file__).parent / "in_server"
 """Folder of the modules that vLLM imports; our only folder on its path."""
 ADAPTERS_AT_ONCE = 3
-"""Largest number of adapters in one batch.
-
-They are the previous version for turns in flight, the new version, and one that is evaluated.
-"""
+"""Largest number of adapters in one batch. They are the previous version for turns in flight, the
+new version, and one that is evaluated."""
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM 0.32 accepts as the largest rank of adapters."""
 KV_CACHE_GIB = 1
-"""KV cache of a server on the CPU, where vLLM takes whole GiB only.
-
-1 GiB holds some 2 million tokens of a policy with less than a million parameters.
-"""
+"""KV cache of a server on the CPU, where vLLM takes whole GiB only. 1 GiB holds some 2 million
+tokens of a policy with less than a million parameters."""
 
 Flag = str | int | float | bool | None | Sequence[str | int | float] | Mapping[str, object]
 """Value of a vLLM flag. True and null give ``--flag``, false gives ``--no-flag``; lists and
@@ -62,10 +58,8 @@ RESERVED_FLAGS = frozenset(
         "worker_extension_cls",
     }
 )
-"""Flags that a user may not set through ``serving.vllm``.
-
-They have their own configuration key, or other values would give turns that cannot be trained on.
-"""
+"""Flags that a user may not set through ``serving.vllm``. They have their own configuration key, or
+other values would give turns that cannot be trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

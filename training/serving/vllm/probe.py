@@ -31,10 +31,8 @@ SIZE = (320, 240)
 TOKENS = 16
 """Number of tokens that are generated for each prompt."""
 WORDS = 120
-"""Number of words of each prompt, for more tokens than one prefix-cache block.
-
-A block holds 128 tokens on the CPU and 16 on GPUs.
-"""
+"""Number of words of each prompt, for more tokens than one prefix-cache block. A block holds 128
+tokens on the CPU and 16 on GPUs."""
 TEMPERATURE = 1.3
 """Sampling temperature. At 1 a server without ``--logprobs-mode processed_logprobs`` would have
 nearly the right log-probs."""

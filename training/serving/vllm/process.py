@@ -45,10 +45,8 @@ for number in (signal.SIGTERM, signal.SIGKILL):
         break
     time.sleep(5)
 """
-"""Script of the watcher: it waits for its standard input's end, then ends the group.
-
-The kernel closes the other end when our process ends, killed or not.
-"""
+"""Script of the watcher: it waits for its standard input's end, then ends the group. The kernel
+closes the other end when our process ends, killed or not."""
 
 
 class ServerProcess:

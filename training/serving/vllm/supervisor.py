@@ -36,10 +36,8 @@ FIRST_BACKOFF = 1.0
 MAX_BACKOFF = 60.0
 """Longest pause in seconds between two starts."""
 SLEEP_LEVEL = 1
-"""Sleep level of vLLM that keeps weights in the machine's memory.
-
-After it adapters find their base model again.
-"""
+"""Sleep level of vLLM that keeps weights in the machine's memory. After it adapters find their base
+model again."""
 BASE_VERSION = 0
 """Version of the whole model that a run's adapters belong to."""
 
