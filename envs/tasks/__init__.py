@@ -1,7 +1,8 @@
 """Task files: read, check, write, stream, shard, index and sample.
 
-Tasks as files: rows read, checked, written, streamed and sharded (`files`, `stream`, `parquet`, `tree`), held in little memory (`index`), drawn
-(`samplers`), and taken from the sets of others (`imports`). Nothing here opens a browser. See ``docs/tasks.md``.
+`files`, `stream`, `parquet` and `tree` read, check, write and shard task files. `index` keeps tasks
+in little memory, `samplers` draw from it, and `imports` reads the task sets of other benchmarks.
+Nothing here opens a browser. See ``docs/tasks.md``.
 """
 
 from typing import TYPE_CHECKING

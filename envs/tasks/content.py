@@ -12,18 +12,18 @@ from envs.types.webarena import evaluators_hash
 
 
 def content_key(task: WebTask) -> str:
-    """sha256 over where a task starts, what it says, and what it is graded by.
+    """Return a sha256 over the task's start, instruction and grading.
 
-    Seeds do not count: a task that is there for training and for evaluation is one task. Neither do ids, names, descriptions, the order of
-    facts and groups, the white space of the instruction, and the horizon. A task whose page says what to do (no instruction) is told from
-    others by its kind.
+    Seeds do not count: a task used for training and for evaluation is one task. Neither do ids,
+    names, descriptions, the order of facts and groups, the white space of the instruction, and the
+    horizon. Tasks without an instruction (the page gives it) are told apart by their kind.
     """
-    said = " ".join(task.instruction.split()) if task.instruction is not None else None
+    instruction = " ".join(task.instruction.split()) if task.instruction is not None else None
     content = {
         "site": task.site,
         "path": task.path,
-        "kind": task.kind if said is None else None,
-        "instruction": said,
+        "kind": task.kind if instruction is None else None,
+        "instruction": instruction,
         "reference": task.reference,
         "rubric": _rubric(task.rubric) if task.rubric is not None else None,
     }
@@ -51,10 +51,11 @@ def _rubric(rubric: Rubric) -> dict[str, Any]:
 
 
 def _fact(fact: Fact, required: frozenset[str]) -> str:
-    """The fact without its names.
+    """Serialize a fact without its names.
 
-    A judge's description is what it checks; of any other type it is a remark.
+    The description of a judge's fact is what the judge checks, so it counts; for any other type it
+    is a remark.
     """
-    said = fact.model_dump(mode="json", exclude_defaults=True, exclude={"id", "after", "description"})
+    fields = fact.model_dump(mode="json", exclude_defaults=True, exclude={"id", "after", "description"})
     judged = fact.description if fact.type == "judge" else None
-    return orjson.dumps([fact.type, said, judged, fact.id in required], option=orjson.OPT_SORT_KEYS).decode()
+    return orjson.dumps([fact.type, fields, judged, fact.id in required], option=orjson.OPT_SORT_KEYS).decode()

@@ -1,17 +1,16 @@
 """Decomposes a task into sub-tasks graded by subsets of its rubric.
 
-Sub-tasks of a task: the same start and site, part of what it asks for, graded by a true subset of its rubric.
-
-A sub-task is made from some of the task's fact groups. Which ones is what WebGym says of its own, as far as that is known, and the order in
-which groups and facts depend on each other (``after`` in the rubric):
+A sub-task has the task's start and site, asks for a part of what the task asks for, and is graded
+by a proper subset of the task's fact groups. The rules follow WebGym's, as far as they are known,
+and the order in which groups and facts depend on each other (``after`` in the rubric):
 
 - the task has at least two fact groups and one large one (three facts or more);
-- the groups are a proper, not empty subset of the task's;
-- with a group come all groups that it, or a fact of it, is after;
-- a group with a DOM similarity is in none: the page that it compares with is that of the whole task.
+- the groups are a proper, non-empty subset of the task's;
+- a group brings along all groups that it, or one of its facts, comes after;
+- a group with a DOM similarity is in no sub-task: it compares with the page of the whole task.
 
-Its rubric has the kept groups as they are, and of the gates and requirements those that speak of nothing left out. Everything here is
-a pure function of the task, the rules and a seed.
+The sub-task's rubric has the kept groups unchanged, and those gates and requirements that refer
+only to kept parts. Everything here is a pure function of the task, the rules and a seed.
 """
 
 from __future__ import annotations
@@ -30,17 +29,18 @@ from envs.types import FactGroup, PassRequirements, Record, Rubric, WebTask, rub
 from envs.types.rubrics import AnswerFact, SubscoreFact
 
 MAX_LISTED = 12
-"""Groups up to which all subsets are looked at (4,096); of more, subsets are drawn."""
+"""Number of groups up to which all subsets are listed (4,096); of more groups, subsets are drawn.
+"""
 
 DRAWS = 64
-"""Random orders of the groups that are tried for each sub-task wanted, when subsets are drawn."""
+"""Random orders of the groups that are tried for each wanted sub-task, when subsets are drawn."""
 
 Names = tuple[str, ...]
-"""Groups of a rubric, in its order."""
+"""Names of some groups of a rubric, in its order."""
 
 
 class DecompositionRules(Record):
-    """Which tasks have sub-tasks, and how many."""
+    """Rules for which tasks get sub-tasks, and for their number."""
 
     min_groups: int = Field(2, ge=2, le=1000, description="Fewest fact groups of a task (WebGym).")
     large_group: int = Field(3, ge=1, le=1000, description="Fewest facts of its largest group (WebGym).")
@@ -50,17 +50,17 @@ class DecompositionRules(Record):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The sub-tasks of a task, and why there are not more."""
+    """The sub-tasks of a task, and the reasons for missing ones."""
 
     tasks: tuple[WebTask, ...] = ()
     skipped: str | None = None
-    """Why the task has none; ``None`` if it may have some."""
+    """Reason why the task has no sub-tasks; ``None`` if it may have some."""
     rejected: tuple[tuple[str, str], ...] = ()
     """Sub-tasks that were given up: id and reason."""
 
 
 def decompose(task: WebTask, rules: DecompositionRules | None = None, seed: int = 0) -> Parts:
-    """Sub-tasks with instructions made from the words of their groups (`part_instruction`)."""
+    """Make sub-tasks with instructions made from the words of their groups (`part_instruction`)."""
     rules = rules or DecompositionRules()
     if (reason := not_decomposed(task, rules)) is not None:
         return Parts(skipped=reason)
@@ -75,14 +75,14 @@ def decompose(task: WebTask, rules: DecompositionRules | None = None, seed: int 
 
 
 def sub_rubrics(task: WebTask, rules: DecompositionRules, seed: int = 0) -> list[Rubric]:
-    """Rubrics of the sub-tasks of a task that has some (`not_decomposed`)."""
+    """Return the rubrics of a task's sub-tasks. Call it only if `not_decomposed` is ``None``."""
     assert task.rubric is not None
     chosen = chosen_subsets(task.rubric, rules, Random(f"{seed} {task.task_id}"))
     return [sub_rubric(task.rubric, names) for names in chosen]
 
 
 def not_decomposed(task: WebTask, rules: DecompositionRules) -> str | None:
-    """Why a task has no sub-tasks; ``None`` if it may have some."""
+    """Return the reason why a task has no sub-tasks, or ``None`` if it may have some."""
     if task.instruction is None:
         return "instruction: only the page gives it"
     if task.rubric is None:
@@ -97,8 +97,12 @@ def not_decomposed(task: WebTask, rules: DecompositionRules) -> str | None:
 
 
 def chosen_subsets(rubric: Rubric, rules: DecompositionRules, random: Random) -> list[Names]:
-    """At most ``rules.most`` of the proper subsets that hold with each group all that it is after: first one of every number of facts, few
-    ones first, then a second one of each. Which ones of equal size is drawn."""
+    """Choose at most ``rules.most`` proper subsets of the groups.
+
+    A subset holds, with each group, all groups that it comes after. The choice takes one subset of
+    every number of facts, small numbers first, then a second one of each. Among subsets of equal
+    size the choice is random.
+    """
     sizes = {group.name: len(group.facts) for group in rubric.fact_groups}
     of_the_whole = {group.name for group in rubric.fact_groups if any(isinstance(f, SubscoreFact) for f in group.facts)}
     by_size: defaultdict[int, list[Names]] = defaultdict(list)
@@ -117,22 +121,24 @@ def chosen_subsets(rubric: Rubric, rules: DecompositionRules, random: Random) ->
 
 
 def prerequisites(rubric: Rubric) -> dict[str, frozenset[str]]:
-    """For each group, the groups that must be kept with it: all that it comes after, directly or not, and itself."""
+    """Return, for each group, itself and all groups that it comes after, directly or not.
+
+    These must be kept with it.
+    """
     home = {fact.id: group.name for group in rubric.fact_groups for fact in group.facts}
     before = {
-        group.name: {*group.after, *(home[each] for fact in group.facts for each in fact.after)}
+        group.name: {*group.after, *(home[fact_id] for fact in group.facts for fact_id in fact.after)}
         for group in rubric.fact_groups
     }
     return {name: frozenset(_reached(name, before)) for name in before}
 
 
 def sub_rubric(rubric: Rubric, names: Iterable[str]) -> Rubric:
-    """The rubric of some of the groups.
+    """Return the rubric of some of the groups.
 
-    Groups and facts are the same, word for word.
-
-    A gate stays unless it is ``after`` a fact that is left out; required facts and groups stay where they are kept; a floor stays if a
-    kept fact is about the same similarity. The threshold stays.
+    Groups and facts stay the same, word for word. A gate stays unless it is ``after`` a fact that
+    is left out. Required facts and groups stay where they are kept. A floor stays if a kept fact is
+    about the same similarity. The threshold stays.
     """
     kept = frozenset(names)
     groups = tuple(group for group in rubric.fact_groups if group.name in kept)
@@ -144,28 +150,28 @@ def sub_rubric(rubric: Rubric, names: Iterable[str]) -> Rubric:
         gates=tuple(gate for gate in rubric.gates if facts.issuperset(gate.after)),
         pass_threshold=rubric.pass_threshold,
         pass_requirements=PassRequirements(
-            required_fact_ids=tuple(each for each in needs.required_fact_ids if each in facts),
-            required_group_ids=tuple(each for each in needs.required_group_ids if each in kept),
+            required_fact_ids=tuple(name for name in needs.required_fact_ids if name in facts),
+            required_group_ids=tuple(name for name in needs.required_group_ids if name in kept),
             floors={key: floor for key, floor in needs.floors.items() if key in similarities},
         ),
     )
 
 
 def part_id(task: WebTask, rubric: Rubric) -> str:
-    """Id of a sub-task: the task's, and a digest of the groups.
+    """Return the id of a sub-task: the task's id, and a digest of the rubric.
 
-    The same whatever else is made.
+    It does not depend on what other sub-tasks are made.
     """
     return f"{task.task_id}~{rubric_hash(rubric)[:12]}"
 
 
 def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
-    """The task of a sub-rubric.
+    """Return the task of a sub-rubric.
 
-    Site, start, seeds and kind are the task's, so a part of a held-out task is held out.
-
-    The horizon is what its facts are given (`max_steps`) or its share of the task's own, whichever is more, and never above the task's.
-    The page that the whole task is compared with is none of a part's.
+    Site, start, seeds and kind are the task's, so a part of a held-out task is held out. The
+    horizon is the larger of two numbers: what its facts are given (`max_steps`), and its share of
+    the task's own horizon. It is never above the task's. A part has no reference page: the task's
+    page shows the whole task.
 
     Raises:
         ValueError: the instruction gives away an answer.
@@ -188,7 +194,7 @@ def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
 
 
 def part_instruction(task: WebTask, rubric: Rubric) -> str:
-    """The task's instruction, and which part of it is to be done, in the words of the kept groups.
+    """Return the task's instruction and which part of it is to be done, in the groups' words.
 
     Raises:
         ValueError: a group has no words.
@@ -198,7 +204,7 @@ def part_instruction(task: WebTask, rubric: Rubric) -> str:
 
 
 def group_words(group: FactGroup) -> str:
-    """What a group asks for: its description, or those of its facts.
+    """Return a group's description, or those of its facts joined.
 
     Raises:
         ValueError: it has no description, and one of its facts has none.
@@ -212,7 +218,7 @@ def group_words(group: FactGroup) -> str:
 
 
 def _subsets(rubric: Rubric, random: Random, most: int) -> Iterator[Names]:
-    """Proper, not empty subsets that are closed under `prerequisites`: all of them, or of many groups some."""
+    """Yield proper, non-empty subsets closed under `prerequisites`: all, or of many groups some."""
     names = [group.name for group in rubric.fact_groups]
     needed = prerequisites(rubric)
     if len(names) <= MAX_LISTED:
@@ -221,16 +227,16 @@ def _subsets(rubric: Rubric, random: Random, most: int) -> Iterator[Names]:
                 if all(needed[name] <= frozenset(subset) for name in subset):
                     yield subset
         return
-    found: set[Names] = set()
+    seen: set[Names] = set()
     for _ in range(DRAWS * most):
         kept: frozenset[str] = frozenset()
         for name in random.sample(names, len(names)):
             kept |= needed[name]
             if len(kept) == len(names):
                 break
-            subset = tuple(each for each in names if each in kept)
-            if subset not in found:
-                found.add(subset)
+            subset = tuple(name for name in names if name in kept)
+            if subset not in seen:
+                seen.add(subset)
                 yield subset
 
 
@@ -238,15 +244,15 @@ def _reached(name: str, before: dict[str, set[str]]) -> set[str]:
     reached: set[str] = set()
     waiting = [name]
     while waiting:
-        each = waiting.pop()
-        if each not in reached:
-            reached.add(each)
-            waiting += before[each]
+        current = waiting.pop()
+        if current not in reached:
+            reached.add(current)
+            waiting += before[current]
     return reached
 
 
 def _find_leaked_answer(rubric: Rubric, instruction: str, parent: str) -> str | None:
-    """An expected answer that the instruction says and the task's own does not."""
+    """Return an expected answer that the instruction contains and the parent's does not."""
     for fact in rubric.facts():
         if isinstance(fact, AnswerFact) and fact.match != "regex" and not fact.negate:
             for answer in fact.expected:
@@ -256,6 +262,6 @@ def _find_leaked_answer(rubric: Rubric, instruction: str, parent: str) -> str | 
 
 
 def contains_words(text: str, words: str) -> bool:
-    """Whether the words stand in the text as words, whatever their case and the white space between them."""
+    """Return True if the text contains the words as whole words, ignoring case and white space."""
     wanted: Sequence[str] = [re.escape(word) for word in words.split()]
     return re.search(r"(?<!\w)" + r"\s+".join(wanted) + r"(?!\w)", text, re.IGNORECASE) is not None

@@ -12,12 +12,12 @@ from envs.types import TaskError, WebTask
 from envs.types.paths import AnyPath
 
 MAX_SHOWN = 20
-"""Problems listed in one error; the count of the rest is given."""
+"""Number of problems listed in one error; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRead:
-    """What files hold: nothing is left out without a problem that says so."""
+    """Content of task files. Every row that is left out has a problem that says why."""
 
     tasks: list[WebTask]
     """The good rows, in order."""
@@ -25,16 +25,16 @@ class TaskRead:
 
     @property
     def bad_rows(self) -> int:
-        """How many rows were refused (a row may have several problems)."""
+        """Number of refused rows. A row may have several problems."""
         return len({(problem.path, problem.row) for problem in self.problems if problem.row})
 
 
 def load_tasks(path: AnyPath) -> list[WebTask]:
-    """All tasks of a file (``.parquet``, ``.json``, else JSON lines), in its order.
+    """Load all tasks of a file (``.parquet``, ``.json``, else JSON lines), in its order.
 
     Raises:
-        TaskError: the file cannot be read, is empty, or has bad rows: each is named with line, field and reason, and
-        no task is returned.
+        TaskError: the file cannot be read, is empty, or has bad rows. Each bad row is named with
+            line, field and reason, and no task is returned.
     """
     read = read_tasks(path)
     if read.problems:
@@ -43,16 +43,16 @@ def load_tasks(path: AnyPath) -> list[WebTask]:
 
 
 def read_tasks(*paths: AnyPath) -> TaskRead:
-    """The good rows of files, and what is wrong with the others.
+    """Read the good rows of files, and the problems of the others.
 
-    Never raises for what is in a file.
+    Bad content never raises.
     """
     problems: list[TaskProblem] = []
     return TaskRead(list(iter_tasks(paths, on_problem=problems.append)), problems)
 
 
 def listed(problems: Sequence[TaskProblem]) -> str:
-    """Problems as the lines of one message, `MAX_SHOWN` of them."""
+    """Format problems as the lines of one message, at most `MAX_SHOWN` of them."""
     rest = [f"and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
     return "\n".join([*map(str, problems[:MAX_SHOWN]), *rest])
 

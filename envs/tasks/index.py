@@ -1,8 +1,9 @@
 """Hundreds of thousands of tasks in little memory, with stratified draws.
 
-A row is kept as its JSON, `BLOCK` rows compressed together (tasks of a set are much alike), and made into a `WebTask` when it is asked
-for. What draws need is in columns: difficulty, bucket, site and kind. So 300,000 tasks take tens of megabytes whatever their rows carry,
-and nothing depends on the files once they have been read.
+A row is kept as its JSON and made into a `WebTask` when it is asked for. `BLOCK` rows are
+compressed together, since tasks of a set are much alike. Columns hold what draws need: difficulty,
+bucket, site and kind. So 300,000 tasks take tens of megabytes whatever their rows carry, and the
+files are not needed once they have been read.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ from envs.types import Split, TaskError, WebTask
 from envs.types.paths import AnyPath
 
 BLOCK = 8
-"""Rows compressed together: more is smaller, and slower to get one row from (8 take some 20 microseconds)."""
+"""Rows compressed together. More take less memory, but reading one row gets slower (8 take some 20
+microseconds).
+"""
 
 Rows = npt.NDArray[np.int64]
-"""Places in an index, from 0."""
+"""Row numbers of an index, from 0."""
 
 BUCKETS = tuple(Bucket)
-"""What `TaskIndex.bucket_code` counts through."""
+"""Difficulty buckets in the order of the codes in `TaskIndex.bucket_code`."""
 
 HARDEST = 2**31 - 1
-"""Difficulties (and numbers of seeds) above are this in the column; the task keeps its own."""
+"""Largest difficulty (and number of seeds) in a column; the task itself keeps a larger one."""
 
 CHUNK = 64
-"""Rows that are made into tasks at a time when an index of some rows is gone through."""
+"""Rows that are made into tasks at a time while an index of some rows is iterated."""
 
 
 class TaskIndex:
-    """Tasks by place (a row, from 0), with columns for draws.
+    """Tasks by row number (from 0), with columns for draws.
 
-    Made by `open` or `build`; unchanging.
+    Immutable; made by `open` or `build`.
     """
 
     def __init__(
@@ -53,14 +56,14 @@ class TaskIndex:
     ) -> None:
         self._blocks = blocks
         self._places: Rows | None = None
-        """Where the rows are in the blocks; ``None`` when they are in the blocks' order."""
+        """Places of the rows in the blocks; ``None`` when they are in the blocks' order."""
         self._columns = columns
         self.difficulty, self.bucket_code, self.site_code, self.kind_code = columns[:4]
         self.sites, self.kinds = sites, kinds
         self._ids = ids
         self._by_id = np.argsort(ids, kind="stable").astype(np.int32)
         self.fingerprint = hashlib.blake2b(ids.tobytes(), digest_size=8).hexdigest()
-        """Of the task ids in their order: states of samplers fit one set only."""
+        """Digest of the task ids in their order. The state of a sampler fits one set only."""
         self._strata = _Strata(self.bucket_code.astype(np.int64) * max(len(sites), 1) + self.site_code)
 
     @classmethod
@@ -68,13 +71,13 @@ class TaskIndex:
         """Read and check files (`iter_tasks`).
 
         Raises:
-            TaskError: a problem in a file, unless ``on_problem`` does otherwise.
+            TaskError: a problem in a file, unless ``on_problem`` handles it.
         """
         return cls.build(iter_tasks(paths, on_problem=on_problem))
 
     @classmethod
     def build(cls, tasks: Iterable[WebTask]) -> TaskIndex:
-        """Take tasks as they are; their ids must differ."""
+        """Build an index of tasks without checking them. Their ids must differ."""
         blocks: list[bytes] = []
         waiting: list[str] = []
         sites: dict[str, int] = {}
@@ -116,10 +119,7 @@ class TaskIndex:
                 yield WebTask.model_validate_json(line, strict=True)
 
     def only(self, rows: Rows) -> TaskIndex:
-        """An index of some rows, in the order given.
-
-        It shares their text with this one.
-        """
+        """Return an index of some rows, in the order given. It shares their text with this one."""
         columns = self._columns[:, rows]
         sites, columns[2] = _used(self.sites, columns[2])
         kinds, columns[3] = _used(self.kinds, columns[3])
@@ -128,12 +128,12 @@ class TaskIndex:
         return chosen
 
     def seeds_of(self, split: Split) -> npt.NDArray[np.int32]:
-        """How many page seeds each row has in a split."""
+        """Return the number of page seeds of each row in a split, as int32 of shape (rows,)."""
         column: npt.NDArray[np.int32] = self._columns[4 + list(Split).index(split)]
         return column
 
     def take(self, rows: Sequence[int] | Rows) -> list[WebTask]:
-        """Tasks of rows, in the order given.
+        """Return the tasks of rows, in the order given.
 
         Raises:
             IndexError: there is no such row.
@@ -150,7 +150,7 @@ class TaskIndex:
         return tasks
 
     def row_of(self, task_id: str) -> int:
-        """Where a task is.
+        """Return the row number of a task.
 
         Raises:
             TaskError: it is not there.
@@ -162,7 +162,7 @@ class TaskIndex:
         return int(self._by_id[place])
 
     def rows(self, *, site: str | None = None, bucket: Bucket | None = None, kind: str | None = None) -> Rows:
-        """Rows of a site, bucket and kind, in order; none when there is no such name."""
+        """Return the rows of a site, bucket and kind, in order; none when there is no such name."""
         chosen = np.ones(len(self), dtype=bool)
         for name, names, codes in (
             (site, self.sites, self.site_code),
@@ -174,10 +174,11 @@ class TaskIndex:
         return np.flatnonzero(chosen)
 
     def stratified(self, count: int, seed: int | Sequence[int]) -> Rows:
-        """Distinct rows drawn at random so that every difficulty bucket of every site has its share.
+        """Draw distinct rows at random so that every difficulty bucket of every site has its share.
 
-        Of a stratum (bucket, site) with s of the n tasks, floor or ceil of ``count * s / n`` rows come; every row has the same chance
-        ``count / n`` (systematic sampling with a random start, then a random subset of each stratum). The order is random.
+        A stratum (bucket, site) with s of the n tasks gives floor or ceil of ``count * s / n``
+        rows, and every row has the same chance ``count / n`` (systematic sampling with a random
+        start, then a random subset of each stratum). The order is random.
 
         Raises:
             TaskError: there are fewer than ``count`` tasks.
@@ -200,15 +201,17 @@ class _Strata:
             raise TaskError(f"{count} distinct tasks are wanted of an index of {total}")
         if count == 0:
             return np.empty(0, dtype=np.int64)
-        # Strata in random order: neighbours share the rounding, and the same ones should not do so every time.
+        # Strata in random order: neighbours share the rounding, and it should not always be the
+        # same ones.
         shuffled = random.permutation(len(self.starts))
         sizes = (self.ends - self.starts)[shuffled]
         start = int(random.integers(total))
-        # How many of the marks start/total, 1 + start/total, 2 + … lie below count * cumulated size / total; in whole numbers, so exact.
+        # Count the marks start/total, 1 + start/total, 2 + … below count * cumulated size / total.
+        # Whole numbers keep it exact.
         below = -((start - np.cumsum(sizes) * count) // total)
         wanted = np.diff(below, prepend=0)
         firsts = self.starts[shuffled]
-        once = wanted == 1  # most strata of a large set: all at a time
+        once = wanted == 1  # most strata of a large set: all at the same time
         chosen = [self.order[firsts[once] + random.integers(sizes[once])]]
         for place in np.flatnonzero(wanted > 1).tolist():
             inside = random.choice(int(sizes[place]), int(wanted[place]), replace=False, shuffle=False)
@@ -234,7 +237,7 @@ class _Growing:
 
 
 def _used(names: list[str], codes: npt.NDArray[np.int32]) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """The names that codes use, and the codes that count through those."""
+    """Return the names that the codes use, and the codes renumbered to match them."""
     used, counted = np.unique(codes, return_inverse=True)
     return [names[code] for code in used.tolist()], counted.astype(np.int32)
 

@@ -1,9 +1,11 @@
 """Task rows as Parquet: a column for each field of `WebTask`, and ``schema_version``.
 
-Text, whole numbers and yes/no are columns of their own; every other field (``seeds``) is a text column that holds its JSON. A null is a field
-that the row does not have. So a field that `WebTask` gains later is a column without a change here.
+Text, whole numbers and booleans have columns of their own type. Every other field (``seeds``) is a
+text column with its JSON. A null means that the row does not have the field. A field added to
+`WebTask` becomes a column without a change here.
 
-pyarrow is imported when a Parquet file is met: it takes 40 MB and a third of a second that readers of JSON lines need not spend.
+pyarrow is imported only when a Parquet file is used: it takes 40 MB and a third of a second, which
+readers of JSON lines need not spend.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
 ROWS_PER_GROUP = 8192
-"""Rows that are in memory at once in writing: some megabytes."""
+"""Rows in memory at once while writing: some megabytes."""
 
 ROWS_PER_BATCH = 1024
-"""Rows that are in memory at once in reading."""
+"""Rows in memory at once while reading."""
 
 _PLAIN: dict[Any, str] = {str: "string", str | None: "string", int: "int64", bool: "bool"}
-"""Annotations that have a column type; every other is JSON in a text column."""
+"""Column types of field annotations; any other field is JSON in a text column."""
 
 JSON_FIELDS = frozenset(name for name, field in WebTask.model_fields.items() if field.annotation not in _PLAIN)
 """Fields whose column holds JSON."""
 
 
 def parquet_schema() -> pa.Schema:
-    """Names and types of the columns, in the order of `WebTask`."""
+    """Return names and types of the columns, in the order of `WebTask`."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     types = {name: _PLAIN.get(field.annotation, "string") for name, field in WebTask.model_fields.items()}
@@ -42,7 +44,7 @@ def parquet_schema() -> pa.Schema:
 
 
 def save_parquet(path: AnyPath, tasks: Iterable[WebTask]) -> int:
-    """Write tasks, `ROWS_PER_GROUP` at a time; returns how many.
+    """Write tasks, `ROWS_PER_GROUP` at a time, and return their number.
 
     Raises:
         TaskError: a number has more than 64 bits.
@@ -65,7 +67,7 @@ def save_parquet(path: AnyPath, tasks: Iterable[WebTask]) -> int:
 
 
 def parquet_rows(path: AnyPath) -> Iterator[str]:
-    """The rows of a file as JSON text, to be checked as the lines of a JSONL file are.
+    """Yield the rows of a file as JSON text, to be checked like the lines of a JSONL file.
 
     Raises:
         OSError, ValueError: the file cannot be read.
@@ -75,7 +77,8 @@ def parquet_rows(path: AnyPath) -> Iterator[str]:
 
     try:
         with pq.ParquetFile(path) as file:
-            # In one thread: the rows' checks take longer than the decoding, and each thread would keep memory of its own.
+            # One thread: checking rows takes longer than decoding, and each thread would hold
+            # memory.
             for batch in file.iter_batches(ROWS_PER_BATCH, use_threads=False):
                 for row in batch.to_pylist():
                     yield json.dumps(
@@ -94,7 +97,10 @@ def _columns(task: WebTask) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """A column's value; text that should be JSON and is none stays text, which the check of its field then refuses."""
+    """Return a column's value, with JSON decoded.
+
+    Text that should be JSON and is not stays text; the check of its field then refuses it.
+    """
     if name not in JSON_FIELDS or not isinstance(value, str):
         return value
     try:

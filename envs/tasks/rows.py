@@ -1,7 +1,8 @@
 """Parses and validates one row of a task file into a `WebTask`.
 
-A row is a JSON object with the fields of `WebTask` and, if it likes, ``schema_version``. A row without one is of version 1, so the files
-that were written before there were versions are read as they are; a version that this code does not know is refused.
+A row is a JSON object with the fields of `WebTask` and an optional ``schema_version``. A row
+without one has version 1, so files from before there were versions are still read. An unknown
+version is refused.
 """
 
 from __future__ import annotations
@@ -19,23 +20,24 @@ from envs.types import TaskError, WebTask, rubric_hash
 from envs.types.webarena import evaluators_hash
 
 SCHEMA_VERSION = 1
-"""Version that is written. Being also the default of rows that name none, it is not written out in JSON."""
+"""Version that is written. It is also the default of rows that name none, so JSON rows omit it."""
 
 KNOWN_VERSIONS = frozenset({1})
 
 VERSION_FIELD = "schema_version"
 
-Found = list[tuple[str, str]]
-"""What is wrong with one row: (field, reason)."""
+RowProblems = list[tuple[str, str]]
+"""Problems of one row: (field, reason)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskProblem:
-    """One thing that is wrong with a task file."""
+    """One problem in a task file."""
 
     path: str
     row: int
-    """Line of a JSONL file, or place in a JSON list or Parquet file, from 1; 0 when it is the file itself."""
+    """Line of a JSONL file, or place in a JSON list or Parquet file, from 1; 0 for the file itself.
+    """
     field: str
     reason: str
 
@@ -44,23 +46,32 @@ class TaskProblem:
 
 
 OnProblem = Callable[[TaskProblem], object]
-"""What becomes of a problem: `refuse` raises it, ``problems.append`` keeps it and goes on with the good rows."""
+"""Handler of a problem. `refuse` raises it; ``problems.append`` keeps it, and reading goes on with
+the good rows.
+"""
 
 
 def refuse(problem: TaskProblem) -> NoReturn:
-    """The strict way: the first problem ends the reading."""
+    """Raise the problem, which ends the reading at the first one."""
     raise TaskError(str(problem))
 
 
 class SeenIds:
-    """Task ids so far, as 8-byte digests: some 100 bytes an id, whatever its length (a chance of 1e-8 that two of a million share one)."""
+    """Task ids seen so far, as 8-byte digests.
+
+    An id takes some 100 bytes, whatever its length. The chance that two of a million ids share a
+    digest is 1e-8.
+    """
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}
         self._files: list[str] = []
 
     def claim(self, task_id: str, path: str, row: int) -> str | None:
-        """``None`` if the id is new, else where it was used first: ``line 3``, or ``other.jsonl:3`` when that is another file."""
+        """Return ``None`` if the id is new, else the place of its first use.
+
+        The place is ``line 3``, or ``other.jsonl:3`` in another file.
+        """
         if not self._files or self._files[-1] != path:
             self._files.append(path)
         here = (len(self._files) - 1) << 40 | row
@@ -72,18 +83,18 @@ class SeenIds:
 
 
 def digest(task_id: str) -> int:
-    """64 bits of an id."""
+    """Return 64 bits of a hash of an id."""
     return int.from_bytes(hashlib.blake2b(task_id.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
 
 
-def read_row(line: bytes | str) -> tuple[WebTask | None, Found]:
-    """The task of a row, and what is wrong with it.
+def read_row(line: bytes | str) -> tuple[WebTask | None, RowProblems]:
+    """Return the task of a row, and the row's problems.
 
-    The task is there, beside the problems, when the types are right and only what they do not say is wrong (`CHECKS`).
+    The task is returned with its problems when its types are right and one of the `CHECKS` fails.
     """
-    raw, found = parse_object(line)
+    raw, problems = parse_object(line)
     if raw is None:
-        return None, found
+        return None, problems
     if VERSION_FIELD in raw:
         version = raw.pop(VERSION_FIELD)
         if type(version) is not int or version not in KNOWN_VERSIONS:
@@ -97,8 +108,11 @@ def read_row(line: bytes | str) -> tuple[WebTask | None, Found]:
     return task, [problem for check in CHECKS for problem in check(task)]
 
 
-def parse_object(line: bytes | str) -> tuple[dict[str, Any] | None, Found]:
-    """The JSON object of a row, or why it is none: no UTF-8, no JSON, another value, a key given twice."""
+def parse_object(line: bytes | str) -> tuple[dict[str, Any] | None, RowProblems]:
+    """Parse the JSON object of a row, or say why it is refused.
+
+    Refused are text that is not UTF-8 or not JSON, other values than objects, and repeated keys.
+    """
     if isinstance(line, bytes):
         try:
             line = line.decode()
@@ -128,10 +142,9 @@ def parse_object(line: bytes | str) -> tuple[dict[str, Any] | None, Found]:
 
 
 def field_name(location: tuple[int | str, ...]) -> str:
-    """Pydantic's place of an error as a dotted name.
+    """Return Pydantic's location of an error as a dotted name.
 
-    It names a wrong mapping key as ("seeds", "x", "[key]"); the mark says nothing to a
-    reader.
+    Pydantic gives a wrong mapping key as ("seeds", "x", "[key]"); the last part is left out.
     """
     return ".".join(str(part) for part in location if part != "[key]") or "line"
 
@@ -167,21 +180,24 @@ def _check_seeds(task: WebTask) -> Iterator[tuple[str, str]]:
 def _check_rubric(task: WebTask) -> Iterator[tuple[str, str]]:
     if not task.rubric_hash:
         return
-    found = rubric_hash(task.rubric) if task.rubric is not None else None
-    if found is None:
+    current = rubric_hash(task.rubric) if task.rubric is not None else None
+    if current is None:
         yield "rubric_hash", "there is no rubric that it is of"
-    elif found != task.rubric_hash:
-        yield "rubric_hash", f"the rubric was changed after it was frozen: its hash is {found}, not {task.rubric_hash}"
+    elif current != task.rubric_hash:
+        yield (
+            "rubric_hash",
+            f"the rubric was changed after it was frozen: its hash is {current}, not {task.rubric_hash}",
+        )
 
 
 def _check_evaluators(task: WebTask) -> Iterator[tuple[str, str]]:
     if not task.evaluators_hash:
         return
-    found = evaluators_hash(task.evaluators) if task.evaluators is not None else None
-    if found != task.evaluators_hash:
+    current = evaluators_hash(task.evaluators) if task.evaluators is not None else None
+    if current != task.evaluators_hash:
         cause = (
-            f"they were changed after they were frozen: their hash is {found}"
-            if found
+            f"they were changed after they were frozen: their hash is {current}"
+            if current
             else "there are none that it is of"
         )
         yield "evaluators_hash", f"{cause}"
@@ -194,4 +210,4 @@ CHECKS: tuple[Callable[[WebTask], Iterator[tuple[str, str]]], ...] = (
     _check_rubric,
     _check_evaluators,
 )
-"""What the types alone do not say about a task; each yields (field, reason)."""
+"""Checks of a task beyond its types; each yields (field, reason)."""

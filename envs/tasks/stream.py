@@ -2,9 +2,9 @@
 
 ``*.parquet`` is Parquet, ``*.json`` one task or a list of them, everything else JSON lines. A byte
 order mark and blank lines at the end are skipped. The rows of all files, sorted by path, are one
-sequence; shard k of n has the rows whose place in it is k modulo n, bad ones counted, so that every
-row is in exactly one shard and every machine agrees which. A shard checks all rows and yields its
-own: two rows with one task id are found even when they are in different shards.
+sequence. Shard k of n has the rows whose place in it is k modulo n, bad rows counted, so every row
+is in exactly one shard and all machines agree on which. A shard checks all rows and yields its own,
+so a task id used twice is found even when the two rows are in different shards.
 
 Memory: one line, JSON file or Parquet batch at a time, and some 100 bytes for each task id seen.
 """
@@ -26,36 +26,38 @@ from envs.types.paths import AnyPath
 
 
 def task_files(*patterns: str, root: AnyPath | None = None) -> list[Path]:
-    """Files that match glob patterns (``**`` is any depth), each once, sorted by path.
+    """Return the files that match glob patterns (``**`` is any depth), each once, sorted by path.
 
-    Patterns are relative to ``root`` (the working folder). `[1-3]` is one character: it matches the folder ``1``, not ``2-3``.
+    Patterns are relative to ``root`` (default: the working folder). `[1-3]` is one character: it
+    matches the folder ``1``, not ``2-3``.
 
     Raises:
         TaskError: a pattern matches no file.
     """
-    found: set[Path] = set()
+    matched: set[Path] = set()
     base = Path(root or ".")
     for pattern in patterns:
-        here = {base / name for name in glob.glob(pattern, root_dir=base, recursive=True)}
-        files = {path for path in here if path.is_file()}
+        candidates = {base / name for name in glob.glob(pattern, root_dir=base, recursive=True)}
+        files = {path for path in candidates if path.is_file()}
         if not files:
             raise TaskError(f"no task file matches {pattern!r} in {base.resolve()}")
-        found |= files
-    return _sorted(found)
+        matched |= files
+    return _sorted(matched)
 
 
 def iter_tasks(
     paths: AnyPath | Iterable[AnyPath], *, shard: int = 0, shards: int = 1, on_problem: OnProblem = refuse
 ) -> Iterator[WebTask]:
-    """Good tasks of files in their order, those of one shard.
+    """Yield the good tasks of files in their order, or those of one shard.
 
     Args:
         paths: Files, in any order (they are read sorted by path), or one.
-        shard: Which of ``shards``, from 0.
-        on_problem: Told of each problem in a row of this shard (of a file: by shard 0). By default the first is raised.
+        shard: Number of the shard among ``shards``, from 0.
+        on_problem: Called with each problem of a row of this shard; problems of a whole file go to
+            shard 0. By default the first one is raised.
 
     Raises:
-        TaskError: a problem, unless ``on_problem`` does otherwise; or there is no such shard.
+        TaskError: a problem, unless ``on_problem`` handles it; or there is no such shard.
     """
     if not 0 <= shard < shards:
         raise TaskError(f"shard {shard} of {shards}: shards are numbered from 0 to {shards - 1}")
@@ -63,7 +65,7 @@ def iter_tasks(
 
 
 def json_row(task: WebTask) -> str:
-    """A task as one line of JSON, of `SCHEMA_VERSION`."""
+    """Return a task as one line of JSON, of `SCHEMA_VERSION`."""
     return task.model_dump_json()
 
 
@@ -76,14 +78,14 @@ def _iter_tasks(paths: Sequence[Path], shard: int, shards: int, on_problem: OnPr
         try:
             for number, row in enumerate(raw_rows(path), start=1):
                 place += 1
-                task, found = read_row(row)
+                task, problems = read_row(row)
                 if task is not None and (first := seen.claim(task.task_id, name, number)):
-                    found = [*found, ("task_id", f"{task.task_id!r} is already used by {first}")]
+                    problems = [*problems, ("task_id", f"{task.task_id!r} is already used by {first}")]
                 if place % shards != shard:
                     continue
-                for field, reason in found:
+                for field, reason in problems:
                     on_problem(TaskProblem(name, number, field, reason))
-                if task is not None and not found:
+                if task is not None and not problems:
                     yield task
         except UnreadableError as error:
             if shard == 0:
@@ -94,14 +96,11 @@ def _iter_tasks(paths: Sequence[Path], shard: int, shards: int, on_problem: OnPr
 
 
 class UnreadableError(Exception):
-    """A file itself cannot be read.
-
-    Caught where files are read, where it becomes a problem of the file.
-    """
+    """A file cannot be read. Readers turn it into a problem of the file."""
 
 
 def raw_rows(path: AnyPath) -> Iterator[bytes | str]:
-    """The JSON text of each row of a file, by its ending.
+    """Yield the JSON text of each row of a file, by its suffix.
 
     Raises:
         UnreadableError: the file cannot be read.
@@ -120,7 +119,7 @@ def raw_rows(path: AnyPath) -> Iterator[bytes | str]:
 
 
 def _without_blank_end(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines up to the last that is not blank: blank ones at the end are no rows, others are bad ones."""
+    """Yield the lines without blank ones at the end; blank ones elsewhere are bad rows."""
     blank: list[bytes] = []
     for line in lines:
         if not line.strip():
@@ -132,7 +131,7 @@ def _without_blank_end(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _json_rows(text: bytes) -> Iterator[bytes | str]:
-    """Rows of a JSON file; what is no list is one row, so that `read_row` says what is wrong with it."""
+    """Yield the rows of a JSON file; anything but a list is one row, which `read_row` checks."""
     if not text.lstrip().startswith(b"["):
         yield text
         return
@@ -146,5 +145,5 @@ def _json_rows(text: bytes) -> Iterator[bytes | str]:
 
 
 def _sorted(paths: AnyPath | Iterable[AnyPath]) -> list[Path]:
-    each = [paths] if isinstance(paths, str | PathLike) else paths
-    return sorted({Path(path) for path in each}, key=lambda path: path.as_posix())
+    many = [paths] if isinstance(paths, str | PathLike) else paths
+    return sorted({Path(path) for path in many}, key=lambda path: path.as_posix())

@@ -1,6 +1,7 @@
 """The tree of a task set: ``difficulty/{1,2-3,4-6,7+}/…``, so that a glob chooses difficulties.
 
-Difficulty is the number of facts that must hold at the end; the buckets are those of the horizons (`envs.ends.bucket_of`).
+Difficulty is the number of facts that must hold at the end. The buckets are those of the horizons
+(`envs.ends.bucket_of`).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from envs.types import TaskError, WebTask
 from envs.types.paths import AnyPath
 
 ROWS_PER_FILE = 10_000
-"""Of JSONL and Parquet files: some megabytes each."""
+"""Rows in one JSONL or Parquet file: some megabytes."""
 
 MAX_NAME = 120
-"""Characters of a file name that come from a site or task id; file systems take 255 bytes."""
+"""Length of a file name made from a site or task id, in characters; file systems take 255 bytes."""
 
 
 class TreeLayout(StrEnum):
-    """Files of a tree."""
+    """File format of a tree."""
 
     JSON = "json"
-    """One file a task: ``difficulty/1/<site>/<task id>.json``."""
+    """One file for each task: ``difficulty/1/<site>/<task id>.json``."""
     JSONL = "jsonl"
     """``difficulty/1/part-00000.jsonl`` with `ROWS_PER_FILE` lines."""
     PARQUET = "parquet"
@@ -90,7 +91,7 @@ def _write_one(root: Path, task: WebTask) -> Path:
 
 
 def file_name(text: str) -> str:
-    """A text as one part of a path: percent-encoded, and cut with a digest when it is long."""
+    """Return a text as one part of a path: percent-encoded; a long one is cut and gets a digest."""
     name = quote(text, safe=" ")
     if set(name) <= {"."}:
         name = name.replace(".", "%2E")

@@ -1,14 +1,16 @@
 """Builds task sets from sources in shards and merges them.
 
-Task sets built from sources: read, given rubrics, checked, taken apart, written in shards, and put together without doubles.
+A source is read in shards. Its tasks get rubrics, are checked and split into sub-tasks, and are
+written; the shards are then merged without duplicates.
 
 ::
 
     source (sources.py) ── candidates ── rubric (rubrics.py) ── check ── sub-tasks ── a shard's files (shard.py)
-    shards ── doubles out ── tree or file, rejected.jsonl, manifest.json (merge.py)
+    shards ── duplicates out ── tree or file, rejected.jsonl, manifest.json (merge.py)
 
-A shard is a pure function of its request, and is written whole or not at all, so what was interrupted goes on where it was. No Prefect here:
-`flows/build_tasks.py` runs the shards. See docs/task-sets.md.
+A shard is a pure function of its request and is written whole or not at all, so an interrupted
+build continues where it stopped. No Prefect here: `flows/build_tasks.py` runs the shards. See
+docs/task-sets.md.
 """
 
 from envs.tasks.assembly.finish import check_difficulty

@@ -1,4 +1,4 @@
-"""Files that are not there before they are whole."""
+"""Writes files atomically: a file gets its name when it is complete."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from envs.types import StorageError
 
 
 class WholeFile:
-    """Lines of a file that gets its name at the end."""
+    """A file that is written under a temporary name and gets its own name at the end."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0
-        """Lines so far."""
+        """Lines written so far."""
         self._path = path
         self._draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         self._file = self._draft.open("wb")
@@ -24,11 +24,11 @@ class WholeFile:
 
     @property
     def sha256(self) -> str:
-        """Of what has been written."""
+        """Digest of the data written so far."""
         return self._digest.hexdigest()
 
     def write(self, line: str) -> None:
-        """One line."""
+        """Write one line."""
         data = line.encode() + b"\n"
         self._digest.update(data)
         self._file.write(data)
@@ -42,17 +42,17 @@ class WholeFile:
         self._draft.replace(self._path)
 
     def drop(self) -> None:
-        """As if it had never been begun."""
+        """Delete the temporary file."""
         self._file.close()
         self._draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[WholeFile]:
-    """A file that is there, whole, when the block ends well, and else is as it was.
+    """Write a file atomically: it appears when the block ends well, and is unchanged otherwise.
 
     Raises:
-        StorageError: it cannot be begun.
+        StorageError: the temporary file cannot be opened.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +68,6 @@ def whole_file(path: Path) -> Iterator[WholeFile]:
 
 
 def file_digest(path: Path) -> str:
-    """Digest of a file. Raises ``OSError``."""
+    """Return the sha256 of a file. Raises ``OSError``."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""From a candidate to the lines of a shard: its rubric, its checks, its parts."""
+"""Turns a candidate into the lines of a shard: gives it a rubric, checks it, splits it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ T = TypeVar("T")
 
 @dataclass
 class Outcome:
-    """What became of a candidate."""
+    """Result of one row: an accepted task with its sub-tasks, or rejections."""
 
     lines: list[ShardLine] = field(default_factory=list)
-    """Itself, then its parts; none if it was given up."""
+    """The task, then its sub-tasks; empty if it was given up."""
     rejected: list[Rejected] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
-    """Questions that the endpoint left open."""
+    """Questions that the endpoint gave no answer to."""
     read: bool = False
-    """It is a task (and not rows that are none)."""
+    """True if the row is a task."""
     written: bool = False
-    """A model wrote its rubric."""
+    """True if a model wrote the task's rubric."""
     whole: str | None = None
-    """Why it was not taken apart."""
+    """Reason why it has no sub-tasks."""
     requests: int = 0
     tokens: int = 0
 
 
 async def finish(request: ShardRequest, candidate: Candidate, writer: RubricWriter | None) -> Outcome:
-    """Give a candidate its rubric, check it, and take it apart."""
+    """Give a candidate its rubric, check it, and split it into sub-tasks."""
     work = _Work(request, candidate, writer)
     await work.run()
     return work.outcome
@@ -55,21 +55,24 @@ class _Work:
         self.outcome = Outcome(read=True)
 
     async def run(self) -> None:
-        task = await self._graded()
+        task = await self._add_rubric()
         if task is None:
             return
-        if found := [f"{name}: {reason}" for check in (*CHECKS, _check_facts) for name, reason in check(task)]:
-            self._give_up(RejectionStage.CHECK, task, "; ".join(found))
+        if problems := [f"{name}: {reason}" for check in (*CHECKS, _check_facts) for name, reason in check(task)]:
+            self._give_up(RejectionStage.CHECK, task, "; ".join(problems))
             return
         own = (self.candidate.key,) if self.candidate.key else ()
         row = self.candidate.row
         self.outcome.lines.append(ShardLine(row=row, keys=(*own, content_key(task)), task=task))
-        for part in await self._parts(task):
+        for part in await self._make_parts(task):
             self.outcome.lines.append(ShardLine(row=row, keys=(content_key(part),), part_of=task.task_id, task=part))
 
-    async def _graded(self) -> WebTask | None:
-        """The task with the rubric that it has or that is written for it; as it is, if none is wanted or it has evaluators. A rubric of a right
-        answer alone is written anew: the writer keeps the answer."""
+    async def _add_rubric(self) -> WebTask | None:
+        """Return the task with its rubric, or ``None`` if none could be written.
+
+        The task stays as it is if no rubric is wanted or it has evaluators. A rubric that asks only
+        for the reference answer is written anew; the writer keeps the answer.
+        """
         task = self.candidate.task
         writes = self.source.write_rubrics
         if task.rubric is not None and not (writes and asks_only_reference(task.rubric)):
@@ -78,13 +81,13 @@ class _Work:
             return task
         assert self.writer is not None
         answer = read_reference_answer(self.candidate.format, self.candidate.reference)
-        made = self._made(RejectionStage.RUBRIC, task, await self.writer.write(task, answer))
+        made = self._accept(RejectionStage.RUBRIC, task, await self.writer.write(task, answer))
         if made is None:
             return None
         self.outcome.written = True
         return with_rubric(task, made)
 
-    async def _parts(self, task: WebTask) -> list[WebTask]:
+    async def _make_parts(self, task: WebTask) -> list[WebTask]:
         rules = self.source.decompose
         if rules is None:
             return []
@@ -96,13 +99,13 @@ class _Work:
             for name, reason in parts.rejected:
                 self._give_up(RejectionStage.PART, task, reason, name)
             return list(parts.tasks)
-        written = [await self._written_part(task, rubric) for rubric in sub_rubrics(task, rules, self.request.seed)]
+        written = [await self._write_part(task, rubric) for rubric in sub_rubrics(task, rules, self.request.seed)]
         return [part for part in written if part is not None]
 
-    async def _written_part(self, task: WebTask, rubric: Rubric) -> WebTask | None:
+    async def _write_part(self, task: WebTask, rubric: Rubric) -> WebTask | None:
         assert self.writer is not None
         name = part_id(task, rubric)
-        words = self._made(RejectionStage.PART, task, await self.writer.write_part(task, rubric), name)
+        words = self._accept(RejectionStage.PART, task, await self.writer.write_part(task, rubric), name)
         if words is None:
             return None
         try:
@@ -111,11 +114,12 @@ class _Work:
             self._give_up(RejectionStage.PART, task, str(error), name)
             return None
 
-    def _made(self, stage: RejectionStage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
-        """What was written.
+    def _accept(self, stage: RejectionStage, task: WebTask, writing: Writing[T], name: str = "") -> T | None:
+        """Return what was written, or record why there is nothing.
 
-        What was refused is rejected; what was not answered is left to another time, even if the answers that are there agree:
-        how far an endpoint came must not show in the set. Given up, what they agree on is taken.
+        A refused text is rejected. An unanswered question is left to another build, even if the
+        answers that did come agree: the set must not depend on how far an endpoint came. With
+        ``give_up``, what these answers agree on is taken.
         """
         self.outcome.requests += sum(call.requests for call in writing.calls)
         self.outcome.tokens += sum(call.prompt_tokens + call.completion_tokens for call in writing.calls)
@@ -135,8 +139,8 @@ class _Work:
 
 
 def check_difficulty(task: WebTask) -> Iterator[tuple[str, str]]:
-    """(field, reason) if the difficulty is not the number of the rubric's facts."""
-    if task.rubric is not None and task.difficulty != task.rubric.fact_count and not _unlisted(task):
+    """Yield (field, reason) if the difficulty is not the number of the rubric's facts."""
+    if task.rubric is not None and task.difficulty != task.rubric.fact_count and not _has_hidden_facts(task):
         yield "difficulty", f"is {task.difficulty}, and the rubric has {task.rubric.fact_count} facts"
 
 
@@ -146,8 +150,11 @@ def _check_facts(task: WebTask) -> Iterator[tuple[str, str]]:
         yield "rubric_hash", "is empty: the rubric was not frozen"
 
 
-def _unlisted(task: WebTask) -> bool:
-    """Its one fact is that the task was done, or rightly answered: how difficult that is only the set can tell."""
+def _has_hidden_facts(task: WebTask) -> bool:
+    """Return True if the only fact is that the task was done or rightly answered.
+
+    Only the set can tell how difficult that is.
+    """
     if task.rubric is None or task.instruction is None:
         return False
     return asks_only_reference(task.rubric) or task.rubric == rubric_of_instruction(task.instruction)

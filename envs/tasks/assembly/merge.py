@@ -1,6 +1,6 @@
 """Merges shards into a task set without duplicates; the manifest is written last.
 
-The same shards give the same bytes in every file; what took how long, and where the set lies, is in none of them.
+The same shards give the same bytes in every file. No file holds durations or the place of the set.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from envs.types import StorageError, TaskError, WebTask
 
 MANIFEST_VERSION = 1
 MAX_REASONS = 50
-"""Reasons in the manifest; the others are counted together."""
+"""Number of reasons in the manifest; the others are counted together."""
 
 
 class Layout(StrEnum):
-    """How a set lies in its folder."""
+    """Arrangement of a set's files in its folder."""
 
     TREE = "tree"
     """``difficulty/{1,2-3,4-6,7+}/…``"""
@@ -43,33 +43,33 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SetPlan:
-    """Where a set is written, and how."""
+    """Destination and form of a set."""
 
     folder: Path
     layout: Layout
     form: TreeLayout
     config: dict[str, Any]
-    """What is said of the build in the manifest."""
+    """Description of the build in the manifest."""
 
     @property
     def manifest(self) -> Path:
-        """Written last: without it there is no set."""
+        """The manifest. It is written last: without it there is no set."""
         return self.folder / "manifest.json"
 
     @property
     def rejected(self) -> Path:
-        """Every row that is not in the set, with its reason."""
+        """The file with every row that is not in the set, and the reason."""
         return self.folder / "rejected.jsonl"
 
 
 @dataclass
 class _Merge:
-    """What is counted while shards become a set."""
+    """Counts kept while shards are merged."""
 
     seen: dict[str, str] = field(default_factory=dict)
-    """Id of the task that has a key."""
+    """Id of the task that has a content key."""
     ids: dict[str, str] = field(default_factory=dict)
-    """Source that has an id."""
+    """Name of the source that has a task id."""
     by_site: Counter[str] = field(default_factory=Counter)
     by_difficulty: Counter[str] = field(default_factory=Counter)
     by_split: Counter[str] = field(default_factory=Counter)
@@ -79,10 +79,13 @@ class _Merge:
 
 
 def merge_shards(plan: SetPlan, requests: Iterable[Sequence[ShardRequest]]) -> dict[str, Any]:
-    """Put shards together, each source's requests in a sequence of their own; gives the manifest.
+    """Merge shards into a set and return its manifest.
+
+    Args:
+        requests: The shards' requests, one sequence for each source.
 
     Raises:
-        StorageError: a shard is not there or not whole.
+        StorageError: a shard is missing or incomplete.
         TaskError: no task is left.
     """
     merge = _Merge()
@@ -92,12 +95,12 @@ def merge_shards(plan: SetPlan, requests: Iterable[Sequence[ShardRequest]]) -> d
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     with whole_file(plan.rejected) as rejected:
-        tasks = (task for source in requests for task in _of_source(source, merge, rejected))
+        tasks = (task for source in requests for task in _new_tasks(source, merge, rejected))
         files = _write_set(draft, tasks, plan)
     if not merge.tasks:
         shutil.rmtree(draft)
         raise TaskError(f"no task is left: all rows were rejected, see {plan.rejected}")
-    manifest = _manifest(plan, merge, rejected, files)
+    manifest = _make_manifest(plan, merge, rejected, files)
     _move(draft, plan.folder)
     with whole_file(plan.manifest) as file:
         file.write(orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
@@ -105,11 +108,11 @@ def merge_shards(plan: SetPlan, requests: Iterable[Sequence[ShardRequest]]) -> d
 
 
 def is_whole(plan: SetPlan) -> bool:
-    """The set is there, and each of its files is as its manifest says."""
+    """Return True if the set exists and each file has the digest in its manifest."""
     try:
         manifest = orjson.loads(plan.manifest.read_bytes())
         files = {
-            **{name: each["sha256"] for name, each in manifest["files"].items()},
+            **{name: entry["sha256"] for name, entry in manifest["files"].items()},
             plan.rejected.name: manifest["rejected_sha256"],
         }
         return all(file_digest(plan.folder / name) == expected for name, expected in files.items())
@@ -117,11 +120,11 @@ def is_whole(plan: SetPlan) -> bool:
         return False
 
 
-def _of_source(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
-    """Tasks of a source that are new; what its shards gave up, and what is not new, goes to ``rejected``."""
+def _new_tasks(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
+    """Yield the new tasks of a source; write rejected and repeated ones to ``rejected``."""
     source = requests[0].source
     name = source.name
-    reports = [_report(request) for request in requests]
+    reports = [_require_report(request) for request in requests]
     stages: Counter[str] = Counter()
 
     def refuse(given_up: Rejected) -> None:
@@ -139,14 +142,15 @@ def _of_source(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeF
     for line in in_order(requests):
         if whole_tasks == most and line.part_of is None:
             break
-        if (reason := _double(line, merge, left_out)) is None:
+        if (reason := _explain_duplicate(line, merge, left_out)) is None:
             tasks += 1
             whole_tasks += line.part_of is None
             _count(line, name, merge)
             yield line.task
             continue
         if most is not None:
-            # A generator draws some requests twice and then draws on: counted, and not worth a row each.
+            # A generator draws some requests twice and then goes on drawing: counted, but not worth
+            # a row each.
             repeats += 1
             if line.part_of is None:
                 left_out.add(line.task.task_id)
@@ -166,8 +170,8 @@ def _of_source(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeF
     }
 
 
-def _double(line: ShardLine, merge: _Merge, left_out: set[str]) -> str | None:
-    """Why a task is not new; ``None`` if it is."""
+def _explain_duplicate(line: ShardLine, merge: _Merge, left_out: set[str]) -> str | None:
+    """Return the reason why a task is not new, or ``None`` if it is."""
     if line.part_of in left_out:
         return f"part: of {line.part_of}, which was left out"
     if (first := merge.ids.get(line.task.task_id)) is not None:
@@ -189,7 +193,7 @@ def _count(line: ShardLine, source: str, merge: _Merge) -> None:
 
 
 def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Path, int]:
-    """Write the tasks below a folder; the files, with the tasks in each."""
+    """Write the tasks below a folder. Return the files, with the number of tasks in each."""
     if plan.layout is Layout.TREE:
         return write_tree(folder, tasks, plan.form)
     path = folder / f"tasks.{plan.form}"
@@ -202,44 +206,44 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
 
 
 def in_order(requests: Sequence[ShardRequest]) -> Iterator[ShardLine]:
-    """The lines of a source's shards in the order of the source."""
+    """Yield the lines of a source's shards in the order of the source."""
     if isinstance(requests[0].source, GenerateSource):  # each shard follows the one before
-        return chain.from_iterable(map(_lines, requests))
-    return heapq.merge(*map(_lines, requests), key=lambda line: line.row)
+        return chain.from_iterable(map(_read_shard_lines, requests))
+    return heapq.merge(*map(_read_shard_lines, requests), key=lambda line: line.row)
 
 
 def count_writer_requests(requests: Sequence[ShardRequest]) -> int:
-    """Different requests in the shards of a generator."""
-    found: set[str] = set()
+    """Return the number of different requests in the shards of a generator."""
+    keys: set[str] = set()
     for request in requests:
         for row in _read_lines(request.path(TASKS)):
             line = orjson.loads(row)
             if "part_of" not in line:
-                found.add(line["keys"][0])
-    return len(found)
+                keys.add(line["keys"][0])
+    return len(keys)
 
 
 def _tidy(requests: Sequence[Sequence[ShardRequest]]) -> None:
-    """Remove what killed processes left beside shards that are whole by now."""
+    """Remove temporary files that killed processes left beside complete shards."""
     for folder in {request.path("").parent for source in requests for request in source}:
         for left in folder.glob(".*.tmp"):
             left.unlink()
 
 
 def _move(draft: Path, folder: Path) -> None:
-    """Put the draft's content in place of what an interrupted build left."""
-    for found in sorted(draft.iterdir()):
-        target = folder / found.name
+    """Move the draft's content into the folder, replacing what an interrupted build left there."""
+    for path in sorted(draft.iterdir()):
+        target = folder / path.name
         if target.is_dir():
             shutil.rmtree(target)
-        found.replace(target)
+        path.replace(target)
     draft.rmdir()
 
 
-def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Path, int]) -> dict[str, Any]:
+def _make_manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Path, int]) -> dict[str, Any]:
     draft = plan.folder / ".draft"
     common = merge.reasons.most_common()
-    common.sort(key=lambda each: (-each[1], each[0]))
+    common.sort(key=lambda item: (-item[1], item[0]))
     reasons = dict(common[:MAX_REASONS])
     if rest := sum(count for _, count in common[MAX_REASONS:]):
         reasons["others"] = rest
@@ -261,14 +265,14 @@ def _manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Pat
     }
 
 
-def _report(request: ShardRequest) -> ShardReport:
+def _require_report(request: ShardRequest) -> ShardReport:
     report = read_report(request)
     if report is None:
         raise StorageError(f"{request.path(TASKS)} is not there or not whole; start the build again")
     return report
 
 
-def _lines(request: ShardRequest) -> Iterator[ShardLine]:
+def _read_shard_lines(request: ShardRequest) -> Iterator[ShardLine]:
     for line in _read_lines(request.path(TASKS)):
         yield ShardLine.model_validate_json(line)
 

@@ -1,4 +1,4 @@
-"""What goes into a shard and what comes out: plain, frozen values."""
+"""Requests, lines and reports of shards: plain, frozen values."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from envs.tasks.authoring import WriterConfig
 from envs.types import Record, WebTask
 
 BUILD_VERSION = 1
-"""Goes up when the same request gives other tasks: shards of an older one are then built anew."""
+"""Build version: increased when the same request gives other tasks. Older shards are built anew."""
 
-OF_THE_WRITING = ("models", "temperature", "max_tokens", "json_mode", "seed")
-"""What of an endpoint decides its answers; how it is reached, paced and paid does not."""
+ANSWER_FIELDS = ("models", "temperature", "max_tokens", "json_mode", "seed")
+"""Fields of an endpoint that decide its answers. Connection, pacing and prices do not."""
 
 
 class RejectionStage(StrEnum):
-    """Where a row was given up."""
+    """Stage at which a row was given up."""
 
     READ = "read"
-    """It is no task, or not in the form of its source."""
+    """The row is no task, or not in the form of its source."""
     RUBRIC = "rubric"
     """No rubric could be written for it."""
     CHECK = "check"
-    """Its parts contradict each other."""
+    """The parts of the task contradict each other."""
     PART = "part"
-    """A sub-task, not the task that it is of."""
+    """A sub-task was given up, not its task."""
     DUPLICATE = "duplicate"
-    """There is one like it already."""
+    """The set already has an equal task."""
 
 
 class Rejected(Record):
@@ -44,79 +44,83 @@ class Rejected(Record):
     stage: RejectionStage
     task_id: str = ""
     where: str = ""
-    """File and row, where it was not a task yet."""
+    """File and row, if it had not become a task yet."""
     reason: str
     """Field and reason."""
     task: dict[str, Any] | None = None
-    """The row as far as it came; of a part, the task that it was to be a part of."""
+    """The row as far as it came; for a sub-task, the whole task."""
 
 
 class ShardRequest(Record):
-    """What decides a shard."""
+    """Everything that decides the content of a shard, and the places of its files."""
 
     source: Source
     shard: int = Field(ge=0)
     seed: int = Field(ge=0)
     fingerprint: str
-    """Of the source's files."""
+    """Digest of the source's files."""
     writer: WriterConfig | None = None
     give_up: bool = False
-    """Reject tasks that the endpoint gave no answer for, instead of leaving the shard to another time."""
+    """Reject tasks that the endpoint gave no answer for, instead of failing the shard."""
     folder: str
-    """Of all shards."""
+    """Folder of all shards."""
     base: str
-    """That relative paths of the source begin in."""
+    """Folder that relative paths of the source start from."""
     cache: str = ""
     """Folder of the writer's replies, if its configuration names none."""
     spent: str = ""
-    """File in which the writer's budget is counted, for all shards of a build; empty: the shard's own budget."""
+    """File in which the writer's budget is counted for all shards of a build; empty: the shard's
+    own budget.
+    """
 
     @property
     def digest(self) -> str:
-        """sha256 over what decides the content; folders, and how the endpoint is reached, do not."""
+        """sha256 over everything that decides the content, without folders and the endpoint's
+        connection.
+        """
         shown = self.model_dump(mode="json", exclude={"folder", "base", "cache", "spent"})
         if self.writer is not None:
             endpoint = shown["writer"]["endpoint"]
-            # Shards from before there was "structured" are those of its default.
-            names = [*OF_THE_WRITING, "structured"] if endpoint["structured"] != Structured.NONE else OF_THE_WRITING
+            # Shards made before "structured" existed are those of its default.
+            names = [*ANSWER_FIELDS, "structured"] if endpoint["structured"] != Structured.NONE else ANSWER_FIELDS
             shown["writer"]["endpoint"] = {name: endpoint[name] for name in names}
         return hashlib.sha256(orjson.dumps([BUILD_VERSION, shown], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def path(self, suffix: str) -> Path:
-        """One of the shard's files."""
+        """Return the path of one of the shard's files."""
         return Path(self.folder) / self.source.name / f"{self.shard:05d}{suffix}"
 
 
 class ShardLine(Record):
-    """A line of a shard."""
+    """A line of a shard: a task or a sub-task."""
 
     row: int
     """Place of its candidate in the source."""
     keys: tuple[str, ...]
-    """Two tasks that share one are the same."""
+    """Content keys. Two tasks that share one are the same."""
     part_of: str | None = None
-    """Id of the task that it is a part of."""
+    """Id of the whole task, for a sub-task."""
     task: WebTask
 
 
 class ShardReport(Record):
-    """What is in a shard."""
+    """Counts and digests of a finished shard."""
 
     digest: str
-    """Of its request."""
+    """Digest of the shard's request."""
     read: int = 0
-    """Good tasks of the source."""
+    """Number of good tasks read from the source."""
     written: int = 0
-    """Of them, those that a model wrote the rubric of."""
+    """Number of these whose rubric a model wrote."""
     parts: int = 0
-    """Sub-tasks."""
+    """Number of sub-tasks."""
     tasks: int = 0
-    """Lines of the shard, sub-tasks included."""
+    """Number of lines of the shard, sub-tasks included."""
     rejected: dict[RejectionStage, int]
     whole: dict[str, int]
-    """Tasks that were not taken apart, by reason."""
+    """Number of tasks without sub-tasks, by reason."""
     tasks_sha256: str
     rejected_sha256: str
     requests: int = 0
-    """Sent to the writer's endpoint."""
+    """Number of requests sent to the writer's endpoint."""
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""Rubrics of imported and written tasks, and the right answers that rows bring along."""
+"""Rubrics of imported and written tasks, and the reference answers of their rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from envs.types import Rubric, WebTask, rubric_hash
 
 
 def read_reference_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
-    """The answer that a row says is right, of sets whose tasks may have one and no rubric: WebGym's."""
+    """Return the right answer of a row, if its set has answers without rubrics (WebGym)."""
     return (formats.webgym_reference_answer(row) or None) if source == "webgym" and row is not None else None
 
 
 def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:
-    """The task graded by the rubric, which is frozen.
+    """Return the task graded by the rubric, which is frozen.
 
-    A horizon that came of the old difficulty comes of the new one.
+    A horizon that was derived from the old difficulty is derived from the new one.
     """
     difficulty = rubric.fact_count
     derived = task.horizon == max_steps(task.difficulty)

@@ -1,7 +1,7 @@
 """Builds one shard of a source: accepted tasks, rejected rows and a report.
 
-A shard that has its report is done: built again, it is read. The report names the request that it is of and the digests of both files, so a changed
-request, source or file is noticed and the shard built anew.
+A shard that has its report is done and is not built again. The report has the digests of the
+request and of both files, so a shard whose request, source or file has changed is built anew.
 """
 
 from __future__ import annotations
@@ -24,43 +24,47 @@ from envs.tasks.rows import TaskProblem
 from envs.types import ConfigError, JudgeError
 
 TASKS, REJECTED, REPORT = ".jsonl", ".rejected.jsonl", ".json"
-"""Endings of a shard's files."""
+"""Suffixes of a shard's files."""
 
-AT_ONCE = 64
-"""Candidates that are worked on at once: enough to keep an endpoint busy, few enough to hold in memory."""
+MAX_CONCURRENT = 64
+"""Candidates worked on at the same time: enough to keep an endpoint busy, few enough to hold in
+memory.
+"""
 
 
 def build_shard(request: ShardRequest) -> ShardReport:
-    """Build a shard unless it is there. Idempotent; two at once write the same.
+    """Build a shard unless it exists. Idempotent; two concurrent builds write the same.
 
     Raises:
         ConfigError: something is to be written, and there is no writer, or its key is not set.
-        DamagedLedger: it is not known what the writers have spent. Only replies are kept; mend it, and build the shard again.
-        JudgeError: the writer's endpoint gave no answer for some tasks. Only its replies are kept; build the shard again.
-        TaskError: the source is not there any more.
+        DamagedLedger: the writers' spending is not known. Only replies are kept; repair the ledger
+            and build the shard again.
+        JudgeError: the writer's endpoint gave no answer for some tasks. Only its replies are kept;
+            build the shard again.
+        TaskError: the source does not exist any more.
     """
     return read_report(request) or asyncio.run(_build(request))
 
 
 def read_report(request: ShardRequest) -> ShardReport | None:
-    """The report of a shard that is there, of this request and whole; else ``None``."""
+    """Return the report of a shard that is complete and of this request, else ``None``."""
     try:
         report = ShardReport.model_validate_json(request.path(REPORT).read_bytes())
-        whole = (report.digest, report.tasks_sha256, report.rejected_sha256)
-        found = (request.digest, file_digest(request.path(TASKS)), file_digest(request.path(REJECTED)))
+        expected = (report.digest, report.tasks_sha256, report.rejected_sha256)
+        actual = (request.digest, file_digest(request.path(TASKS)), file_digest(request.path(REJECTED)))
     except (OSError, ValidationError):
         return None
-    return report if whole == found else None
+    return report if expected == actual else None
 
 
 async def _build(request: ShardRequest) -> ShardReport:
     if not request.source.needs_writer:
         return await _write(request, None)
-    async with RubricWriter(_writer(request), Ledger(Path(request.spent)) if request.spent else None) as writer:
+    async with RubricWriter(_writer_config(request), Ledger(Path(request.spent)) if request.spent else None) as writer:
         return await _write(request, writer)
 
 
-def _writer(request: ShardRequest) -> WriterConfig:
+def _writer_config(request: ShardRequest) -> WriterConfig:
     config = request.writer
     if config is None:
         raise ConfigError(f"source {request.source.name}: something is to be written, and no writer is configured")
@@ -74,13 +78,13 @@ async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardRep
     whole: Counter[str] = Counter()
     unanswered: list[str] = []
     counts: Counter[str] = Counter()
-    with whole_file(request.path(TASKS)) as tasks, whole_file(request.path(REJECTED)) as refuse:
-        async for outcome in _outcomes(request, writer):
+    with whole_file(request.path(TASKS)) as tasks, whole_file(request.path(REJECTED)) as rejected_file:
+        async for outcome in _finish_all(request, writer):
             for line in outcome.lines:
                 tasks.write(line.model_dump_json(exclude_none=True))
-            for each in outcome.rejected:
-                refuse.write(each.model_dump_json(exclude_none=True))
-                rejected[each.stage] += 1
+            for rejection in outcome.rejected:
+                rejected_file.write(rejection.model_dump_json(exclude_none=True))
+                rejected[rejection.stage] += 1
             if outcome.whole is not None:
                 whole[outcome.whole] += 1
             unanswered += outcome.unanswered
@@ -100,7 +104,7 @@ async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardRep
         rejected=dict(sorted(rejected.items())),
         whole=dict(sorted(whole.items())),
         tasks_sha256=tasks.sha256,
-        rejected_sha256=refuse.sha256,
+        rejected_sha256=rejected_file.sha256,
         **counts,
     )
     with whole_file(request.path(REPORT)) as file:
@@ -108,25 +112,25 @@ async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardRep
     return report
 
 
-async def _outcomes(request: ShardRequest, writer: RubricWriter | None) -> AsyncIterator[Outcome]:
-    """What becomes of each row of the shard, in the order of its source, whichever is finished first."""
+async def _finish_all(request: ShardRequest, writer: RubricWriter | None) -> AsyncIterator[Outcome]:
+    """Yield the outcome of each row of the shard, in the order of its source."""
     problems: list[TaskProblem] = []
     rest = candidates(request.source, request.shard, Path(request.base), problems.append, request.seed)
     more = True
     while more:
-        batch = list(islice(rest, AT_ONCE))
-        more = len(batch) == AT_ONCE
+        batch = list(islice(rest, MAX_CONCURRENT))
+        more = len(batch) == MAX_CONCURRENT
         if problems:
-            yield Outcome(rejected=_unread(request, problems))
+            yield Outcome(rejected=_reject_unread(request, problems))
             problems.clear()
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(finish(request, candidate, writer)) for candidate in batch]
-        for each in running:
-            yield each.result()
+        for finished in running:
+            yield finished.result()
 
 
-def _unread(request: ShardRequest, problems: list[TaskProblem]) -> list[Rejected]:
-    """Rows that are no tasks, each with all that is wrong with it."""
+def _reject_unread(request: ShardRequest, problems: list[TaskProblem]) -> list[Rejected]:
+    """Return the rows that are no tasks, each with all its problems."""
     rows: dict[str, list[str]] = {}
     for problem in problems:
         path = Path(problem.path)
@@ -135,6 +139,6 @@ def _unread(request: ShardRequest, problems: list[TaskProblem]) -> list[Rejected
         rows.setdefault(where, []).append(f"{problem.field}: {problem.reason}")
     name = request.source.name
     return [
-        Rejected(source=name, stage=RejectionStage.READ, where=where, reason="; ".join(found))
-        for where, found in rows.items()
+        Rejected(source=name, stage=RejectionStage.READ, where=where, reason="; ".join(reasons))
+        for where, reasons in rows.items()
     ]

@@ -24,7 +24,10 @@ from envs.types.extensions import is_reference
 from envs.types.near import near
 
 TASKS_OF_WORLD = 60
-"""Different requests of a world, at a guess: all templates give some 80, and many a request comes twice. What it lacks further shards bring."""
+"""Estimated number of different requests of a world.
+
+All templates give some 80, and many requests come twice. More shards are built if this is too high.
+"""
 
 
 GENERATOR = (envs.tasks.generate, envs.sites.bundled)
@@ -32,7 +35,7 @@ GENERATOR = (envs.tasks.generate, envs.sites.bundled)
 
 
 class SourceBase(Record):
-    """What every source has."""
+    """Settings that every source has."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
@@ -57,7 +60,7 @@ class SourceBase(Record):
 
     @property
     def needs_writer(self) -> bool:
-        """A model is asked for this source."""
+        """True if a model is asked for this source."""
         return self.write_rubrics or (self.decompose is not None and self.part_words == "written")
 
 
@@ -73,7 +76,7 @@ class FileSource(SourceBase):
 
 
 class ImportSource(SourceBase):
-    """A set in the format of another benchmark."""
+    """A task set in the format of another benchmark."""
 
     kind: Literal["import"] = "import"
     format: str = Field(
@@ -100,7 +103,7 @@ class ImportSource(SourceBase):
 class GenerateSource(SourceBase):
     """Tasks generated over the bundled sites.
 
-    ``shards`` shards are made at a time until there are enough tasks.
+    Batches of ``shards`` shards are built until there are enough tasks.
     """
 
     kind: Literal["generate"] = "generate"
@@ -109,7 +112,7 @@ class GenerateSource(SourceBase):
 
     @property
     def worlds_of_shard(self) -> int:
-        """Worlds of one shard."""
+        """Number of worlds of one shard."""
         return self.worlds or -(-self.spec.count // (self.shards * TASKS_OF_WORLD))
 
 
@@ -119,20 +122,22 @@ Source = Annotated[AnySource, Field(discriminator="kind")]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A task of a source."""
+    """A task of a source, before it is graded and checked."""
 
     row: int
-    """Its place in the source: shards are merged by it."""
+    """Its place in the source, by which shards are merged."""
     task: WebTask
     key: str = ""
-    """The source's own: tasks with one key are one request, whatever its words. Beside `content_key`."""
+    """The source's own key beside `content_key`: tasks with the same key are one request, in
+    whatever wording.
+    """
     reference: dict[str, Any] | None = None
     """The row of an imported task."""
     format: str = ""
 
 
 def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem, seed: int = 0) -> Iterator[Candidate]:
-    """The good tasks of one shard of a source.
+    """Yield the good tasks of one shard of a source.
 
     Shard k has those whose place is k modulo the number of shards.
 
@@ -145,7 +150,8 @@ def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem,
             for number, task in enumerate(tasks):
                 yield Candidate(number * source.shards + shard, task)
         case ImportSource():
-            # Every shard reads everything (ids are checked across shards); problems are told by the first alone.
+            # Every shard reads everything (ids are checked across shards); only the first reports
+            # problems.
             handler = on_problem if shard == 0 else _ignore_problem
             items = import_tasks(
                 source.format, base / source.path, split=source.split, on_problem=handler, judged=source.judged
@@ -154,19 +160,19 @@ def candidates(source: AnySource, shard: int, base: Path, on_problem: OnProblem,
                 if row % source.shards == shard:
                     yield Candidate(row, item.task, reference=item.reference, format=item.source)
         case GenerateSource():
-            yield from _generated(source, shard, seed)
+            yield from _generate_candidates(source, shard, seed)
 
 
-def _generated(source: GenerateSource, shard: int, seed: int) -> Iterator[Candidate]:
+def _generate_candidates(source: GenerateSource, shard: int, seed: int) -> Iterator[Candidate]:
     spec = source.spec.model_copy(update={"seed": source.spec.seed + seed})
     first = shard * source.worlds_of_shard
     for row, world in enumerate(islice(worlds(spec), first, first + source.worlds_of_shard), start=first):
         for task in generate_world(spec, world):
-            yield Candidate(row, task, _request(task))
+            yield Candidate(row, task, _request_key(task))
 
 
-def _request(task: WebTask) -> str:
-    """What tells a generated request from others, in whatever words it is put: as `generate` does."""
+def _request_key(task: WebTask) -> str:
+    """Return the key of a generated request, equal for all its wordings; `generate` uses the same."""
     kind, seed, number = task.task_id.split("/")
     draft = draft_of(kind, int(seed), int(number))
     assert draft is not None
@@ -174,21 +180,23 @@ def _request(task: WebTask) -> str:
 
 
 def digest_of(text: str) -> str:
-    """Enough of a hash to tell a billion texts apart."""
+    """Return 128 bits of a hash of a text in hex: enough to tell a billion texts apart."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def source_files(source: FileSource, base: Path) -> list[Path]:
-    """Files of a source.
+    """Return the files of a source.
 
     Raises:
         TaskError: a glob matches nothing.
     """
-    return sorted({path for glob in source.paths for path in _matches(glob, base)})
+    return sorted({path for glob in source.paths for path in _match_files(glob, base)})
 
 
 def fingerprint(source: AnySource, base: Path) -> str:
-    """sha256 of everything that a source reads, or of the generator's own code: when a file changes, its shards are not the same any more.
+    """Return a sha256 of all files that a source reads, or of the generator's code.
+
+    A changed file changes the fingerprint, and so the requests of its shards.
 
     Raises:
         ConfigError: there is nothing to read, or no template is left.
@@ -198,10 +206,10 @@ def fingerprint(source: AnySource, base: Path) -> str:
             case FileSource():
                 files = source_files(source, base)
             case ImportSource():
-                files = _tree(base / source.path)
+                files = _list_files(base / source.path)
             case GenerateSource():
                 next(worlds(source.spec))  # refuses what it does not know
-                files = sorted(path for each in GENERATOR for path in Path(each.__path__[0]).rglob("*.py"))
+                files = sorted(path for package in GENERATOR for path in Path(package.__path__[0]).rglob("*.py"))
     except (OSError, TaskError) as error:
         raise ConfigError(f"source {source.name}: {error}") from error
     total = hashlib.sha256()
@@ -211,19 +219,19 @@ def fingerprint(source: AnySource, base: Path) -> str:
     return total.hexdigest()
 
 
-def _matches(glob: str, base: Path) -> list[Path]:
+def _match_files(glob: str, base: Path) -> list[Path]:
     absolute = Path(glob)
     if absolute.is_absolute():
         return task_files(str(absolute.relative_to(absolute.anchor)), root=Path(absolute.anchor))
     return task_files(glob, root=base)
 
 
-def _tree(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(each for each in path.rglob("*") if each.is_file())
+        return sorted(child for child in path.rglob("*") if child.is_file())
     path.stat()
     return [path]
 
 
 def _ignore_problem(problem: object) -> None:
-    """Another shard tells it."""
+    """Do nothing: another shard reports it."""

@@ -1,16 +1,18 @@
 """Rubrics and instructions written by an LLM.
 
-Rubrics and instructions that a model writes, for tasks that come without: asked for several times, checked by program, put to the vote.
+A model writes rubrics and instructions for tasks that have none. It is asked several times, its
+replies are checked by program, and the samples vote.
 
 ::
 
     RubricWriter.write(task, reference) -> Writing     writer.py: samples, asking again, the vote
-      what is asked                                    prompts.py (the task is data, fenced)
-      how a reply is read                              draft.py
-      what is wrong with it                            checks.py, words.py (no model)
-      what the samples agree on                        agree.py
+      the prompts                                      prompts.py (the task is data, fenced)
+      the reply's schema                               draft.py
+      the flaws of a draft                             checks.py, words.py (no model)
+      the agreement of the samples                     agreement.py
 
-The endpoint, its retries, cache, budget and ledger are the judge's (`envs.rewards.judge`). See docs/written-rubrics.md.
+The endpoint, its retries, cache, budget and ledger are the judge's (`envs.rewards.judge`). See
+docs/written-rubrics.md.
 """
 
 from envs.tasks.authoring.config import WriterConfig

@@ -1,8 +1,10 @@
-"""What several drafts of one rubric agree on. Pure.
+"""Majority vote over several drafts of one rubric. Pure.
 
-Facts of different drafts are the same when most of their words are: ``.6 J(text) + .4 J(asked) >= .5``, J the Jaccard overlap of content words, each
-fact paired with at most one of another draft so that the sum is greatest. The quoted words help where two models say one thing in two ways; they
-are not enough, since a lazy one quotes the whole instruction for everything.
+Facts of different drafts are the same when most of their words are: ``.6 J(text) + .4 J(asked) >=
+.5``, where J is the Jaccard overlap of content words. Each fact is paired with at most one fact of
+another draft, so that the sum of overlaps is greatest. The quoted words (``asked``) help where two
+models say one thing in two ways. They are not enough alone: a lazy model quotes the whole
+instruction for everything.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ TEXT_SHARE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The draft that stands for all, with the facts that most have; or why there is none."""
+    """The draft chosen for all, with the facts that most samples have; or why there is none."""
 
     draft: RubricDraft | None
     reason: str
     agreed: int
-    """Facts that more than half of the samples have."""
+    """Number of facts that more than half of the samples have."""
     written: int
-    """Different facts of all drafts together."""
+    """Number of different facts of all drafts together."""
 
     @property
     def share(self) -> float:
-        """Of the facts written, those agreed on."""
+        """Share of the written facts that are agreed on."""
         return self.agreed / self.written if self.written else 0.0
 
 
@@ -42,17 +44,17 @@ class _Claim:
     """One fact as the drafts word it."""
 
     facts: dict[int, tuple[str, RubricDraftFact]] = field(default_factory=dict)
-    """Place and fact, by draft."""
+    """Place and fact, by number of the draft."""
 
 
 def agree(drafts: Sequence[RubricDraft], samples: int, least: float) -> Agreement:
-    """Put drafts to the vote.
+    """Choose the draft that has all facts on which most drafts agree.
 
     Args:
-        samples: How many were asked for: one that was lost votes for nothing.
-        least: Share of the facts written that must be agreed on.
+        samples: Number of drafts asked for. One that was lost votes for nothing.
+        least: Share of the written facts that must be agreed on.
     """
-    claims = _claims(drafts)
+    claims = _merge_facts(drafts)
     agreed = [claim for claim in claims if 2 * len(claim.facts) > samples]
     counts = len(agreed), len(claims)
     if not agreed:
@@ -68,16 +70,16 @@ def agree(drafts: Sequence[RubricDraft], samples: int, least: float) -> Agreemen
 
 
 def fact_similarity(one: RubricDraftFact, other: RubricDraftFact) -> float:
-    """How much two facts say the same, in [0, 1]."""
+    """Return the similarity of two facts, in [0, 1]."""
     text = word_overlap(content_words(one.text), content_words(other.text))
     return TEXT_SHARE * text + (1 - TEXT_SHARE) * word_overlap(content_words(one.asked), content_words(other.asked))
 
 
-def _claims(drafts: Sequence[RubricDraft]) -> list[_Claim]:
+def _merge_facts(drafts: Sequence[RubricDraft]) -> list[_Claim]:
     claims: list[_Claim] = []
     for number, draft in enumerate(drafts):
         facts = list(draft.facts())
-        scores = np.array([[_best(claim, fact) for claim in claims] for _, fact in facts]).reshape(
+        scores = np.array([[_best_similarity(claim, fact) for claim in claims] for _, fact in facts]).reshape(
             len(facts), len(claims)
         )
         scores[scores < SAME] = 0
@@ -89,5 +91,5 @@ def _claims(drafts: Sequence[RubricDraft]) -> list[_Claim]:
     return claims
 
 
-def _best(claim: _Claim, fact: RubricDraftFact) -> float:
+def _best_similarity(claim: _Claim, fact: RubricDraftFact) -> float:
     return max(fact_similarity(fact, known) for _, known in claim.facts.values())

@@ -1,4 +1,4 @@
-"""Who writes rubrics, and how much is asked of what is written."""
+"""Configuration of the rubric writer."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from envs.types import Record, Rubric
 from envs.types.rubrics import Name
 
 MAX_NAMED = 5
-"""Problems of a reply that are told to the model at once."""
+"""Problems of a reply that are sent to the model at once."""
 
 
 class RubricDraftFact(Record):
-    """One fact."""
+    """One fact in words."""
 
     text: Name
-    """What must be so at the end, as one sentence."""
+    """Statement that must be true at the end, as one sentence."""
     asked: Name
     """The words of the instruction that ask for it."""
 
@@ -39,13 +39,13 @@ class RubricDraft(Record):
     fact_groups: tuple[DraftGroup, ...] = Field(min_length=1)
 
     def facts(self) -> Iterator[tuple[str, RubricDraftFact]]:
-        """All facts, with their place in the reply."""
+        """Yield all facts, with their place in the reply."""
         for row, group in enumerate(self.fact_groups):
             for column, fact in enumerate(group.facts):
                 yield f"fact_groups.{row}.facts.{column}", fact
 
     def only(self, places: frozenset[str]) -> RubricDraft:
-        """The draft with the facts at these places alone."""
+        """Return the draft with only the facts at these places."""
         groups = []
         for row, group in enumerate(self.fact_groups):
             kept = tuple(
@@ -57,24 +57,27 @@ class RubricDraft(Record):
 
 
 def read_draft(reply: str) -> RubricDraft:
-    """A draft from the reply of a model.
+    """Parse a draft from the reply of a model.
 
     Raises:
-        MalformedReply: it is no JSON object of the form that was asked for; says where.
+        MalformedReply: the reply is no JSON object of the schema; the message says where.
     """
-    found = read_object(reply)
+    data = read_object(reply)
     try:
-        return RubricDraft.model_validate_json(json.dumps(found), strict=True)
+        return RubricDraft.model_validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         problems = [f"{field_name(one['loc'])}: {one['msg']}" for one in error.errors()]
         raise MalformedReply("; ".join(problems[:MAX_NAMED])) from error
 
 
 def to_rubric(draft: RubricDraft, reference: str | None) -> Rubric:
-    """The rubric: each fact for the judge, WebGym's gate against hallucinations, and all of it must hold.
+    """Convert a draft to a rubric.
+
+    The judge checks each fact, WebGym's gate against hallucinations is added, and everything must
+    hold.
 
     Args:
-        reference: The right answer; a fact of its own, in a group of its own.
+        reference: The right answer; it becomes a fact of its own, in a group of its own.
     """
     rubric = from_webgym(
         [

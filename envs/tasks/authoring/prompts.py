@@ -1,4 +1,7 @@
-"""The writer's prompts. The instructions are the system message; the task is somebody else's text and is fenced as data."""
+"""Prompts of the rubric writer.
+
+The instructions are the system message. The task is untrusted text and is fenced as data.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ def rubric_question(task: WebTask, reference: str | None, refused: Sequence[tupl
     """Ask for a rubric.
 
     Args:
-        reference: The right answer; the writer is told that there is one, and what it is.
-        refused: Replies so far and what was wrong with them, the last one last.
+        reference: The right answer, if there is one; the writer is given it.
+        refused: Earlier replies and their flaws, the newest one last.
     """
     data = [("instruction", task.instruction or ""), ("start", f"{task.site}{task.path}")]
     if reference is not None:
@@ -65,7 +68,7 @@ def instruction_question(
 
 
 def _with_refused(data: list[tuple[str, str]], refused: Sequence[tuple[str, str]]) -> str:
-    """The last reply and what was wrong with it; its own words are data like the task's."""
+    """Fence the data with the last reply and its flaws. The reply's words are data too."""
     if not refused:
         return fence(data)
     reply, problem = refused[-1]

@@ -1,4 +1,4 @@
-"""Words of facts and instructions, as far as they can be compared without a model."""
+"""Words of facts and instructions, compared without a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _QUOTED = re.compile(r"[\"“”„«»]([^\"“”„«»]{1,80})[\"“”„«
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Words that are listed in a text."""
+    """Return the words that are listed in a text."""
     return frozenset(re.findall(r"\S+", text))
 
 
@@ -22,41 +22,44 @@ EMPTY = word_set(
     then than which who whom whose what when where while do does did done must should shall will would can could may might not no
     all any each only into onto per via up out over under their they them he she you your i we our one 1"""
 )
-"""Words that say nothing of what a fact is about."""
+"""Words that do not tell the subject of a fact."""
 
 
 def tokens(text: str) -> list[str]:
-    """Words and numbers in their order: lower case, plurals and number words in one form (``Two lamps`` is 2, lamp)."""
+    """Return words and numbers in their order, normalized.
+
+    They are in lower case, with plurals and number words in one form (``Two lamps`` is 2, lamp).
+    """
     plain = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
-    return [_form(token) for token in _TOKEN.findall(plain)]
+    return [_normalize(token) for token in _TOKEN.findall(plain)]
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Words that say what a text is about."""
+    """Return the words that tell the subject of a text."""
     return frozenset(tokens(text)) - EMPTY
 
 
 def numbers(text: str) -> frozenset[str]:
-    """Numbers of a text, in digits or words; 1 is none (``one of them``)."""
+    """Return the numbers of a text, given in digits or words, except 1 (``one of them``)."""
     return frozenset(token for token in tokens(text) if token[0].isdigit()) - {"1"}
 
 
 def quoted_texts(text: str) -> list[str]:
-    """What a text puts in quotation marks."""
-    return [found for found in _QUOTED.findall(text) if tokens(found)]
+    """Return the texts in quotation marks."""
+    return [quoted for quoted in _QUOTED.findall(text) if tokens(quoted)]
 
 
 def contains(text: list[str], part: list[str]) -> bool:
-    """Whether the tokens of ``part`` stand in ``text``, one after the other."""
+    """Return True if the tokens of ``part`` are in ``text``, one after the other."""
     return any(text[start : start + len(part)] == part for start in range(len(text) - len(part) + 1))
 
 
 def word_overlap(one: frozenset[str], other: frozenset[str]) -> float:
-    """Shared words by all words (Jaccard); two empty sets are equal."""
+    """Return shared words divided by all words (Jaccard); two empty sets are equal."""
     return len(one & other) / len(one | other) if one or other else 1.0
 
 
-def _form(token: str) -> str:
+def _normalize(token: str) -> str:
     if token[0].isdigit():
         return re.sub(r",(?=\d{3}(?!\d))", "", token).replace(",", ".")
     token = token.removesuffix("'s")

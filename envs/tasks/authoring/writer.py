@@ -24,24 +24,31 @@ from envs.tasks.decompose import contains_words
 from envs.types import FactGroup, Rubric, WebTask
 
 MAX_INSTRUCTION = 1200
-"""Characters of a written instruction."""
+"""Length of a written instruction, in characters."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Writing(Generic[T]):
-    """What came of asking for something: at least one of ``value``, ``refused`` and ``unanswered``, and never ``refused`` with another."""
+    """Result of asking the writer.
+
+    At least one of ``value``, ``refused`` and ``unanswered`` is set, and ``refused`` is never set
+    together with another.
+    """
 
     value: T | None
     calls: tuple[CallRecord, ...]
     refused: str | None = None
-    """What was wrong with what was written; asking again would give the same."""
+    """Flaws of the written text; asking again would give the same."""
     unanswered: str | None = None
-    """The endpoint gave no answer to a sample; another time it may. With a ``value`` beside it the other samples agree without it, and with it
-    they may agree on more."""
+    """Trouble with a sample that the endpoint did not answer; another time it may.
+
+    With a ``value`` beside it, the other samples agree without this one; with it they may agree on
+    more.
+    """
     share: float = 1.0
-    """Facts agreed on, of all facts written."""
+    """Share of all written facts that are agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class _Sample(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Reading(Generic[T]):
-    """A reply and what is wrong with it."""
+    """A reply and its problem."""
 
     reply: str
     value: T | None
@@ -63,24 +70,29 @@ class _Reading(Generic[T]):
 
 
 class RubricWriter:
-    """Writes rubrics and instructions by an endpoint; used as ``async with``.
+    """Writes rubrics and instructions with a model endpoint; used as ``async with``.
 
     Raises:
-        ConfigError: when entered, the variable of the key is not set.
-        StorageError: when made, the cache's folder cannot be.
+        ConfigError: on entering, the variable of the key is not set.
+        StorageError: on construction, the cache's folder cannot be made.
     """
 
     def __init__(self, config: WriterConfig, ledger: Ledger | None = None) -> None:
-        """
+        """Make a writer of the configuration.
+
         Args:
-            ledger: Where the budget is counted together with other writers of the build; ``None``: it is this writer's own.
+            ledger: Ledger that counts the budget for all writers of a build; ``None`` counts for
+                this writer alone.
         """
         self.config = config
         self._client = JudgeClient(config.endpoint, ledger)
 
     @property
     def damage(self) -> DamagedLedger | None:
-        """Why this writer gets no answer any more until somebody mends its ledger; ``None``: it can count, as of its last request."""
+        """Damage of the ledger, as of the last request.
+
+        Until somebody repairs the ledger, this writer gets no answers. ``None`` if it is intact.
+        """
         return self._client.budget.damage
 
     async def __aenter__(self) -> Self:
@@ -91,7 +103,9 @@ class RubricWriter:
         await self._client.__aexit__(*error)
 
     async def write(self, task: WebTask, reference: str | None = None) -> Writing[Rubric]:
-        """A rubric for a task: the facts that most samples have, as the sample that has them all and least besides words them.
+        """Write a rubric of the facts that most samples have.
+
+        The wording is that of the sample that has all of these facts and the fewest others.
 
         Args:
             reference: The right answer, if the task's set gives one; it becomes a fact.
@@ -102,8 +116,8 @@ class RubricWriter:
 
         def read(reply: str) -> RubricDraft:
             draft = read_draft(reply)
-            if found := find_flaws(draft, task.instruction or "", reference, self.config.max_facts):
-                raise MalformedReply("; ".join(found[:MAX_NAMED]))
+            if flaws := find_flaws(draft, task.instruction or "", reference, self.config.max_facts):
+                raise MalformedReply("; ".join(flaws[:MAX_NAMED]))
             return draft
 
         async with asyncio.TaskGroup() as group:
@@ -113,10 +127,13 @@ class RubricWriter:
                 )
                 for vote in range(self.config.samples)
             ]
-        return self._vote([each.result() for each in running], reference, tuple(calls))
+        return self._vote([sampling.result() for sampling in running], reference, tuple(calls))
 
     async def write_part(self, task: WebTask, rubric: Rubric) -> Writing[str]:
-        """The instruction of a sub-task of ``task`` that is graded by ``rubric``, some of the groups of the task's own."""
+        """Write the instruction of the sub-task of ``task`` that is graded by ``rubric``.
+
+        The rubric has some of the groups of the task's own.
+        """
         assert task.rubric is not None
         kept = {group.name for group in rubric.fact_groups}
         left_out = [group for group in task.rubric.fact_groups if group.name not in kept]
@@ -143,11 +160,13 @@ class RubricWriter:
         keep: Callable[[CallRecord], None],
         vote: int,
     ) -> _Sample[T]:
-        """Ask until a reply can be used, with what was wrong with the last one, ``attempts`` times at most."""
+        """Ask until a reply can be used, with the flaws of the last one, at most ``attempts``
+        times.
+        """
         refused: list[tuple[str, str]] = []
 
         def reading(reply: str) -> _Reading[T]:
-            # Told to the model, not to the client: that would ask the same question again.
+            # The model gets the problem, not the client, which would ask the same question again.
             try:
                 return _Reading(reply, read(reply))
             except MalformedReply as error:
@@ -155,14 +174,14 @@ class RubricWriter:
 
         for _ in range(self.config.attempts):
             asked = await self._client.ask(question(refused), reading, keep, vote)
-            found = asked.value
-            if found is None:
+            result = asked.value
+            if result is None:
                 trouble = f"{asked.record.error}: {asked.record.trouble}"
                 malformed = asked.record.error is CallError.MALFORMED
                 return _Sample(None, refused=trouble) if malformed else _Sample(None, lost=trouble)
-            if found.value is not None:
-                return _Sample(found.value)
-            refused.append((found.reply, found.problem))
+            if result.value is not None:
+                return _Sample(result.value)
+            refused.append((result.reply, result.problem))
         return _Sample(None, refused=refused[-1][1])
 
     def _vote(
@@ -182,25 +201,26 @@ class RubricWriter:
 
 
 def _read_instruction(reply: str, whole: str, kept: Sequence[FactGroup]) -> str:
-    """The instruction of a reply.
+    """Return the instruction of a reply.
 
     Raises:
-        MalformedReply: it has another form, speaks of what the larger task does not, or says nothing of a kept group.
+        MalformedReply: it has another form, mentions what the larger task does not, or does not
+            mention a kept group.
     """
-    found = read_object(reply)
-    said = found.get("instruction")
-    if set(found) != {"instruction"} or not isinstance(said, str):
+    data = read_object(reply)
+    instruction = data.get("instruction")
+    if set(data) != {"instruction"} or not isinstance(instruction, str):
         raise MalformedReply("expected one key, instruction, with a text")
-    said = " ".join(said.split())
-    if not said or len(said) > MAX_INSTRUCTION:
-        raise MalformedReply(f"instruction: expected 1 to {MAX_INSTRUCTION} characters, not {len(said)}")
+    instruction = " ".join(instruction.split())
+    if not instruction or len(instruction) > MAX_INSTRUCTION:
+        raise MalformedReply(f"instruction: expected 1 to {MAX_INSTRUCTION} characters, not {len(instruction)}")
     known = " ".join([whole, *(group.description for group in kept)])
-    if invented := sorted(numbers(said) - numbers(known)):
+    if invented := sorted(numbers(instruction) - numbers(known)):
         raise MalformedReply(f"instruction: names {', '.join(invented)}, which the larger task does not")
-    if strange := [words for words in quoted_texts(said) if not contains_words(known, words)]:
+    if strange := [words for words in quoted_texts(instruction) if not contains_words(known, words)]:
         raise MalformedReply(f"instruction: quotes {strange[0]!r}, which the larger task does not say")
     for group in kept:
         about = content_words(" ".join([group.description, *(fact.description for fact in group.facts)]))
-        if about and not about & content_words(said):
+        if about and not about & content_words(instruction):
             raise MalformedReply(f"instruction: says nothing of {group.description or group.name!r}")
-    return said
+    return instruction

@@ -1,7 +1,8 @@
 """Generates tasks over the bundled sites from templates.
 
-Tasks over the bundled sites, by the hundred thousand: templates (`shop` and its siblings) draw requests from a world, `generate` makes a set of
-distinct tasks of them. Each comes with its solution (`moves`), which `check` carries out on the site and grades. See ``docs/generated-tasks.md``.
+Templates (`shop` and its siblings) draw requests from a world, and `generate` makes a set of
+distinct tasks of them, by the hundred thousand. Each task comes with its solution (`moves`), which
+`check` carries out on the site and grades. See ``docs/generated-tasks.md``.
 """
 
 from typing import TYPE_CHECKING

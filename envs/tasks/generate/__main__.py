@@ -27,7 +27,7 @@ from envs.types.near import near
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 1 if it cannot be done."""
+    """Run the command; return 1 if it fails."""
     options = _options(arguments)
     given: dict[str, Any] = {
         name: getattr(options, name) for name in ("count", "seed", "sites", "kinds", "buckets", "per_world")
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(_check(chosen))
             print(f"{len(chosen)} of them were solved on their sites")
     except ValidationError as error:
-        for each in error.errors():
-            print(_refusal(str(each["loc"][0]), each), file=sys.stderr)
+        for details in error.errors():
+            print(_refusal(str(details["loc"][0]), details), file=sys.stderr)
         return 1
     except RollwrightError as error:
         print(error, file=sys.stderr)
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refusal(option: str, error: ErrorDetails) -> str:
-    """A value that an option does not take, in a line."""
+    """Format the refused value of an option as one line."""
     known: Iterable[str] = {"buckets": Bucket, "splits": Split}.get(option, ())
     message = error["msg"][:1].lower() + error["msg"][1:]
     return f"--{option.replace('_', '-')}: got {error['input']!r}; {near(error['input'], known)}{message}"
@@ -80,10 +80,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _shares(given: Sequence[str]) -> dict[str, str]:
-    """``train=3`` as a share; its number is checked with the spec."""
-    if wrong := [each for each in given if each.count("=") != 1]:
+    """Split shares such as ``train=3``; their numbers are checked with the spec."""
+    if wrong := [share for share in given if share.count("=") != 1]:
         raise TaskError(f"--splits: {wrong[0]!r} is no share; write train=0.9")
-    return dict((each.split("=")[0], each.split("=")[1]) for each in given)
+    return dict((share.split("=")[0], share.split("=")[1]) for share in given)
 
 
 def _write(out: Path, tasks: list[WebTask]) -> None:

@@ -27,14 +27,14 @@ class Checker:
         self._client = client
 
     async def solve(self, task: WebTask) -> RewardBundle:
-        """The reward of the task's own solution; everything else than a full one means that the task is broken."""
+        """Return the reward of the task's own solution. Any but a full one means a broken task."""
         return await self.play(task, solution_of(task))
 
     async def play(self, task: WebTask, plan: Plan, seed: int | None = None) -> RewardBundle:
-        """The reward of any plan, in the world of ``seed`` (by default the first that the task has).
+        """Return the reward of any plan, in the world of ``seed`` (default: the task's first).
 
         Raises:
-            NoStartPage: the task's path is not there.
+            NoStartPage: the task's path does not exist.
             TaskError: a move cannot be made, the task has no rubric, or its site is not bundled.
         """
         if task.rubric is None or task.site not in self._sites:
@@ -63,7 +63,7 @@ class Checker:
 
 @asynccontextmanager
 async def checker() -> AsyncIterator[Checker]:
-    """Serves the bundled sites while it is open. For one task at a time.
+    """Serve the bundled sites while the context is open, for one task at a time.
 
     Example::
 

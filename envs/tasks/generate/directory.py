@@ -1,6 +1,6 @@
-"""Templates over the directory: looking up, with one page or several in between.
+"""Templates over the directory that look something up, over one page or several.
 
-What changes something is in `directory_edits`.
+Templates that change something are in `directory_edits`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 
 from envs.sites.bundled.directory import DirectoryWorld, Person
-from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, number_fact, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, group, number_fact, rows_fact, url_fact
 from envs.tasks.generate.moves import Fill, Follow, Plan, Push, Say
 
-NO_CONTACTS = rows("contacts-untouched", "SELECT person FROM contacts", (), "Nobody was added to the contacts")
-OWN_PROFILE = rows(
+NO_CONTACTS = rows_fact("contacts-untouched", "SELECT person FROM contacts", (), "Nobody was added to the contacts")
+OWN_PROFILE = rows_fact(
     "profile-untouched", "SELECT * FROM profile EXCEPT SELECT * FROM before_profile", (), "The profile is as it was"
 )
 UNTOUCHED = (NO_CONTACTS, OWN_PROFILE)
@@ -28,7 +28,7 @@ ASKED = {
 
 
 def to_person(person: Person, source: random.Random) -> Plan:
-    """From any page to a person, through the department or the search."""
+    """Return moves from any page to a person, through the department or the search."""
     if source.random() < 0.5:
         return (Follow(person.department), Follow(person.name))
     return (Fill("Search people", person.name), Push("Search"), Follow(person.name))
@@ -36,7 +36,7 @@ def to_person(person: Person, source: random.Random) -> Plan:
 
 def _open(world: DirectoryWorld, source: random.Random) -> TaskDraft:
     person = source.choice(world.people)
-    there = at("at", f"/people/{person.id}", f"At {person.name}")
+    there = url_fact("at", f"/people/{person.id}", f"At {person.name}")
     return TaskDraft(
         wordings=(f"Open the page of {person.name}.", f"Find {person.name} in the directory and open their page."),
         groups=(group("page", f"The page of {person.name} is open", there),),
@@ -66,7 +66,7 @@ def _ask(world: DirectoryWorld, source: random.Random) -> TaskDraft:
 
 
 def _city(world: DirectoryWorld, source: random.Random) -> TaskDraft:
-    """Person, manager, office, city: three pages away."""
+    """Ask for a city three pages away: person, manager, office, city."""
     person, manager = _managed(world, source)
     city = world.office(manager.office).city
     return TaskDraft(
@@ -104,7 +104,7 @@ def _manager_page(world: DirectoryWorld, source: random.Random) -> TaskDraft:
             group(
                 "page",
                 f"The page of the manager of {person.name} is open",
-                at("at", f"/people/{manager.id}", f"At {manager.name}"),
+                url_fact("at", f"/people/{manager.id}", f"At {manager.name}"),
             ),
             group("answer", "The manager's extension is told", expected),
         ),

@@ -1,4 +1,4 @@
-"""Templates over the directory that change something: contacts, and one's own profile."""
+"""Templates over the directory that change something: contacts and one's own profile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from envs.sites.bundled.directory import DirectoryWorld, Person
 from envs.sites.bundled.words import FIRST_NAMES, LANGUAGES
 from envs.tasks.generate.directory import NO_CONTACTS, OWN_PROFILE, to_person
-from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows_fact
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.types import Fact, FactGroup
 from envs.types.rubrics import HttpFact
@@ -42,7 +42,7 @@ LABELS = {
     "about": "About me",
     "newsletter": "Newsletter",
 }
-"""Fields of the profile."""
+"""Labels of the profile's fields."""
 
 Values = dict[str, str | int]
 
@@ -50,26 +50,26 @@ Values = dict[str, str | int]
 def _contact_facts(people: Iterable[Person], places: Sequence[str]) -> tuple[FactGroup, ...]:
     return tuple(
         group(
-            f"contact-{at}",
+            f"contact-{number}",
             f"{place} is a contact",
-            rows(
-                f"person-{at}",
+            rows_fact(
+                f"person-{number}",
                 f"SELECT person FROM contacts WHERE person = {person.id}",
                 [(person.id,)],
                 f"{person.name} is a contact",
             ),
         )
-        for at, (person, place) in enumerate(zip(people, places, strict=True), 1)
+        for number, (person, place) in enumerate(zip(people, places, strict=True), 1)
     )
 
 
 def _nobody_else(people: Iterable[Person]) -> Fact:
     query = f"SELECT person FROM contacts WHERE person NOT IN ({', '.join(str(person.id) for person in people)})"
-    return rows("nobody-else", query, (), "Nobody else is a contact")
+    return rows_fact("nobody-else", query, (), "Nobody else is a contact")
 
 
 def _no_notes() -> Fact:
-    return rows("no-notes", "SELECT note FROM contacts WHERE note <> ''", (), "No notes were made")
+    return rows_fact("no-notes", "SELECT note FROM contacts WHERE note <> ''", (), "No notes were made")
 
 
 def _add(people: Iterable[Person], source: random.Random) -> Plan:
@@ -105,7 +105,7 @@ def _noted(world: DirectoryWorld, source: random.Random) -> TaskDraft:
         ),
         groups=(
             there,
-            group("note", f'The note is "{note}"', rows("note", query, [(note,)], f"The note says: {note}")),
+            group("note", f'The note is "{note}"', rows_fact("note", query, [(note,)], f"The note says: {note}")),
         ),
         plan=(*to_person(person, source), Fill("Note", note), Push("Add to contacts")),
         gates=(_nobody_else([person]), OWN_PROFILE),
@@ -130,7 +130,7 @@ def _by_role(low: int, high: int, world: DirectoryWorld, source: random.Random) 
 
 
 def _managers(world: DirectoryWorld, source: random.Random) -> TaskDraft:
-    """Somebody and their manager; only the first is named."""
+    """Ask for a person and their manager; only the first is named."""
     person = source.choice([person for person in world.people if person.manager is not None])
     assert person.manager is not None
     both = [person, world.person(person.manager)]
@@ -146,7 +146,7 @@ def _managers(world: DirectoryWorld, source: random.Random) -> TaskDraft:
 
 
 def _values(count: int, world: DirectoryWorld, source: random.Random) -> Values:
-    """New values of some fields, none of them the old one."""
+    """Draw new values of some fields, different from the old ones."""
     old = world.profile
     every: Values = {
         "nickname": source.choice(FIRST_NAMES),
@@ -178,7 +178,7 @@ def _profile_group(values: Values) -> FactGroup:
 def _rest_of_profile(values: Values) -> Fact:
     columns = ", ".join(name for name in LABELS if name not in values)
     query = f"SELECT {columns} FROM profile EXCEPT SELECT {columns} FROM before_profile"
-    return rows(
+    return rows_fact(
         "rest-of-profile", query if columns else "SELECT 1 WHERE 0", (), "Nothing else of the profile was changed"
     )
 

@@ -1,8 +1,9 @@
-"""From a spec to tasks.
+"""Makes the tasks of a spec.
 
-A task is a pure function of its id, ``<kind>/<world's seed>/<number>``: so the solution of a stored task can be made again, and any process may make
-any part of a set. Worlds are gone through in an order that the spec gives, a site each; of each world every template gives a few tasks.
-A request that was made before, in whatever world and words, is dropped.
+A task is a pure function of its id, ``<kind>/<world's seed>/<number>``. So the solution of a stored
+task can be made again, and any process may make any part of a set. The spec gives the order of
+worlds, one site each, and every template makes a few tasks of each world. A request that was made
+before, in whatever world and wording, is dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WORLD_OF: dict[str, Callable[[int], Any]] = {
     "tracker": tracker_world,
     "directory": directory_world,
 }
-"""Worlds of the bundled sites."""
+"""Makers of the bundled sites' worlds, by site."""
 
 TEMPLATES: dict[str, Template] = {
     template.kind: template
@@ -44,14 +45,16 @@ TEMPLATES: dict[str, Template] = {
 }
 """All templates by kind."""
 
-SLACK = 4
-"""Steps more than the solution takes, where that is longer than what the difficulty gives."""
+EXTRA_STEPS = 4
+"""Steps beyond the solution's length, if that exceeds the steps that the difficulty gives."""
 CHUNK = 32
-"""Worlds for each process at a time; they have some 80 tasks of 2 kB each."""
-NOTHING_MORE = PassRequirements()
-"""Said rather than left out: Pydantic would copy its default for each rubric, a tenth of the time."""
-BARREN = 300
-"""Worlds in a row without a new task after which a spec is taken to be exhausted."""
+"""Worlds given to each process at a time; they have some 80 tasks of 2 kB each."""
+NO_REQUIREMENTS = PassRequirements()
+"""No further requirements. It is passed explicitly: Pydantic would copy its default for each
+rubric, which takes a tenth of the time.
+"""
+MAX_BARREN_WORLDS = 300
+"""Worlds in a row without a new task after which a spec counts as exhausted."""
 
 
 class World(NamedTuple):
@@ -62,31 +65,32 @@ class World(NamedTuple):
     split: Split
 
 
-class Made(NamedTuple):
-    """A task to be had, and what tells its request apart from others."""
+class PendingTask(NamedTuple):
+    """A task that can be made, and the digest of its request."""
 
     content: bytes
     task: Callable[[], WebTask]
 
 
 def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
-    """The tasks of a set, distinct, in an order that does not depend on ``processes``.
+    """Yield the tasks of a set, distinct, in an order that does not depend on ``processes``.
 
     Raises:
-        TaskError: a site or kind is not known, the choice leaves no template or no split, or there are not as many different tasks.
+        TaskError: a site or kind is not known, the choice leaves no template or no split, or there
+            are not as many different tasks.
     """
     seen: set[bytes] = set()
     barren = 0
-    for made in _made(spec, processes):
+    for made in _make_worlds(spec, processes):
         before = len(seen)
-        for each in made:
-            if each.content not in seen and len(seen) < spec.count:
-                seen.add(each.content)
-                yield each.task()
+        for candidate in made:
+            if candidate.content not in seen and len(seen) < spec.count:
+                seen.add(candidate.content)
+                yield candidate.task()
         barren = 0 if len(seen) > before else barren + 1
         if len(seen) >= spec.count:
             return
-        if barren == BARREN:
+        if barren == MAX_BARREN_WORLDS:
             break
     raise TaskError(
         f"there are {len(seen)} different tasks of these kinds in these worlds, {spec.count} are wanted; ask for more kinds, splits or worlds"
@@ -94,13 +98,13 @@ def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
 
 
 def generate_world(spec: GeneratorSpec, world: World) -> list[WebTask]:
-    """The tasks of one world of a set; requests that other worlds have too are among them."""
+    """Return the tasks of one world, including requests that other worlds have too."""
     return [made.task() for made in _make_world((spec, world))]
 
 
 def worlds(spec: GeneratorSpec) -> Iterator[World]:
-    """The worlds of a set in their order, each site in turn; ends when a split has no more."""
-    sites = sorted({template.site for template in _chosen(spec)})
+    """Yield the worlds of a set in order, each site in turn, until a split has no more."""
+    sites = sorted({template.site for template in _choose_templates(spec)})
     shares = {split: share for split, share in sorted(spec.splits.items()) if share > 0}
     total = sum(shares.values())
     if not total:
@@ -119,7 +123,7 @@ def worlds(spec: GeneratorSpec) -> Iterator[World]:
 
 
 def draft_of(kind: str, seed: int, number: int) -> TaskDraft | None:
-    """Draft ``number`` of a template in a world; ``None`` if the world has nothing for it.
+    """Return draft ``number`` of a template in a world, or ``None`` if the world has none.
 
     Raises:
         TaskError: there is no such template.
@@ -131,26 +135,27 @@ def draft_of(kind: str, seed: int, number: int) -> TaskDraft | None:
 
 
 def solution_of(task: WebTask) -> Plan:
-    """The moves that solve a generated task.
+    """Return the moves that solve a generated task.
 
     Raises:
-        TaskError: it is none of ours, or its rubric is not what its id says (made by another version, or changed).
+        TaskError: it is no generated task, or its rubric is not the one of its id (made by another
+            version, or changed).
     """
     kind, _, rest = task.task_id.partition("/")
     seed, _, number = rest.partition("/")
     if kind not in TEMPLATES or not (seed.isdigit() and number.isdigit()):
         raise TaskError(f"{task.task_id} is no id of a generated task; they are <kind>/<seed>/<number>")
     draft = draft_of(kind, int(seed), int(number))
-    if draft is None or rubric_hash(_rubric(draft)) != task.rubric_hash:
+    if draft is None or rubric_hash(_make_rubric(draft)) != task.rubric_hash:
         raise TaskError(f"{task.task_id} was made by another version of its template; generate the set again")
     return draft.plan
 
 
-def _chosen(spec: GeneratorSpec) -> list[Template]:
-    for name, given, known in (("sites", spec.sites, WORLD_OF), ("kinds", spec.kinds, TEMPLATES)):
-        if unknown := [each for each in given if each not in known]:
-            wrong = "".join(f"there is no {each!r}; {near(each, known)}" for each in unknown)
-            raise TaskError(f"{name}: {wrong}there are {', '.join(known)}")
+def _choose_templates(spec: GeneratorSpec) -> list[Template]:
+    for field, given, known in (("sites", spec.sites, WORLD_OF), ("kinds", spec.kinds, TEMPLATES)):
+        if unknown := [name for name in given if name not in known]:
+            wrong = "".join(f"there is no {name!r}; {near(name, known)}" for name in unknown)
+            raise TaskError(f"{field}: {wrong}there are {', '.join(known)}")
     chosen = [
         template
         for template in TEMPLATES.values()
@@ -165,28 +170,28 @@ def _chosen(spec: GeneratorSpec) -> list[Template]:
     return chosen
 
 
-def _made(spec: GeneratorSpec, processes: int) -> Iterator[list[Made]]:
-    """The tasks of each world, in the worlds' order."""
-    orders = ((spec, world) for world in worlds(spec))
+def _make_worlds(spec: GeneratorSpec, processes: int) -> Iterator[list[PendingTask]]:
+    """Yield the tasks of each world, in the worlds' order."""
+    jobs = ((spec, world) for world in worlds(spec))
     if processes == 1:
-        yield from map(_make_world, orders)
+        yield from map(_make_world, jobs)
         return
-    # Spawned, not forked: the caller may have threads. A chunk at a time, so that what waits to be taken stays small.
+    # Spawned, not forked: the caller may have threads. One chunk at a time keeps the queue small.
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        while chunk := list(itertools.islice(orders, CHUNK * processes)):
+        while chunk := list(itertools.islice(jobs, CHUNK * processes)):
             for rows in pool.imap(_make_rows, chunk, chunksize=2):
-                yield [Made(content, partial(WebTask.model_validate_json, row)) for content, row in rows]
+                yield [PendingTask(content, partial(WebTask.model_validate_json, row)) for content, row in rows]
 
 
-def _make_rows(order: tuple[GeneratorSpec, World]) -> list[tuple[bytes, bytes]]:
-    """As JSON, which goes between processes at a third of the cost of records."""
-    return [(made.content, made.task().model_dump_json().encode()) for made in _make_world(order)]
+def _make_rows(job: tuple[GeneratorSpec, World]) -> list[tuple[bytes, bytes]]:
+    """Return tasks as JSON, which moves between processes at a third of the cost of records."""
+    return [(made.content, made.task().model_dump_json().encode()) for made in _make_world(job)]
 
 
-def _make_world(order: tuple[GeneratorSpec, World]) -> list[Made]:
-    spec, world = order
+def _make_world(job: tuple[GeneratorSpec, World]) -> list[PendingTask]:
+    spec, world = job
     made = []
-    for template in _chosen(spec):
+    for template in _choose_templates(spec):
         if template.site == world.site:
             for number in range(spec.per_world):
                 draft = draft_of(template.kind, world.seed, number)
@@ -195,15 +200,15 @@ def _make_world(order: tuple[GeneratorSpec, World]) -> list[Made]:
     return made
 
 
-def _make(template: Template, world: World, number: int, draft: TaskDraft) -> Made:
-    rubric = _rubric(draft)
+def _make(template: Template, world: World, number: int, draft: TaskDraft) -> PendingTask:
+    rubric = _make_rubric(draft)
     frozen = rubric_hash(rubric)
     content = f"{world.site}\n{draft.path}\n{draft.wordings[0]}\n{frozen}"
     digest = hashlib.blake2b(content.encode(), digest_size=16).digest()
-    return Made(digest, partial(_task, template, world, number, draft, rubric, frozen))
+    return PendingTask(digest, partial(_make_task, template, world, number, draft, rubric, frozen))
 
 
-def _task(template: Template, world: World, number: int, draft: TaskDraft, rubric: Rubric, frozen: str) -> WebTask:
+def _make_task(template: Template, world: World, number: int, draft: TaskDraft, rubric: Rubric, frozen: str) -> WebTask:
     task_id = f"{template.kind}/{world.seed}/{number}"
     difficulty = rubric.fact_count
     return WebTask(
@@ -213,7 +218,7 @@ def _task(template: Template, world: World, number: int, draft: TaskDraft, rubri
         path=draft.path,
         instruction=random.Random(f"wording/{task_id}").choice(draft.wordings),
         difficulty=difficulty,
-        horizon=max(max_steps(difficulty), len(draft.plan) + SLACK),
+        horizon=max(max_steps(difficulty), len(draft.plan) + EXTRA_STEPS),
         seeds={world.split: SeedRange(start=world.seed, stop=world.seed + 1)},
         needs_reading=True,
         rubric=rubric,
@@ -221,7 +226,7 @@ def _task(template: Template, world: World, number: int, draft: TaskDraft, rubri
     )
 
 
-def _rubric(draft: TaskDraft) -> Rubric:
+def _make_rubric(draft: TaskDraft) -> Rubric:
     return Rubric(
-        fact_groups=draft.groups, gates=draft.gates, pass_threshold=PASS_THRESHOLD, pass_requirements=NOTHING_MORE
+        fact_groups=draft.groups, gates=draft.gates, pass_threshold=PASS_THRESHOLD, pass_requirements=NO_REQUIREMENTS
     )

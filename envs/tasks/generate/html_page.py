@@ -1,6 +1,6 @@
-"""Parses a bundled site's HTML into links, forms and text lines.
+"""Parses a bundled site's HTML into links, forms and text lines, by their labels.
 
-A page of a bundled site as a reader of HTML sees it: its links, forms and lines, by their labels. No script runs.
+No script runs.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 
 VOID = frozenset({"input", "link", "meta", "br", "hr", "img"})
 INLINE = frozenset({"a", "b", "span", "em", "strong", "label", "button", "option"})
-"""Tags inside of a line; any other begins a new one."""
+"""Tags inside a line; any other tag begins a new one."""
 
 
 @dataclass(slots=True)
 class HtmlForm:
-    """Where its fields go."""
+    """Target of a form."""
 
     action: str
     method: str
@@ -26,15 +26,15 @@ class HtmlControl:
     """A field, list, checkbox or button of a form."""
 
     kind: str
-    """text, checkbox, select or button."""
+    """One of ``text``, ``checkbox``, ``select`` and ``button``."""
     form: int
     name: str = ""
     id: str = ""
     label: str = ""
     value: str = ""
-    """What is in it; a list's chosen option; what a ticked box sends."""
+    """Content of a text field; chosen value of a list; value that a ticked box sends."""
     on: bool = True
-    """A checkbox is ticked."""
+    """True if a checkbox is ticked."""
     options: list[tuple[str, str]] = field(default_factory=list)
     """(label, value) of a list's options."""
 
@@ -45,20 +45,23 @@ class HtmlControl:
 
 
 class HtmlPage(HTMLParser):
-    """One page, read. Labels are those of ``<label for>``, else ``aria-label``, else the text inside."""
+    """A parsed page.
+
+    A label is that of ``<label for>``, else ``aria-label``, else the text inside.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
         self.title = ""
         self.links: list[tuple[str, str]] = []
-        """(label, address)."""
+        """(label, address) of each link."""
         self.forms: list[HtmlForm] = []
         self.controls: list[HtmlControl] = []
         self.lines: list[str] = [""]
         self._open: list[str] = []
         self._label_for: dict[str, str] = {}
         self._reading: list[str] | None = None
-        """Text of the element whose own text is its label or value."""
+        """Text read so far of the element whose text is its label or value."""
         self._attributes: dict[str, str] = {}
         self.feed(html)
         self.close()

@@ -1,9 +1,8 @@
 """Moves of a solution plan: follow, push, fill, choose, tick, answer.
 
-What a solution does, in a reader's words: follow the link "Kitchen", write "3" into "Quantity", push "Add to basket".
-
-Moves name things by their visible labels, so a plan is a pure value that can be carried out by a real browser (`perform`) or by a reader of HTML
-(`text_browser`); both go by the labels that a policy sees.
+For example: follow the link "Kitchen", write "3" into "Quantity", push "Add to basket". Moves name
+things by their visible labels, which are also what a policy sees. So a plan is a pure value that a
+real browser (`perform`) or an HTML parser (`text_browser`) can carry out.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Replace what is in a field."""
+    """Replace the content of a field."""
 
     label: str
     text: str

@@ -13,22 +13,24 @@ TAGS = {
     Choose: ("select",),
     Tick: ("checkbox",),
 }
-"""What elements a move is for."""
+"""Element tags that each move can use."""
 
 
 def action_of(move: Move, observation: Observation) -> Action:
-    """The action of a move on what is seen, or an `Invalid` that says what is not there."""
+    """Return the action of a move on an observation, or an `Invalid` that names what is missing."""
     if isinstance(move, Say):
         return Answer(text=move.text)
     tags = TAGS[type(move)]
-    found = next((each for each in observation.elements if each.tag in tags and each.text == move.label), None)
-    if found is None:
+    target = next(
+        (element for element in observation.elements if element.tag in tags and element.text == move.label), None
+    )
+    if target is None:
         return Invalid(reason=f"{observation.url} lists no {' or '.join(tags)} {move.label!r}")
     match move:
         case Fill(_, text):
-            return Type(element=found.index, text=text)
+            return Type(element=target.index, text=text)
         case Choose(_, option):
-            return Select(element=found.index, text=option)
+            return Select(element=target.index, text=option)
         case Tick(_, on):
-            return Check(element=found.index, on=on)
-    return Click(element=found.index)
+            return Check(element=target.index, on=on)
+    return Click(element=target.index)

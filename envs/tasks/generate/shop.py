@@ -1,4 +1,7 @@
-"""Templates over the shop: looking up and showing. What buys and changes is in `shop_orders`."""
+"""Templates over the shop that look up and show.
+
+Templates that buy and change something are in `shop_orders`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,21 @@ import random
 from collections.abc import Callable
 
 from envs.sites.bundled.shop import Product, ShopWorld
-from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, line, number_fact, rows
+from envs.tasks.generate.drafts import (
+    TaskDraft,
+    Template,
+    answer_fact,
+    group,
+    line_fact,
+    number_fact,
+    rows_fact,
+    url_fact,
+)
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types.rubrics import TextFact
 
-EMPTY_BASKET = rows("basket-untouched", "SELECT product FROM basket", (), "The basket is still empty")
-OLD_ORDERS = rows(
+EMPTY_BASKET = rows_fact("basket-untouched", "SELECT product FROM basket", (), "The basket is still empty")
+OLD_ORDERS = rows_fact(
     "orders-untouched",
     "SELECT id FROM (SELECT * FROM orders EXCEPT SELECT * FROM before_orders)",
     (),
@@ -25,7 +37,7 @@ CRITERIA: dict[str, tuple[str, Key]] = {
     "most expensive": ("Price: high to low", lambda product: -product.price),
     "best-rated": ("Rating: best first", lambda product: -product.rating),
 }
-"""What can be asked for, how to sort for it, and what is least of the one that is meant."""
+"""Criterion: the sort order that shows it, and a key that is least for the product meant."""
 ASKED: dict[str, tuple[str, Key]] = {
     "weight": ("weight in grams", lambda product: product.weight),
     "price": ("price in dollars", lambda product: product.price / 100),
@@ -34,7 +46,7 @@ ASKED: dict[str, tuple[str, Key]] = {
 
 
 def to_product(product: Product, source: random.Random) -> Plan:
-    """From any page to a product, through its category or the search."""
+    """Return moves from any page to a product, through its category or the search."""
     if source.random() < 0.5:
         return (Follow(product.category), Follow(product.name))
     return (Fill("Search products", product.name), Push("Search"), Follow(product.name))
@@ -42,7 +54,7 @@ def to_product(product: Product, source: random.Random) -> Plan:
 
 def _open(world: ShopWorld, source: random.Random) -> TaskDraft:
     product = source.choice(world.products)
-    there = at("at", f"/product/{product.id}", f"At the {product.name}")
+    there = url_fact("at", f"/product/{product.id}", f"At the {product.name}")
     return TaskDraft(
         wordings=(
             f"Open the page of the {product.name}.",
@@ -91,7 +103,7 @@ def _extreme_page(world: ShopWorld, source: random.Random) -> TaskDraft:
     category, criterion, best, sort = _best(world, source)
     what = source.choice(["colour", "material"])
     value = best.colour if what == "colour" else best.material
-    there = at("at", f"/product/{best.id}", f"At the {best.name}")
+    there = url_fact("at", f"/product/{best.id}", f"At the {best.name}")
     return TaskDraft(
         wordings=(
             f"Open the page of the {criterion} product in {category} and answer with its {what} (one word).",
@@ -116,7 +128,7 @@ def _show(world: ShopWorld, source: random.Random) -> TaskDraft:
     category = source.choice(world.categories)
     sort = source.choice([sort for sort, _ in CRITERIA.values()])
     brand = source.choice(sorted({product.brand for product in world.of_category(category)}))
-    there = at("at", f"/category/{category}", f"At {category}", "prefix")
+    there = url_fact("at", f"/category/{category}", f"At {category}", "prefix")
     return TaskDraft(
         wordings=(
             f'Show the products of {brand} in {category}, sorted by "{sort}".',
@@ -127,8 +139,8 @@ def _show(world: ShopWorld, source: random.Random) -> TaskDraft:
             group(
                 "filter",
                 "They are filtered and sorted",
-                line("brand", f"Brand: {brand}"),
-                line("sort", f"Sorted by: {sort}"),
+                line_fact("brand", f"Brand: {brand}"),
+                line_fact("sort", f"Sorted by: {sort}"),
             ),
         ),
         plan=(Follow(category), Choose("Brand", brand), Choose("Sort by", sort), Push("Apply")),
@@ -138,7 +150,7 @@ def _show(world: ShopWorld, source: random.Random) -> TaskDraft:
 
 def _search(world: ShopWorld, source: random.Random) -> TaskDraft:
     word = source.choice(world.products).name.split()[-1]
-    there = at("at", f"/search?q={word}", f"At the results for {word}")
+    there = url_fact("at", f"/search?q={word}", f"At the results for {word}")
     shown = TextFact(id="text", text=f"Products with “{word}”", description="The page says what was searched for")
     return TaskDraft(
         wordings=(
@@ -162,7 +174,9 @@ def _order_page(world: ShopWorld, source: random.Random) -> TaskDraft:
         ),
         groups=(
             group(
-                "page", f"The order with the {name} is open", at("at", f"/orders/{order.id}", f"At order {order.id}")
+                "page",
+                f"The order with the {name} is open",
+                url_fact("at", f"/orders/{order.id}", f"At order {order.id}"),
             ),
             group("answer", "The quantity is told", number_fact("answer", quantity, f"{quantity} were ordered")),
         ),

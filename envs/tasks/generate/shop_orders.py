@@ -9,7 +9,7 @@ from functools import partial
 from envs.sites.bundled.shop import DELIVERIES, Product, ShopWorld
 from envs.sites.bundled.shop.world import FIRST_ORDER, ORDERS
 from envs.sites.bundled.words import CITIES, FIRST_NAMES, LAST_NAMES, STREETS
-from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows_fact
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.shop import EMPTY_BASKET, OLD_ORDERS, to_product
 from envs.types import Fact, FactGroup
@@ -70,7 +70,9 @@ def _order(count: int, gift: bool, world: ShopWorld, source: random.Random) -> T
 def _cancel(world: ShopWorld, source: random.Random) -> TaskDraft:
     order = source.choice([order for order in world.orders if order.status == "processing"])
     thing = world.name_of(source.choice(order.lines)[0])
-    status = rows("status", f"SELECT status FROM orders WHERE id = {order.id}", [("cancelled",)], "It is cancelled")
+    status = rows_fact(
+        "status", f"SELECT status FROM orders WHERE id = {order.id}", [("cancelled",)], "It is cancelled"
+    )
     return TaskDraft(
         wordings=(
             f"Cancel the order with the {thing}.",
@@ -87,7 +89,7 @@ def _items(world: ShopWorld, source: random.Random, count: int) -> Items:
 
 
 def _some(product: Product, quantity: int) -> str:
-    """``3 of the Oakline Kettle``."""
+    """Format as ``3 of the Oakline Kettle``."""
     return f"{quantity} of the {product.name}" if quantity > 1 else f"one {product.name}"
 
 
@@ -102,18 +104,18 @@ def _buy(items: Items, source: random.Random) -> Plan:
 
 
 def _lines(items: Items, table: str, where: str, place: str) -> tuple[FactGroup, ...]:
-    """For each item: it is there, and as often as it should be."""
+    """Check for each item that it is there, in the right quantity."""
     return tuple(
         group(
             f"item-{number}",
             f"{_some(product, quantity)} is {place}",
-            rows(
+            rows_fact(
                 f"product-{number}",
                 f"SELECT product FROM {table} WHERE {where} AND product = {product.id}",
                 [(product.id,)],
                 f"The {product.name} is {place}",
             ),
-            rows(
+            rows_fact(
                 f"quantity-{number}",
                 f"SELECT quantity FROM {table} WHERE {where} AND product = {product.id}",
                 [(quantity,)],
@@ -127,18 +129,18 @@ def _lines(items: Items, table: str, where: str, place: str) -> tuple[FactGroup,
 def _nothing_else(items: Items, table: str, where: str) -> Fact:
     wanted = ", ".join(str(product.id) for product, _ in items)
     query = f"SELECT product FROM {table} WHERE {where} AND product NOT IN ({wanted})"
-    return rows("nothing-else", query, (), "There is nothing else")
+    return rows_fact("nothing-else", query, (), "There is nothing else")
 
 
 def _no_other_order(number: int) -> Fact:
     query = f"SELECT id FROM (SELECT * FROM orders EXCEPT SELECT * FROM before_orders) WHERE id <> {number}"
-    return rows("other-orders", query, (), "No other order was made or changed")
+    return rows_fact("other-orders", query, (), "No other order was made or changed")
 
 
 def _address(
     name: str, street: str, city: str, delivery: str, gift: bool, items: Sequence[str]
 ) -> tuple[FactGroup, FactGroup]:
-    """An order has these only if something is ordered."""
+    """Check address and delivery, which an order has only if something is ordered."""
 
     def expected(field: str, value: str | int, description: str) -> HttpFact:
         return HttpFact(id=field, path=f"/api/orders/{NEW}", at=(field,), value=value, description=description)

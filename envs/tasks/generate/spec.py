@@ -1,4 +1,4 @@
-"""What set of tasks is wanted."""
+"""Specification of a set of generated tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ WORLDS = {
     Split.TRAIN: SeedRange(start=200_000, stop=1_200_000),
     Split.VALIDATION: SeedRange(start=2_000_000, stop=2_010_000),
 }
-"""Seeds of worlds by split, as MiniWoB's pages have them. A world belongs to one split, so no task of training is about a world of evaluation."""
+"""Seeds of worlds by split, as MiniWoB's pages have them.
+
+A world belongs to one split, so no task of training is about a world of evaluation.
+"""
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

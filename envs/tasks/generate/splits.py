@@ -1,6 +1,7 @@
-"""Shares generated tasks out over splits, and explains empty splits.
+"""Counts generated tasks by split, and explains empty splits.
 
-A world belongs to one split as a whole, and gives a task for each of its templates and more: a small set may take worlds of one split only.
+A world belongs to one split as a whole, and gives at least one task for each of its templates. So a
+small set may have worlds of one split only.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from envs.tasks.generate.spec import GeneratorSpec
 from envs.types import Split, TaskError, WebTask
 
 MAX_LOOKED_AT = 3_000
-"""Tasks that are drawn to find out how many it takes: some three seconds."""
+"""Tasks that are drawn to find out how many are needed: some three seconds."""
 
 
 def split_counts(tasks: Iterable[WebTask], spec: GeneratorSpec) -> dict[Split, int]:
-    """Tasks of each split that the spec has a share for, and of those that came besides; a task with several counts in each."""
+    """Return the number of tasks of each split, including splits without a share.
+
+    A task with several splits counts in each.
+    """
     counts = dict.fromkeys(wanted_splits(spec), 0)
     for task in tasks:
         for split in task.seeds:
@@ -25,12 +29,12 @@ def split_counts(tasks: Iterable[WebTask], spec: GeneratorSpec) -> dict[Split, i
 
 
 def wanted_splits(spec: GeneratorSpec) -> list[Split]:
-    """Splits that the spec has a share for."""
+    """Return the splits that the spec has a share for."""
     return [split for split, share in spec.splits.items() if share > 0]
 
 
 def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str, int]) -> str:
-    """What is to be said of a set of so many tasks by split: which splits have none, why, and what to do; empty if each has some."""
+    """Return a warning about splits without tasks: which, why, and what to do; empty if none."""
     had = {str(split) for split, count in counts.items() if count}
     missing = [str(split) for split in wanted_splits(spec) if str(split) not in had]
     if not missing:
@@ -52,7 +56,10 @@ def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str,
 
 
 def tasks_for_all(spec: GeneratorSpec) -> int | None:
-    """The least count with which each split has a task, whatever the spec's own; ``None`` if that is a large number, or there are never so many."""
+    """Return the smallest count with which each split has a task, whatever the spec's own count.
+
+    ``None`` if it is above `MAX_LOOKED_AT`, or there are never so many tasks.
+    """
     missing = set(wanted_splits(spec))
     drawn = generate(spec.model_copy(update={"count": MAX_LOOKED_AT}))
     try:

@@ -1,6 +1,6 @@
 """Plain-HTTP browser that carries out plans on bundled sites without Chromium.
 
-Carries out a plan on a bundled site over plain HTTP, without Chromium: a hundred times cheaper, and enough to show that a task can be solved.
+It is a hundred times cheaper than Chromium, and enough to show that a task can be solved.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NOWHERE = (0.0, 0.0, 0.0, 0.0)
 
 
 class TextBrowser:
-    """One reader with its own cookies. A move that cannot be made is a `TaskError`."""
+    """One browser with its own cookies. A move that cannot be made raises `TaskError`."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
         self.url = ""
         self.status = 0
-        """Of the last answer."""
+        """Status of the last answer."""
         self.page = HtmlPage("")
         self.answer = ""
 
@@ -56,7 +56,7 @@ class TextBrowser:
                 self.answer = text
 
     def observe(self, instruction: str) -> Observation:
-        """What a policy would see of the page, as far as facts are checked against it."""
+        """Return an observation of the page with everything that facts are checked against."""
         elements = [
             Element(
                 index=number,

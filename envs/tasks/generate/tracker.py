@@ -1,4 +1,7 @@
-"""Templates over the issue tracker: looking up and showing. What changes tickets is in `tracker_edits`."""
+"""Templates over the issue tracker that look up and show.
+
+Templates that change tickets are in `tracker_edits`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,22 @@ import random
 from collections.abc import Sequence
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
-from envs.tasks.generate.drafts import TaskDraft, Template, answer_fact, at, group, line, number_fact, rows
+from envs.tasks.generate.drafts import (
+    TaskDraft,
+    Template,
+    answer_fact,
+    group,
+    line_fact,
+    number_fact,
+    rows_fact,
+    url_fact,
+)
 from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say
 from envs.types import Fact
 
 
 def untouched_but(*tickets: int) -> Fact:
-    """No other ticket was made or changed."""
+    """Check that no other ticket was made or changed."""
     but = ", ".join(map(str, tickets))
     sides = [
         ("id", "tickets", "before_tickets"),
@@ -24,14 +36,14 @@ def untouched_but(*tickets: int) -> Fact:
         f"SELECT {key} FROM (SELECT * FROM {now} EXCEPT SELECT * FROM {then}) WHERE {key} NOT IN ({but})"
         for key, now, then in sides
     ]
-    return rows("others-untouched", " UNION ".join(parts), (), "No other ticket was made or changed")
+    return rows_fact("others-untouched", " UNION ".join(parts), (), "No other ticket was made or changed")
 
 
 UNTOUCHED = (untouched_but(),)
 
 
 def to_ticket(ticket: Ticket, source: random.Random) -> Plan:
-    """From any page to a ticket, through its project or the search."""
+    """Return moves from any page to a ticket, through its project or the search."""
     if source.random() < 0.5:
         return (Follow(ticket.project), Follow(ticket.title))
     return (Fill("Search tickets", ticket.title), Push("Search"), Follow(ticket.title))
@@ -39,7 +51,7 @@ def to_ticket(ticket: Ticket, source: random.Random) -> Plan:
 
 def _open(world: TrackerWorld, source: random.Random) -> TaskDraft:
     ticket = source.choice(world.tickets)
-    there = at("at", f"/tickets/{ticket.id}", f"At ticket {ticket.id}")
+    there = url_fact("at", f"/tickets/{ticket.id}", f"At ticket {ticket.id}")
     return TaskDraft(
         wordings=(
             f'Open the ticket "{ticket.title}".',
@@ -72,8 +84,8 @@ def _ask(world: TrackerWorld, source: random.Random) -> TaskDraft:
 def _count(world: TrackerWorld, source: random.Random) -> TaskDraft:
     project = source.choice(world.projects)
     first, second = _two_filters(world, source)
-    found = _agree(world.of_project(project), first, second)
-    expected = number_fact("answer", len(found), f"There are {len(found)}")
+    matching = _agree(world.of_project(project), first, second)
+    expected = number_fact("answer", len(matching), f"There are {len(matching)}")
     words = f"with {first[0]} {first[1]} and {second[0]} {second[1]}"
     return TaskDraft(
         wordings=(
@@ -81,7 +93,7 @@ def _count(world: TrackerWorld, source: random.Random) -> TaskDraft:
             f"Count the tickets of {project} {words} and answer with the number.",
         ),
         groups=(group("answer", f"The number of tickets in {project} {words} is told", expected),),
-        plan=(Follow(project), *_filtering([first, second]), Say(str(len(found)))),
+        plan=(Follow(project), *_filtering([first, second]), Say(str(len(matching)))),
         gates=UNTOUCHED,
     )
 
@@ -93,7 +105,7 @@ def _show(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
         rest = {"status", "priority", "assignee"} - {name for name, _ in given}
         given.append((name := rest.pop(), _value_of(name, world, source)))
     words = ", ".join(f"{name} {value}" for name, value in given)
-    facts = [line(name, f"{name.capitalize()}: {value}") for name, value in given]
+    facts = [line_fact(name, f"{name.capitalize()}: {value}") for name, value in given]
     return TaskDraft(
         wordings=(
             f"Show the tickets of {project}, filtered: {words}.",
@@ -103,7 +115,7 @@ def _show(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
             group(
                 "list",
                 f"The tickets of {project} are shown",
-                at("at", f"/projects/{project}", f"At {project}", "prefix"),
+                url_fact("at", f"/projects/{project}", f"At {project}", "prefix"),
             ),
             group("filter", f"They are filtered by {words}", *facts),
         ),

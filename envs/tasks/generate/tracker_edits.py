@@ -8,7 +8,7 @@ from functools import partial
 
 from envs.sites.bundled.tracker import PRIORITIES, STATUSES, Ticket, TrackerWorld
 from envs.sites.bundled.words import FEATURES, LABELS, PROBLEMS
-from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows, sql_literal
+from envs.tasks.generate.drafts import TaskDraft, Template, group, join_words, rows_fact, sql_literal
 from envs.tasks.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Tick
 from envs.tasks.generate.tracker import to_ticket, untouched_but
 from envs.types import Fact
@@ -36,11 +36,11 @@ REASONS = (
 )
 
 Changes = dict[str, str]
-"""Field to new value."""
+"""New value of each field."""
 
 
 def _changes(ticket: Ticket, fields: Sequence[str], world: TrackerWorld, source: random.Random) -> Changes:
-    """New values, none of them the old one."""
+    """Draw new values of fields, different from the old ones."""
     values: dict[str, Sequence[str]] = {"status": STATUSES, "priority": PRIORITIES, "assignee": world.people}
     return {name: source.choice([value for value in values[name] if value != getattr(ticket, name)]) for name in fields}
 
@@ -51,18 +51,18 @@ def _describe_changes(changes: Changes) -> str:
 
 def _field(ticket: int, name: str, value: str, suffix: str = "") -> Fact:
     query = f"SELECT {name} FROM tickets WHERE id = {ticket}"
-    return rows(f"{name}{suffix}", query, [(value,)], f"Its {name} is {value}")
+    return rows_fact(f"{name}{suffix}", query, [(value,)], f"Its {name} is {value}")
 
 
 def _unchanged_fact(ticket: int, changed: Sequence[str], labels: bool = False) -> Fact:
-    """What nobody asked to change of a ticket is as it was."""
+    """Check that the parts of a ticket that nobody asked to change are unchanged."""
     columns = ", ".join(name for name in ("id", "project", "title", "body", *FIELDS) if name not in changed)
     query = f"SELECT {columns} FROM tickets WHERE id = {ticket} EXCEPT SELECT {columns} FROM before_tickets"
     if not labels:
         mine = f"WHERE ticket = {ticket}"
         now, then = f"SELECT ticket, label FROM labels {mine}", f"SELECT ticket, label FROM before_labels {mine}"
         query = f"SELECT 1 FROM ({query}) UNION SELECT 1 FROM ({now} EXCEPT {then}) UNION SELECT 1 FROM ({then} EXCEPT {now})"
-    return rows(f"rest-of-{ticket}", query, (), "Nothing else of it was changed")
+    return rows_fact(f"rest-of-{ticket}", query, (), "Nothing else of it was changed")
 
 
 def _editing(changes: Changes) -> Plan:
@@ -87,12 +87,12 @@ def _set(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:
 
 def _no_comment(ticket: int) -> Fact:
     query = f"SELECT text FROM comments WHERE ticket = {ticket} EXCEPT SELECT text FROM before_comments WHERE ticket = {ticket}"
-    return rows("no-comment", query, (), "Nothing was said")
+    return rows_fact("no-comment", query, (), "Nothing was said")
 
 
 def _commented(ticket: int, text: str) -> Fact:
     query = f"SELECT text FROM comments WHERE ticket = {ticket} AND id NOT IN (SELECT id FROM before_comments)"
-    return rows("comment", query, [(text,)], f"There is one new comment: {text}")
+    return rows_fact("comment", query, [(text,)], f"There is one new comment: {text}")
 
 
 def _close(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
@@ -155,7 +155,7 @@ def _pairs() -> list[tuple[str, str]]:
 
 def _labelled(ticket: int, labels: Sequence[str]) -> Fact:
     wanted = [(label,) for label in labels]
-    return rows(
+    return rows_fact(
         "labels", f"SELECT label FROM labels WHERE ticket = {ticket}", wanted, f"Its labels are {join_words(labels)}"
     )
 
@@ -168,8 +168,8 @@ def _new(world: TrackerWorld, source: random.Random) -> TaskDraft:
     title = _new_title(world, source)
     project, body = source.choice(world.projects), source.choice(REASONS)
     me = world.people[0]
-    priority = source.choice([each for each in PRIORITIES if each != "medium"])
-    assignee = source.choice([each for each in world.people if each != me])
+    priority = source.choice([choice for choice in PRIORITIES if choice != "medium"])
+    assignee = source.choice([choice for choice in world.people if choice != me])
     labels = sorted(source.choice(_pairs()))
     number = world.next_id
     named = f"SELECT project FROM tickets WHERE id = {number} AND title = {sql_literal(title)}"
@@ -184,7 +184,7 @@ def _new(world: TrackerWorld, source: random.Random) -> TaskDraft:
             group(
                 "ticket",
                 f'There is a ticket "{title}" in {project}',
-                rows("title", named, [(project,)], f'It is called "{title}"'),
+                rows_fact("title", named, [(project,)], f'It is called "{title}"'),
                 HttpFact(
                     id="body", path=f"/api/tickets/{number}", at=("body",), value=body, description=f"It says: {body}"
                 ),
@@ -222,13 +222,15 @@ def _new_title(world: TrackerWorld, source: random.Random) -> str:
 def _sweep(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
     project = source.choice(world.projects)
     status, priority = source.choice(STATUSES), source.choice(PRIORITIES)
-    found = [each for each in world.of_project(project) if (each.status, each.priority) == (status, priority)]
-    others = [name for name in world.people if all(each.assignee != name for each in found)]
-    if not 2 <= len(found) <= 3 or not others:
+    matching = [
+        ticket for ticket in world.of_project(project) if (ticket.status, ticket.priority) == (status, priority)
+    ]
+    others = [name for name in world.people if all(ticket.assignee != name for ticket in matching)]
+    if not 2 <= len(matching) <= 3 or not others:
         return None
     name = source.choice(others)
     plan: list[Move] = []
-    for ticket in found:
+    for ticket in matching:
         plan += [Follow(project), Follow(ticket.title), *_editing({"assignee": name})]
     return TaskDraft(
         wordings=(
@@ -237,14 +239,16 @@ def _sweep(world: TrackerWorld, source: random.Random) -> TaskDraft | None:
         ),
         groups=tuple(
             group(
-                f"ticket-{at}", f'"{ticket.title}" is assigned to {name}', _field(ticket.id, "assignee", name, f"-{at}")
+                f"ticket-{number}",
+                f'"{ticket.title}" is assigned to {name}',
+                _field(ticket.id, "assignee", name, f"-{number}"),
             )
-            for at, ticket in enumerate(found, 1)
+            for number, ticket in enumerate(matching, 1)
         ),
         plan=tuple(plan),
         gates=(
-            untouched_but(*(ticket.id for ticket in found)),
-            *(_unchanged_fact(ticket.id, ["assignee"]) for ticket in found),
+            untouched_but(*(ticket.id for ticket in matching)),
+            *(_unchanged_fact(ticket.id, ["assignee"]) for ticket in matching),
         ),
     )
 
@@ -253,7 +257,7 @@ def _several(count: int, world: TrackerWorld, source: random.Random) -> TaskDraf
     tickets = source.sample(world.tickets, count)
     fields = ("priority", "assignee")
     all_changes = [_changes(ticket, fields, world, source) for ticket in tickets]
-    said = [
+    change_texts = [
         f'"{ticket.title}": set {_describe_changes(changes)}'
         for ticket, changes in zip(tickets, all_changes, strict=True)
     ]
@@ -262,12 +266,12 @@ def _several(count: int, world: TrackerWorld, source: random.Random) -> TaskDraf
         plan += [*to_ticket(ticket, source), *_editing(changes)]
     return TaskDraft(
         wordings=(
-            f"Change these tickets. {'; '.join(said)}.",
-            f"Please go through these tickets and change them. {'; '.join(said)}.",
+            f"Change these tickets. {'; '.join(change_texts)}.",
+            f"Please go through these tickets and change them. {'; '.join(change_texts)}.",
         ),
         groups=tuple(
-            group(f"ticket-{at}", words, *(_field(ticket.id, *change, f"-{at}") for change in changes.items()))
-            for at, (ticket, changes, words) in enumerate(zip(tickets, all_changes, said, strict=True), 1)
+            group(f"ticket-{number}", words, *(_field(ticket.id, *change, f"-{number}") for change in changes.items()))
+            for number, (ticket, changes, words) in enumerate(zip(tickets, all_changes, change_texts, strict=True), 1)
         ),
         plan=tuple(plan),
         gates=(

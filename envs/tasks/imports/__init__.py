@@ -1,12 +1,13 @@
-"""Task sets of others, read into `WebTask` and written back as they were.
+"""Task sets of other benchmarks, read into `WebTask` and written back.
 
-An `ImportedTask` is the task and its *reference*: the row as it came, with all that a `WebTask` has no place for (rubrics, evaluators,
-recorded actions, log-ins). Nothing is lost on the way in, so the exporter can give it back; what was changed in the task since (its instruction,
-where it starts) is changed in the row too.
+An `ImportedTask` is the task and its *reference*: the row as it came, with everything that a
+`WebTask` has no place for (rubrics, evaluators, recorded actions, log-ins). So nothing is lost, and
+the exporter can write the row back, with later changes of the task's instruction and start.
 
-How a task of a live site names its place: ``site`` is the host (with the port, if the address has one), ``path`` the rest of the
-address with query and fragment. The scheme and any log-in stay in the reference. A live site has no page seeds: the task has the one
-seed 0, in the split that the caller names.
+A task of a live site names its place so: ``site`` is the host (with the port, if the address has
+one), ``path`` the rest of the address with query and fragment. The scheme and any log-in stay in
+the reference. A live site has no page seeds: the task has the one seed 0, in the split that the
+caller names.
 """
 
 from envs.tasks.imports.base import ImportedTask, TaskFormat, load_imported, save_imported, split_address

@@ -1,4 +1,4 @@
-"""What importers share: the imported task, start addresses, rows of JSON files."""
+"""Shared parts of importers: the imported task, start addresses, rows of JSON files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from envs.ends import max_steps
-from envs.tasks.rows import CHECKS, Found, OnProblem, SeenIds, TaskProblem, field_name, parse_object, refuse
+from envs.tasks.rows import CHECKS, OnProblem, RowProblems, SeenIds, TaskProblem, field_name, parse_object, refuse
 from envs.tasks.stream import UnreadableError, raw_rows
 from envs.types import Record, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
 from envs.types.paths import AnyPath
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class ImportedTask(Record):
-    """A task of another set."""
+    """A task of another benchmark's set."""
 
     task: WebTask
     source: str
@@ -33,17 +33,17 @@ class ImportedTask(Record):
 
 
 class TaskFormat(ABC):
-    """A task set of others: read and written back."""
+    """A task set of another benchmark, read and written back."""
 
     name: str
 
     @abstractmethod
     def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
-        """Tasks of a file or folder in its order; each problem is told to ``on_problem``."""
+        """Yield the tasks of a file or folder in its order; pass each problem to ``on_problem``."""
 
     @abstractmethod
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """Write them as they came."""
+        """Write tasks in the form that they came in."""
 
 
 class ForeignRow(BaseModel):
@@ -52,7 +52,7 @@ class ForeignRow(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
     kept: ClassVar[frozenset[str]] = frozenset()
-    """Columns of the format that say nothing that a task has a place for."""
+    """Known columns that a task needs nothing of."""
 
 
 _LIKE_AN_ANSWER = re.compile(
@@ -61,24 +61,27 @@ _LIKE_AN_ANSWER = re.compile(
 
 
 def unknown_columns(row: ForeignRow, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Columns of a row, and of the rows in it, that its format does not know, with their values."""
+    """Yield the unknown columns of a row, and of the rows in it, with their values."""
     yield from ((f"{above}{name}", value) for name, value in (row.model_extra or {}).items() if name not in row.kept)
     for name in type(row).model_fields:
         value = getattr(row, name)
-        for each in value if isinstance(value, list) else (value,):
-            if isinstance(each, ForeignRow):
-                yield from unknown_columns(each, f"{above}{name}.")
+        for part in value if isinstance(value, list) else (value,):
+            if isinstance(part, ForeignRow):
+                yield from unknown_columns(part, f"{above}{name}.")
 
 
 class UnknownColumns:
-    """Warns of columns that an import does not know, of each once: they stay in the rows' references, and nothing is made of them."""
+    """Warns once of each column that an import does not know.
+
+    Such columns stay in the rows' references and are not used.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._seen = set[str]()
 
     def look(self, columns: Iterable[tuple[str, Any]]) -> None:
-        """Columns of one row that its format does not know; those without a value are none."""
+        """Warn of the new ones among a row's unknown columns; columns without a value are ignored."""
         new = [name for name, value in columns if value not in (None, "", [], {}) and name not in self._seen]
         self._seen.update(new)
         answers = [name for name in new if _LIKE_AN_ANSWER.search(name.rpartition(".")[2])]
@@ -100,45 +103,49 @@ R = TypeVar("R", bound=ForeignRow)
 
 
 class RowFormat(TaskFormat, Generic[R]):
-    """A set that is JSON objects: a ``.jsonl`` file, a ``.json`` file (a list or one object), or a folder of ``.json`` files."""
+    """A task set of JSON objects.
+
+    It is a ``.jsonl`` file, a ``.json`` file (a list or one object), or a folder of ``.json``
+    files.
+    """
 
     model: type[R]
     split: Split
-    """Unless the caller names one."""
+    """Split of the tasks, unless the caller names one."""
     instruction_key: str
     url_key: str | None = None
 
     @abstractmethod
     def fields(self, row: R) -> dict[str, Any]:
-        """Fields of the task except the seeds.
+        """Return the fields of the task except the seeds.
 
-        ``task_id`` is without the format's name, which is put before it.
+        ``task_id`` is without the format's name, which is added later.
 
         Raises:
-            ValueError: what is wrong, as ``field: reason``.
+            ValueError: a problem of the row, as ``field: reason``.
         """
 
     def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Name of the row's file when a folder is written."""
+        """Return the name of the row's file when a folder is written."""
         return str(number)
 
     def new_url(self, old: str, task: WebTask) -> str:
-        """The row's start address: the old one when it still is the task's place."""
+        """Return the row's start address: the old one if it still is the task's place."""
         return old if split_address(old) == (task.site, task.path) else f"https://{task.site}{task.path}"
 
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
-        """Tasks of a file or folder."""
+        """Yield the tasks of a file or folder."""
         seen, columns = SeenIds(), UnknownColumns(self.name)
         for file in _files(path):
             number = 0
             try:
                 for number, text in enumerate(raw_rows(file), start=1):
-                    item, found = self._read_row(text, split or self.split, columns)
+                    item, problems = self._read_row(text, split or self.split, columns)
                     if item and (first := seen.claim(item.task.task_id, str(file), number)):
-                        found = [("task_id", f"{item.task.task_id!r} is already used by {first}")]
-                    for field, reason in found:
+                        problems = [("task_id", f"{item.task.task_id!r} is already used by {first}")]
+                    for field, reason in problems:
                         on_problem(TaskProblem(str(file), number, field, reason))
-                    if item and not found:
+                    if item and not problems:
                         yield item
             except UnreadableError as error:
                 on_problem(TaskProblem(str(file), 0, "file", f"cannot be read: {error}"))
@@ -147,14 +154,14 @@ class RowFormat(TaskFormat, Generic[R]):
                     on_problem(TaskProblem(str(file), 0, "file", "has no tasks"))
 
     def export(self, item: ImportedTask) -> dict[str, Any]:
-        """The row as it came, with what has been changed in the task."""
+        """Return the row as it came, with the changes of the task."""
         row = {**item.reference, self.instruction_key: item.task.instruction}
         if self.url_key:
             row[self.url_key] = self.new_url(str(row[self.url_key]), item.task)
         return row
 
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """JSON lines for a ``.jsonl`` path, a list for ``.json``, one file a row for a folder."""
+        """Write JSON lines to a ``.jsonl`` path, a list to ``.json``, one file per row to a folder."""
         rows = [self.export(item) for item in items]
         if path.suffix == ".jsonl":
             path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -166,10 +173,12 @@ class RowFormat(TaskFormat, Generic[R]):
                 file = path / f"{self.file_stem(row, number)}.json"
                 file.write_text(json.dumps(row, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
-    def _read_row(self, text: bytes | str, split: Split, columns: UnknownColumns) -> tuple[ImportedTask | None, Found]:
-        raw, found = parse_object(text)
+    def _read_row(
+        self, text: bytes | str, split: Split, columns: UnknownColumns
+    ) -> tuple[ImportedTask | None, RowProblems]:
+        raw, problems = parse_object(text)
         if raw is None:
-            return None, found
+            return None, problems
         try:
             row = self.model.model_validate(raw)
             columns.look(unknown_columns(row))
@@ -180,27 +189,29 @@ class RowFormat(TaskFormat, Generic[R]):
         except ValueError as error:
             field, _, reason = str(error).partition(": ")
             return None, [(field, reason)]
-        found = [problem for check in CHECKS for problem in check(task)]
-        return (None, found) if found else (ImportedTask(task=task, source=self.name, reference=raw), [])
+        problems = [problem for check in CHECKS for problem in check(task)]
+        return (None, problems) if problems else (ImportedTask(task=task, source=self.name, reference=raw), [])
 
 
 ONE_SEED = SeedRange(start=0, stop=1)
-"""Of a live site, which has no page seeds."""
+"""Seeds of a task on a live site, which has no page seeds."""
 
 LEVELS = {"easy": 1, "medium": 4, "hard": 7}
-"""Difficulty of a set that has levels and no facts: the least of WebGym's ranges (up to 3 facts, up to 6, more)."""
+"""Difficulty by level, for a set without facts: the least of each of WebGym's ranges (up to 3
+facts, up to 6, more).
+"""
 
 
 def size_fields(difficulty: int) -> dict[str, int]:
-    """Difficulty, and the horizon that goes with it."""
+    """Return the difficulty, and the horizon that goes with it."""
     return {"difficulty": difficulty, "horizon": max_steps(difficulty)}
 
 
 def rubric_fields(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, Any]:
-    """``rubric`` and ``rubric_hash`` of a task, read from what its row has; nothing if it has none.
+    """Return ``rubric`` and ``rubric_hash`` of a task from its row's data; empty if it has none.
 
     Raises:
-        ValueError: as ``field: reason``, the first of what is wrong.
+        ValueError: the first problem, as ``field: reason``.
     """
     try:
         rubric = read(data)
@@ -210,7 +221,7 @@ def rubric_fields(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, 
 
 
 def split_address(url: str) -> tuple[str, str]:
-    """Site and path of an address; one without a scheme is taken for a host.
+    """Return site and path of an address; one without a scheme counts as a host.
 
     Raises:
         ValueError: it is no http or https address.
@@ -227,10 +238,10 @@ def split_address(url: str) -> tuple[str, str]:
 
 
 def start_of(url: str, field: str) -> dict[str, str]:
-    """``site`` and ``path`` of a row's address.
+    """Return ``site`` and ``path`` of a row's address.
 
     Raises:
-        ValueError: as ``field: reason``.
+        ValueError: it is no address, as ``field: reason``.
     """
     try:
         site, path = split_address(url)
@@ -245,10 +256,10 @@ def save_imported(path: AnyPath, items: Iterable[ImportedTask]) -> None:
 
 
 def load_imported(path: AnyPath) -> list[ImportedTask]:
-    """What `save_imported` wrote.
+    """Load what `save_imported` wrote.
 
     Raises:
-        TaskError: the file cannot be read, or a line is malformed: the first is named.
+        TaskError: the file cannot be read, or a line is malformed; the first one is named.
     """
     items = []
     try:
@@ -266,10 +277,10 @@ def load_imported(path: AnyPath) -> list[ImportedTask]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*.json"), key=lambda file: numbered(file.stem))
-    return found or [path / "*.json"]  # which cannot be read, and is said to be so
+    files = sorted(path.glob("*.json"), key=lambda file: numbered(file.stem))
+    return files or [path / "*.json"]  # cannot be read, which is then reported
 
 
 def numbered(stem: str) -> tuple[int, str]:
-    """Key that sorts 2 before 10, and names after numbers."""
+    """Return a sort key that puts 2 before 10, and names after numbers."""
     return (int(stem), "") if stem.isdecimal() and stem.isascii() else (1 << 62, stem)

@@ -1,4 +1,4 @@
-"""Sets that are folders of pages: Design2Code and MiniWoB++."""
+"""Task sets that are folders of pages: Design2Code and MiniWoB++."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from envs.types import Split, TaskError, WebTask
 class Design2Code(TaskFormat):
     """A folder of ``N.html`` with ``N.png``, its screenshot.
 
-    The task starts at the screenshot (``/N.png``), which is all that the policy is shown; the page is the reference. The difficulty is 1:
-    there are no facts. Other files of the folder are what the pages use and are left alone.
+    The task starts at the screenshot (``/N.png``), which is all that the policy is shown; the page
+    is the reference. The difficulty is 1, since there are no facts. Other files of the folder are
+    used by the pages and are left alone.
     """
 
     name = "design2code"
 
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
-        """Tasks of a folder, by number; a page without a screenshot, or the other way round, is a problem."""
+        """Yield the tasks of a folder, by number.
+
+        A page without a screenshot, or a screenshot without a page, is a problem.
+        """
         stems = {file.stem for file in path.glob("*.html")} | {file.stem for file in path.glob("*.png")}
         if not stems:
             on_problem(TaskProblem(str(path), 0, "file", "has no tasks; expected a folder with N.html and N.png"))
@@ -74,13 +78,13 @@ class Design2Code(TaskFormat):
 class MiniWob(TaskFormat):
     """The pages of a ``html`` folder of MiniWoB++ (`envs.sites.miniwob.import_tasks`).
 
-    They have seeds in all splits, so none can be named.
+    They have seeds in all splits, so no split can be named.
     """
 
     name = "miniwob"
 
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
-        """One task for each page.
+        """Yield one task for each page.
 
         Raises:
             TaskError: a split is named.
@@ -94,5 +98,5 @@ class MiniWob(TaskFormat):
             yield ImportedTask(task=task, source=self.name, reference={"page": f"miniwob/{task.kind}.html"})
 
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """The listing of the pages, one a line (the pages themselves belong to the package ``miniwob``)."""
+        """Write a list of the pages, one per line; the pages belong to the package ``miniwob``."""
         path.write_text("".join(f"{item.reference['page']}\n" for item in items), encoding="utf-8")

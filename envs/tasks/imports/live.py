@@ -35,12 +35,15 @@ class WebGymRow(ForeignRow):
     reference_answer: Any = None
     task_id: str | int | None = None
     attempt_level: Any = None
-    """Of a run of WebGym's."""
+    """Field of a run of WebGym."""
 
     @field_validator("difficulty", mode="before")
     @classmethod
     def _whole(cls, given: object) -> object:
-        """WebGym's reader takes the whole part of a number, also of one in a text; its ranges have names."""
+        """Convert a difficulty as WebGym's reader does: truncate numbers and texts of numbers.
+
+        The names of its ranges are accepted too.
+        """
         if isinstance(given, str) and given.strip().lower() in LEVELS:
             return LEVELS[given.strip().lower()]
         if isinstance(given, bool) or not isinstance(given, str | float):
@@ -53,14 +56,18 @@ class WebGymRow(ForeignRow):
     @field_validator("evaluator_reference", mode="before")
     @classmethod
     def _listed(cls, given: object) -> object:
-        """One text alone is one fact, unless it is the facts as JSON."""
-        found = decode_groups(given)
-        return ([found] if found.strip() else None) if isinstance(found, str) else found
+        """Treat one text as one fact, unless it holds the facts as JSON."""
+        groups = decode_groups(given)
+        return ([groups] if groups.strip() else None) if isinstance(groups, str) else groups
 
 
 class WebGym(RowFormat[WebGymRow]):
-    """The rubric is `envs.rewards.formats.webgym_rubric`'s, frozen; difficulty is the number of its facts, the right answer one more. A row
-    without facts has its own difficulty, and a rubric only if it has a right answer. The kind is the subdomain (topic)."""
+    """WebGym's tasks.
+
+    The rubric is the frozen one of `envs.rewards.formats.webgym_rubric`. The difficulty is the
+    number of its facts, plus one for the right answer. A row without facts has its own difficulty,
+    and a rubric only if it has a right answer. The kind is the subdomain (topic).
+    """
 
     name = "webgym"
     model = WebGymRow
@@ -69,7 +76,7 @@ class WebGym(RowFormat[WebGymRow]):
     url_key = "website"
 
     def fields(self, row: WebGymRow) -> dict[str, Any]:
-        """Fields of the task.
+        """Return the fields of the task.
 
         A row without an id is named by a digest of its instruction and site.
         """
@@ -97,14 +104,15 @@ class Mind2WebRow(ForeignRow):
     confirmed_task: str = Field(min_length=1)
     action_reprs: list[str] = Field(default_factory=list)
     actions: Any = None
-    """What was recorded; kept in the reference."""
+    """Recorded actions; kept in the reference."""
 
 
 class Mind2Web(RowFormat[Mind2WebRow]):
-    """Websites have names (``exploretock``), not addresses: the name is the site and the path is ``/``.
+    """Mind2Web's tasks.
 
-    There are no facts: the recorded actions give the level as in Online-Mind2Web (up to 5 easy, up to 10 medium, more hard), and
-    the level the difficulty.
+    Websites have names (``exploretock``), not addresses: the name is the site and the path is
+    ``/``. There are no facts. The number of recorded actions gives the level as in Online-Mind2Web
+    (up to 5 easy, up to 10 medium, more hard), and the level gives the difficulty.
     """
 
     name = "mind2web"
@@ -113,7 +121,7 @@ class Mind2Web(RowFormat[Mind2WebRow]):
     instruction_key = "confirmed_task"
 
     def fields(self, row: Mind2WebRow) -> dict[str, Any]:
-        """Fields of the task."""
+        """Return the fields of the task."""
         actions = len(row.action_reprs)
         level = "easy" if actions <= 5 else "medium" if actions <= 10 else "hard"
         return {
@@ -137,7 +145,10 @@ class OnlineMind2WebRow(ForeignRow):
 
 
 class OnlineMind2Web(RowFormat[OnlineMind2WebRow]):
-    """There are no facts: the level gives the difficulty, and is the kind."""
+    """Online-Mind2Web's tasks.
+
+    There are no facts: the level gives the difficulty, and is the kind.
+    """
 
     name = "online-mind2web"
     model = OnlineMind2WebRow
@@ -146,7 +157,7 @@ class OnlineMind2Web(RowFormat[OnlineMind2WebRow]):
     url_key = "website"
 
     def fields(self, row: OnlineMind2WebRow) -> dict[str, Any]:
-        """Fields of the task."""
+        """Return the fields of the task."""
         return {
             "task_id": row.task_id,
             **start_of(row.website, "website"),
@@ -166,7 +177,11 @@ class WebVoyagerRow(ForeignRow):
 
 
 class WebVoyager(RowFormat[WebVoyagerRow]):
-    """Nothing says how difficult a task is: all are 1, with the 15 steps that the benchmark gives. The kind is the site's name."""
+    """WebVoyager's tasks.
+
+    No field gives the difficulty: it is 1 for all, with the benchmark's 15 steps. The kind is the
+    site's name.
+    """
 
     name = "webvoyager"
     model = WebVoyagerRow
@@ -175,7 +190,7 @@ class WebVoyager(RowFormat[WebVoyagerRow]):
     url_key = "web"
 
     def fields(self, row: WebVoyagerRow) -> dict[str, Any]:
-        """Fields of the task."""
+        """Return the fields of the task."""
         return {
             "task_id": row.id,
             **start_of(row.web, "web"),

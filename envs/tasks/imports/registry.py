@@ -1,4 +1,4 @@
-"""The formats by name."""
+"""Registry of the import formats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMATS: Extensions[Any] = Extensions(
         for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
     },
 )
-"""What can be imported, by name: a `TaskFormat`, or a function from a path to tasks."""
+"""Formats by name: a `TaskFormat`, or a function from a path to tasks."""
 
 
 class FunctionFormat(TaskFormat):
@@ -37,9 +37,9 @@ class FunctionFormat(TaskFormat):
         self._function = function
 
     def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
-        """Its tasks, checked as rows of a task file are.
+        """Yield its tasks, checked as rows of a task file are.
 
-        A ``split`` that is given takes the place of their own.
+        A given ``split`` replaces the tasks' own.
         """
         seen = SeenIds()
         for number, task in enumerate(self._function(path), start=1):
@@ -47,16 +47,16 @@ class FunctionFormat(TaskFormat):
                 raise TaskError(f"task format {self.name}: item {number} is {task!r}; expected a WebTask")
             if split is not None and set(task.seeds) != {split}:
                 task = task.model_copy(update={"seeds": {split: next(iter(task.seeds.values()), ONE_SEED)}})
-            found = [problem for check in CHECKS for problem in check(task)]
+            problems = [problem for check in CHECKS for problem in check(task)]
             if first := seen.claim(task.task_id, str(path), number):
-                found = [*found, ("task_id", f"{task.task_id!r} is already used by {first}")]
-            for field, reason in found:
+                problems = [*problems, ("task_id", f"{task.task_id!r} is already used by {first}")]
+            for field, reason in problems:
                 on_problem(TaskProblem(str(path), number, field, reason))
-            if not found:
+            if not problems:
                 yield ImportedTask(task=task, source=self.name, reference={})
 
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """Not possible: the function only reads.
+        """Refuse: the function can only read.
 
         Raises:
             TaskError: always.
@@ -65,7 +65,7 @@ class FunctionFormat(TaskFormat):
 
 
 BY_THEIR_PAGES = (Design2Code.name, MiniWob.name)
-"""Sets whose pages say how an episode went: a rubric would be asked in their place."""
+"""Sets whose pages tell the result of an episode: a rubric would replace that."""
 
 
 def import_tasks(
@@ -76,24 +76,25 @@ def import_tasks(
     on_problem: OnProblem = refuse,
     judged: bool = False,
 ) -> Iterator[ImportedTask]:
-    """Tasks of a file or folder in a format of others.
+    """Yield the tasks of a file or folder in another benchmark's format.
 
     Args:
         source: A key of `FORMATS`.
-        path: What the format's class says.
-        split: That the tasks may be used for; by default held out for benchmarks, training for training sets.
-        on_problem: Told of each problem; by default the first is raised.
-        judged: Tasks that nothing says how to grade get a rubric: a judge says whether the instruction was carried out. Those with evaluators, of
-            Design2Code, or with a reference page keep what they have. The difficulty stays the set's own.
+        path: The file or folder that the format's class describes.
+        split: Split of the tasks; by default held out for benchmarks, training for training sets.
+        on_problem: Called with each problem; by default the first is raised.
+        judged: True gives a rubric to tasks without any grading: a judge says whether the
+            instruction was carried out. Tasks with evaluators, of Design2Code, or with a reference
+            page keep what they have. The difficulty stays the set's own.
 
     Raises:
-        TaskError: the format is not known; or a problem, unless ``on_problem`` does otherwise.
+        TaskError: the format is not known; or a problem, unless ``on_problem`` handles it.
     """
-    found = _format(source).read(Path(path), split, on_problem)
-    return map(_judged, found) if judged else found
+    items = _find_format(source).read(Path(path), split, on_problem)
+    return map(_add_judged_rubric, items) if judged else items
 
 
-def _judged(item: ImportedTask) -> ImportedTask:
+def _add_judged_rubric(item: ImportedTask) -> ImportedTask:
     task = item.task
     graded = task.rubric is not None or task.evaluators is not None or task.reference or item.source in BY_THEIR_PAGES
     if graded or not task.instruction:
@@ -104,10 +105,10 @@ def _judged(item: ImportedTask) -> ImportedTask:
 
 
 def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
-    """Write imported tasks back in their format (they must all be of one).
+    """Write imported tasks back in their format, which must be the same for all.
 
     Raises:
-        TaskError: there are none, or of several formats.
+        TaskError: there are no tasks, or tasks of several formats.
     """
     made = list(items)
     sources = sorted({item.source for item in made})
@@ -115,14 +116,14 @@ def export_tasks(path: AnyPath, items: Iterable[ImportedTask]) -> None:
         raise TaskError(
             f"{path}: tasks of one format can be exported together; these are of {', '.join(sources) or 'none'}"
         )
-    _format(sources[0]).write(Path(path), made)
+    _find_format(sources[0]).write(Path(path), made)
 
 
-def _format(source: str) -> TaskFormat:
+def _find_format(source: str) -> TaskFormat:
     try:
-        found = FORMATS.find(source)
+        entry = FORMATS.find(source)
     except ConfigError as error:
         raise TaskError(str(error)) from error
-    if inspect.isclass(found):
-        found = found()
-    return found if isinstance(found, TaskFormat) else FunctionFormat(source, found)
+    if inspect.isclass(entry):
+        entry = entry()
+    return entry if isinstance(entry, TaskFormat) else FunctionFormat(source, entry)

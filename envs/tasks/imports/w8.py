@@ -1,11 +1,11 @@
 """Imports and exports W8 task folders with a ``rubric.json``.
 
-W8's tasks: folders with a ``rubric.json``, anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``).
-
-Of such a folder only ``rubric.json`` is described publicly. What a task needs besides, its start page and its instruction, is read from a
-``task.json`` beside it (``start_url``, ``instruction``, and ``reference``: the page that similarities are computed with, as a path of the same site
-or its whole address), the instruction also from ``instruction.md``; a key of ``rubric.json`` itself serves where
-those have none.
+The folders are anywhere in a tree (theirs is by difficulty: ``1``, ``2-3``, ``4-6``, ``7+``). Of
+such a folder only ``rubric.json`` is described publicly. The start page and the instruction are
+read from a ``task.json`` beside it, with these keys: ``start_url``, ``instruction``, and
+``reference``, the page that similarities are computed with, as a path of the same site or a whole
+address. The instruction is also read from ``instruction.md``. Where these files lack a key, one of
+``rubric.json`` itself is used.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from envs.tasks.imports.base import (
     split_address,
     start_of,
 )
-from envs.tasks.rows import CHECKS, Found, OnProblem, TaskProblem, parse_object, refuse
+from envs.tasks.rows import CHECKS, OnProblem, RowProblems, TaskProblem, parse_object, refuse
 from envs.types import Rubric, Split, TaskError, WebTask
 from envs.types.rubrics import SubscoreFact
 
 KEYS = {"fact_groups", "pass_threshold", "pass_requirements", "start_url", "instruction", "reference"}
-RUBRIC, ABOUT, SAID = "rubric.json", "task.json", "instruction.md"
+RUBRIC_FILE, TASK_FILE, INSTRUCTION_FILE = "rubric.json", "task.json", "instruction.md"
 
 
 class W8(TaskFormat):
     """A tree of task folders.
 
-    The difficulty is the number of facts, the kind the folder above (none of the difficulties' own).
-
-    What is written back is the same folders; a rubric that was changed is written in W8's form, if it has a place there.
+    The difficulty is the number of facts, the kind the name of the folder above (unless that is a
+    difficulty's). The same folders are written back. A changed rubric is written in W8's form, if
+    that can express it.
     """
 
     name = "w8"
 
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
-        """Tasks of a tree, by their folders' names."""
-        found = sorted(path.rglob(RUBRIC))
-        if not found:
-            on_problem(TaskProblem(str(path), 0, "file", f"has no tasks; expected folders with a {RUBRIC}"))
+        """Yield the tasks of a tree, in the order of the folders' names."""
+        rubric_files = sorted(path.rglob(RUBRIC_FILE))
+        if not rubric_files:
+            on_problem(TaskProblem(str(path), 0, "file", f"has no tasks; expected folders with a {RUBRIC_FILE}"))
         columns = UnknownColumns(self.name)
-        for number, file in enumerate(found, start=1):
+        for number, file in enumerate(rubric_files, start=1):
             reference, problems = _read_folder(file.parent)
-            for name in (RUBRIC, ABOUT):
+            for name in (RUBRIC_FILE, TASK_FILE):
                 columns.look((key, value) for key, value in reference.get(name, {}).items() if key not in KEYS)
             task: WebTask | None = None
             if not problems:
@@ -72,33 +72,33 @@ class W8(TaskFormat):
                 yield ImportedTask(task=task, source=self.name, reference=reference)
 
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """The folders as they came, with what was changed in the tasks."""
+        """Write the folders as they came, with the changes of the tasks."""
         for item in items:
             folder, reference = path / item.reference["folder"], item.reference
             folder.mkdir(parents=True, exist_ok=True)
             if item.task.rubric is None:
                 raise TaskError(f"{item.task.task_id}: has no rubric, and a folder of W8's is one")
-            same = item.task.rubric == from_w8(reference[RUBRIC])
-            _write(folder / RUBRIC, reference[RUBRIC] if same else to_w8(item.task.rubric))
-            about = _about_now(item)
+            same = item.task.rubric == from_w8(reference[RUBRIC_FILE])
+            _write(folder / RUBRIC_FILE, reference[RUBRIC_FILE] if same else to_w8(item.task.rubric))
+            about = _updated_task_file(item)
             if about:
-                _write(folder / ABOUT, about)
-            if SAID in reference:
+                _write(folder / TASK_FILE, about)
+            if INSTRUCTION_FILE in reference:
                 changed = item.task.instruction != _instruction(reference) and not _key(reference, "instruction")
-                said = f"{item.task.instruction or ''}\n" if changed else reference[SAID]
-                (folder / SAID).write_text(said, encoding="utf-8")
+                text = f"{item.task.instruction or ''}\n" if changed else reference[INSTRUCTION_FILE]
+                (folder / INSTRUCTION_FILE).write_text(text, encoding="utf-8")
 
     def _task(self, folder: Path, reference: Mapping[str, Any], split: Split) -> WebTask:
         url = _key(reference, "start_url")
         if not isinstance(url, str) or not url:
-            raise ValueError(f"start_url: is missing; give the page that the task starts at in {ABOUT}")
+            raise ValueError(f"start_url: is missing; give the page that the task starts at in {TASK_FILE}")
         above = [name for name in folder.parts[:-1] if name not in set(Bucket)]
-        rubric = rubric_fields(lambda data: from_w8(data, RUBRIC), reference[RUBRIC])
+        rubric = rubric_fields(lambda data: from_w8(data, RUBRIC_FILE), reference[RUBRIC_FILE])
         place = start_of(url, "start_url")
         page = _reference_page(reference, place["site"])
         if not page and _needs_reference(rubric["rubric"]):
             raise ValueError(
-                f"reference: is missing, and the rubric asks how like it the last page is; give the path of that page in {ABOUT}"
+                f"reference: is missing, and the rubric asks how like it the last page is; give the path of that page in {TASK_FILE}"
             )
         return WebTask(
             task_id=f"{self.name}/{folder.as_posix()}",
@@ -112,41 +112,41 @@ class W8(TaskFormat):
         )
 
 
-def _read_folder(folder: Path) -> tuple[dict[str, Any], Found]:
-    """What its files say, and what is wrong with them."""
+def _read_folder(folder: Path) -> tuple[dict[str, Any], RowProblems]:
+    """Return the content of a folder's files, and their problems."""
     reference: dict[str, Any] = {}
-    problems: Found = []
-    for name in (RUBRIC, ABOUT):
+    problems: RowProblems = []
+    for name in (RUBRIC_FILE, TASK_FILE):
         try:
-            raw, found = parse_object((folder / name).read_bytes().removeprefix(BOM_UTF8))
+            raw, file_problems = parse_object((folder / name).read_bytes().removeprefix(BOM_UTF8))
         except FileNotFoundError:
             continue
         except OSError as error:
-            raw, found = None, [("file", f"cannot be read: {error.strerror}")]
-        problems += [(f"{name}.{field}", reason) for field, reason in found]
+            raw, file_problems = None, [("file", f"cannot be read: {error.strerror}")]
+        problems += [(f"{name}.{field}", reason) for field, reason in file_problems]
         reference[name] = raw or {}
     try:
-        reference[SAID] = (folder / SAID).read_text(encoding="utf-8-sig")
+        reference[INSTRUCTION_FILE] = (folder / INSTRUCTION_FILE).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         pass  # the instruction may be elsewhere, or the page gives it
     except (OSError, UnicodeDecodeError) as error:
-        problems.append((SAID, f"cannot be read: {error}"))
+        problems.append((INSTRUCTION_FILE, f"cannot be read: {error}"))
     return reference, problems
 
 
 def _key(reference: Mapping[str, Any], name: str) -> Any:
-    return reference.get(ABOUT, {}).get(name) or reference[RUBRIC].get(name)
+    return reference.get(TASK_FILE, {}).get(name) or reference[RUBRIC_FILE].get(name)
 
 
 def _instruction(reference: Mapping[str, Any]) -> str | None:
-    said = _key(reference, "instruction") or reference.get(SAID, "").strip()
-    if said and not isinstance(said, str):
+    instruction = _key(reference, "instruction") or reference.get(INSTRUCTION_FILE, "").strip()
+    if instruction and not isinstance(instruction, str):
         raise ValueError("instruction: expected a text")
-    return said or None
+    return instruction or None
 
 
 def _reference_page(reference: Mapping[str, Any], site: str) -> str:
-    """Path of the reference page on the task's site; empty without one."""
+    """Return the path of the reference page on the task's site; empty without one."""
     given = _key(reference, "reference") or ""
     if not isinstance(given, str):
         raise ValueError("reference: expected a path or an address")
@@ -162,14 +162,14 @@ def _needs_reference(rubric: Rubric) -> bool:
     return bool(rubric.pass_requirements.floors) or any(isinstance(fact, SubscoreFact) for fact in rubric.facts())
 
 
-def _about_now(item: ImportedTask) -> dict[str, Any]:
-    """``task.json`` with what was changed in the task."""
-    about, task = dict(item.reference.get(ABOUT, {})), item.task
+def _updated_task_file(item: ImportedTask) -> dict[str, Any]:
+    """Return ``task.json`` with the changes of the task."""
+    about, task = dict(item.reference.get(TASK_FILE, {})), item.task
     if split_address(_key(item.reference, "start_url")) != (task.site, task.path):
         about["start_url"] = f"https://{task.site}{task.path}"
     if _reference_page(item.reference, split_address(_key(item.reference, "start_url"))[0]) != task.reference:
         about["reference"] = task.reference
-    elsewhere = SAID in item.reference and not _key(item.reference, "instruction")
+    elsewhere = INSTRUCTION_FILE in item.reference and not _key(item.reference, "instruction")
     if task.instruction != _instruction(item.reference) and not elsewhere:
         about["instruction"] = task.instruction
     return about

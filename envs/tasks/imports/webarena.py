@@ -1,9 +1,10 @@
-"""WebArena: ``config_files/test.raw.json`` (a list), or one ``<task_id>.json`` each.
+"""Imports WebArena: ``config_files/test.raw.json`` (a list), or one ``<task_id>.json`` each.
 
-The site is the placeholder of the start address (``__SHOPPING__`` is ``shopping``), or its host where the placeholders have been filled
-in; of several tabs (``A |AND| B``) the first. The difficulty counts what the evaluators ask for: each answer of ``string_match``, the address of
-``url_match``, each content of ``program_html``. The evaluators themselves are the
-task's, frozen by their hash, with the placeholders of sites in them.
+The site is the placeholder of the start address (``__SHOPPING__`` is ``shopping``), or its host
+where the placeholders have been filled in; of several tabs (``A |AND| B``) the first one counts.
+The difficulty is the number of things that the evaluators check: each answer of ``string_match``,
+the address of ``url_match``, each content of ``program_html``. The evaluators become the task's,
+frozen by their hash, with the placeholders of sites in them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class PageRow(ForeignRow):
 
 
 class EvalRow(ForeignRow):
-    """What the evaluators check."""
+    """Configuration of the evaluators."""
 
     kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation"})
 
@@ -46,14 +47,14 @@ class EvalRow(ForeignRow):
     program_html: list[PageRow] | None = None
 
     def facts(self) -> int:
-        """How many things must hold."""
+        """Return the number of things that must hold."""
         of_type = {"string_match": _size(self.reference_answers), "url_match": 1}
         of_type["program_html"] = sum(_size(one.required_contents) for one in self.program_html or ())
         return max(1, sum(of_type.get(kind, 1) for kind in self.eval_types))
 
 
 class WebArenaRow(ForeignRow):
-    """One configuration."""
+    """One configuration of a task."""
 
     kept = frozenset(
         {
@@ -76,7 +77,10 @@ class WebArenaRow(ForeignRow):
 
 
 class WebArena(RowFormat[WebArenaRow]):
-    """The 812 configurations, and others of their form; of VisualWebArena those without a picture among what is asked."""
+    """The 812 configurations, and others of their form.
+
+    Rows of VisualWebArena are read if no picture belongs to their request.
+    """
 
     name = "webarena"
     model = WebArenaRow
@@ -85,7 +89,7 @@ class WebArena(RowFormat[WebArenaRow]):
     url_key = "start_url"
 
     def fields(self, row: WebArenaRow) -> dict[str, Any]:
-        """Fields of the task."""
+        """Return the fields of the task."""
         whole = row.model_dump(exclude_unset=True)
         evaluators = read_eval(whole["eval"], whole)
         if evaluators.visual and (unknown := unknown_helper(evaluators)):
@@ -105,11 +109,11 @@ class WebArena(RowFormat[WebArenaRow]):
         }
 
     def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Files are named by the task's number."""
+        """Return the task's number as the file's name."""
         return str(reference["task_id"])
 
     def new_url(self, old: str, task: WebTask) -> str:
-        """The first tab's address, a placeholder if it was one."""
+        """Return the first tab's address, as a placeholder if it was one."""
         first, *others = old.split(TABS)
         if _start(first) != {"site": task.site, "path": task.path}:
             known = _PLACEHOLDER.fullmatch(first)
@@ -119,9 +123,9 @@ class WebArena(RowFormat[WebArenaRow]):
 
 def _start(url: str) -> dict[str, str]:
     first = url.split(TABS)[0].strip()
-    if found := _PLACEHOLDER.fullmatch(first):
-        path = found[2]
-        return {"site": found[1].lower(), "path": path if path.startswith("/") else f"/{path}"}
+    if placeholder := _PLACEHOLDER.fullmatch(first):
+        path = placeholder[2]
+        return {"site": placeholder[1].lower(), "path": path if path.startswith("/") else f"/{path}"}
     return start_of(first, "start_url")
 
 

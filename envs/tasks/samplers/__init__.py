@@ -1,8 +1,9 @@
-"""Which tasks come next: samplers over a `TaskIndex`.
+"""Samplers over a `TaskIndex`: they decide which tasks come next.
 
-All are deterministic by their seed; each draw is one for all machines, and machine k of n takes every n-th row of it (`shard_rows`), so that
-the union over machines is the draw whatever n is. The state is a small JSON object: give it back to a sampler made with the same
-arguments and it goes on where it was. A state of another set of tasks or of other arguments is refused.
+All are deterministic by their seed. Each draw is the same on all machines, and machine k of n takes
+every n-th row of it (`shard_rows`), so the union over machines is the draw whatever n is. The state
+is a small JSON object: a sampler made with the same arguments continues from it. A state of another
+set of tasks or of other arguments is refused.
 """
 
 from envs.tasks.samplers.base import Sampler, shard_rows

@@ -1,4 +1,4 @@
-"""What all samplers share: draws, states, shares."""
+"""Shared parts of samplers: draws, states, shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envs.types import TaskError
 
 
 class Sampler(ABC):
-    """Rows of an index, draw after draw."""
+    """Draws rows of an index."""
 
     name: str
 
@@ -25,12 +25,12 @@ class Sampler(ABC):
         self.index = index
         self.seed = seed
         self.drawn = 0
-        """Rows drawn so far."""
+        """Number of rows drawn so far."""
         self.draws = 0
-        """Draws so far."""
+        """Number of draws so far."""
 
     def draw(self, count: int) -> Rows:
-        """The next ``count`` rows: of all machines together.
+        """Draw the next ``count`` rows, for all machines together.
 
         Raises:
             TaskError: ``count`` is negative, or more than the sampler can give at once.
@@ -46,31 +46,33 @@ class Sampler(ABC):
     def _next(self, count: int) -> Rows: ...
 
     def observe_group(self, kind: str, task_id: str, success: float, varied: bool) -> None:  # noqa: B027
-        """Be told what came of a group: its mean success in [0, 1], and whether its episodes' rewards differ at all.
+        """Record the result of a group: its mean success in [0, 1], and whether its rewards differ.
 
-        Most samplers do not care. Those that do must be told of the same groups in the same order on every machine before a draw that all share.
+        Most samplers ignore it. For those that do not, every machine must record the same groups in
+        the same order before a draw that all share.
 
         Raises:
             TaskError: there is no such kind or task, or ``success`` is out of range.
         """
 
     def arguments(self) -> dict[str, Any]:
-        """What the sampler was made with, as JSON values."""
+        """Return the sampler's arguments, as JSON values."""
         return {"seed": self.seed}
 
     def progress(self) -> dict[str, Any]:
-        """What changes from draw to draw, as JSON values."""
+        """Return the part of the state that changes from draw to draw, as JSON values."""
         return {"drawn": self.drawn, "draws": self.draws}
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on, as JSON values."""
+        """Return everything that is needed to continue, as JSON values."""
         return {**self._fixed(), "progress": self.progress()}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of a sampler that was made with the same arguments over the same tasks.
+        """Continue from a state of a sampler with the same arguments over the same tasks.
 
         Raises:
-            TaskError: it is the state of another sampler, other arguments or other tasks, or is malformed.
+            TaskError: it is the state of another sampler, other arguments or other tasks, or is
+                malformed.
         """
         for name, mine in self._fixed().items():
             if name not in state or state[name] != mine:
@@ -94,7 +96,7 @@ class Sampler(ABC):
 
 
 def read_shares(progress: Mapping[str, Any], name: str) -> dict[str, float]:
-    """A field of a state that has a number in [0, 1] for each of some names."""
+    """Read a field of a state that maps names to numbers in [0, 1]."""
     shares = progress[name]
     if not isinstance(shares, Mapping):
         raise TaskError(f"state of a sampler: progress.{name} is {shares!r}; expected an object")
@@ -105,7 +107,7 @@ def read_shares(progress: Mapping[str, Any], name: str) -> dict[str, float]:
 
 
 def shard_rows(rows: Rows, shard: int, shards: int) -> Rows:
-    """The rows of one machine: every ``shards``-th, from ``shard``.
+    """Return the rows of one machine: every ``shards``-th, from ``shard``.
 
     The shares of all machines are the draw, each row once.
     """
@@ -115,5 +117,5 @@ def shard_rows(rows: Rows, shard: int, shards: int) -> Rows:
 
 
 def concatenate_rows(parts: list[Rows]) -> Rows:
-    """Parts one after the other; none are no rows."""
+    """Concatenate parts of rows; no parts give no rows."""
     return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The sampler that a configuration names."""
+"""Configuration of the sampler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDLESS = 2**40
 
 
 class SamplerName(StrEnum):
-    """The samplers by name."""
+    """Names of the samplers."""
 
     SUCCESS = "success"
     CURRICULUM = "curriculum"
@@ -38,11 +38,11 @@ _OWN: dict[str, SamplerName] = {
     "weights": SamplerName.RATIO,
     "limit": SamplerName.SEQUENTIAL,
 }
-"""Keys that one sampler has."""
+"""Keys that belong to one sampler."""
 
 
 class SamplerConfig(Record):
-    """Which sampler draws the tasks of a run, and its own parameters."""
+    """Choice of the sampler that draws the tasks of a run, with its own parameters."""
 
     model_config = ConfigDict(json_schema_extra={"short": "a name alone"})
 
@@ -62,13 +62,13 @@ class SamplerConfig(Record):
     @model_validator(mode="before")
     @classmethod
     def _in_short(cls, value: object) -> object:
-        """A word is the name."""
+        """Accept a single word as the name."""
         return {"name": value} if isinstance(value, str) else value
 
     @field_validator("weights", mode="before")
     @classmethod
     def _as_written(cls, weights: object) -> object:
-        """YAML reads a bucket's ``1:`` as a number."""
+        """Convert a bucket such as ``1:``, which YAML reads as a number."""
         return {str(bucket): weight for bucket, weight in weights.items()} if isinstance(weights, dict) else weights
 
     @model_validator(mode="after")
@@ -90,11 +90,11 @@ class SamplerConfig(Record):
 def make_sampler(
     config: SamplerConfig | None, index: TaskIndex, seed: int, *, memory: float, exploration: float
 ) -> Sampler:
-    """The sampler of a configuration; without one by the success of kinds.
+    """Make the sampler of a configuration; by default the one by the success of kinds.
 
     Args:
-        memory: Decay of running successes, for those who keep them.
-        exploration: Weight of what is always or never solved, for `SuccessSampler`.
+        memory: Decay of running successes, for the samplers that keep them.
+        exploration: Weight of kinds that are always or never solved, for `SuccessSampler`.
 
     Raises:
         TaskError: it does not fit the tasks (a bucket with a weight and no task, say).

@@ -1,6 +1,6 @@
 """Curriculum sampler: prefers tasks that succeed sometimes.
 
-Tasks of which some episodes succeed and some fail come most often: only their groups have advantages that are not zero.
+Only groups with both successes and failures have advantages that are not zero.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from envs.tasks.samplers.base import Sampler, read_shares
 from envs.types import Split, TaskError
 
 UNSEEN = 0.5
-"""Success that is taken of what has not been tried: it has the highest priority."""
+"""Success assumed for what has not been tried, which gives it the highest priority."""
 
 
 class CurriculumSampler(Sampler):
-    """Rows by priority ``floor + (1 - floor) * 4p(1 - p) * (1 - avoidance * z)``.
+    """Draws rows by priority ``floor + (1 - floor) * 4p(1 - p) * (1 - avoidance * z)``.
 
-    p is the running success of the row's kind (or of the task itself): it begins at 1/2 and moves by ``p <- memory * p + (1 - memory) * x``
-    with each observation x (a group's mean success). Beginning at 1/2, and not at the first observation, keeps one unlucky group
-    from putting a kind away. ``floor`` keeps what is always or never solved in the draw, at that share of the highest priority.
+    p is the running success of the row's kind (or of the task itself): it begins at 1/2 and moves
+    by ``p <- memory * p + (1 - memory) * x`` with each observation x (a group's mean success).
+    Beginning at 1/2, and not at the first observation, keeps one unlucky group from ruling a kind
+    out. z is the running share of groups whose rewards are all equal. ``floor`` keeps what is
+    always or never solved in the draw, at that share of the highest priority.
     """
 
     name = "curriculum"
@@ -53,22 +55,26 @@ class CurriculumSampler(Sampler):
         self.by, self.memory, self.floor = by, memory, floor
         self.avoidance, self.repeat = avoidance, repeat
         self.success: dict[str, float] = {}
-        """Running success of each kind (or task id) that was observed."""
+        """Running success of each observed kind (or task id)."""
         self.flat: dict[str, float] = {}
-        """Running share of groups without variance, of each that was observed."""
+        """Running share of groups without variance, of each observed kind (or task id)."""
         self._codes = index.kind_code if by == "kind" else np.arange(len(index), dtype=np.int32)
         names = len(index.kinds) if by == "kind" else len(index)
         self._p = np.full(names, UNSEEN)
         self._z = np.zeros(names)
 
     def observe_group(self, kind: str, task_id: str, success: float, varied: bool) -> None:
-        """Take in what came of a group."""
+        """Record the result of a group."""
         self.observe(kind if self.by == "kind" else task_id, success, varied)
 
     def observe(self, name: str, success: float, varied: bool | None = None) -> None:
-        """Take in the mean success, in [0, 1], of a group of a kind (or task id), and whether its rewards differed (if that is known).
+        """Record the mean success, in [0, 1], of a group of a kind (or task id).
 
-        Every machine must be given the same observations in the same order before a draw that all are to share.
+        Every machine must record the same observations in the same order before a draw that all
+        share.
+
+        Args:
+            varied: True if the group's rewards differ; ``None`` if that is not known.
 
         Raises:
             TaskError: there is no such kind or task, or ``success`` is out of range.
@@ -84,7 +90,7 @@ class CurriculumSampler(Sampler):
             self.flat[name] = self._z[code] = flat if old is None else self.memory * old + (1 - self.memory) * flat
 
     def priorities(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """Priority of each row, in (0, 1]."""
+        """Return the priority of each row, in (0, 1], as float64 of shape (rows,)."""
         p = self._p[self._codes]
         teaches = 1 - self.avoidance * self._z[self._codes]
         weights: np.ndarray[tuple[int], np.dtype[np.float64]] = (
@@ -93,12 +99,12 @@ class CurriculumSampler(Sampler):
         return weights
 
     def arguments(self) -> dict[str, Any]:
-        """What the sampler was made with."""
+        """Return the sampler's arguments."""
         shape = {"memory": self.memory, "floor": self.floor, "avoidance": self.avoidance, "repeat": self.repeat}
         return {"seed": self.seed, "by": self.by, **shape}
 
     def progress(self) -> dict[str, Any]:
-        """The running success of what was observed."""
+        """Return the state, with the running successes."""
         return {**super().progress(), "success": dict(self.success), "flat": dict(self.flat)}
 
     def _restore(self, progress: Mapping[str, Any]) -> None:
@@ -115,13 +121,14 @@ class CurriculumSampler(Sampler):
             return self._repeating(count)
         if count > len(self.index):
             raise TaskError(f"{count} distinct tasks are wanted of {len(self.index)}; draw fewer at a time")
-        # The smallest of exponential waiting times with these rates: a draw without replacement (Efraimidis and Spirakis 2006).
+        # The smallest of exponential waiting times with these rates are a draw without replacement
+        # (Efraimidis and Spirakis 2006).
         waits = np.random.default_rng((self.seed, 4, self.draws)).exponential(size=len(self.index)) / self.priorities()
         nearest = np.argpartition(waits, count - 1)[:count] if 0 < count < len(waits) else np.arange(count)
         return nearest[np.argsort(waits[nearest], kind="stable")].astype(np.int64)
 
     def _repeating(self, count: int) -> Rows:
-        """One row after the other by priority, among those with a page seed left."""
+        """Draw row after row by priority, among those with a page seed left."""
         left = self.index.seeds_of(Split.TRAIN).astype(np.int64)
         if count > left.sum():
             raise TaskError(f"{count} pages are wanted of {left.sum()} training seeds; draw fewer at a time")

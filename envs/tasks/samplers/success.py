@@ -13,13 +13,14 @@ from envs.tasks.samplers.base import Sampler, read_shares
 from envs.types import TaskError
 
 UNSEEN = 0.5
-"""Success that is taken of a kind that has not been tried."""
+"""Success assumed for a kind that has not been tried."""
 
 
 class SuccessSampler(Sampler):
-    """Rows by weight ``p(1 - p) + exploration``, with replacement: a few seeded tasks fill a large draw.
+    """Draws rows by weight ``p(1 - p) + exploration``, with replacement.
 
-    p is the running success of the row's kind: its first group's mean, then ``p <- memory * p + (1 - memory) * x``.
+    So a few seeded tasks fill a large draw. p is the running success of the row's kind: its first
+    group's mean, then ``p <- memory * p + (1 - memory) * x``.
     """
 
     name = "success"
@@ -32,10 +33,10 @@ class SuccessSampler(Sampler):
             )
         self.memory, self.exploration = memory, exploration
         self.success: dict[str, float] = {}
-        """Running success of each kind that was observed."""
+        """Running success of each observed kind."""
 
     def observe_group(self, kind: str, task_id: str, success: float, varied: bool) -> None:
-        """Take in the mean success of a group of a kind."""
+        """Record the mean success of a group of a kind."""
         if kind not in self.index.kinds:
             raise TaskError(f"success sampler: no kind {kind!r} in this index")
         if not 0 <= success <= 1:
@@ -44,7 +45,7 @@ class SuccessSampler(Sampler):
         self.success[kind] = success if old is None else self.memory * old + (1 - self.memory) * success
 
     def choose(self, count: int, chances: random.Random) -> Rows:
-        """As `draw`, by the next ``count`` numbers of ``chances``."""
+        """Draw like `draw`, with the next ``count`` numbers of ``chances``."""
         rows = self._choose(count, chances)
         self.drawn += count
         self.draws += 1
@@ -56,11 +57,11 @@ class SuccessSampler(Sampler):
         return np.array(chances.choices(range(len(self.index)), weights, k=count), dtype=np.int64)
 
     def arguments(self) -> dict[str, Any]:
-        """What the sampler was made with."""
+        """Return the sampler's arguments."""
         return {"seed": self.seed, "memory": self.memory, "exploration": self.exploration}
 
     def progress(self) -> dict[str, Any]:
-        """The running success of what was observed."""
+        """Return the state, with the running successes."""
         return {**super().progress(), "success": dict(self.success)}
 
     def _restore(self, progress: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Samplers that walk through orders of rows.
 
-A walk needs no memory of what it has drawn: how far it has come says it.
+A walk does not remember what it has drawn: its position is enough.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from envs.types.near import near
 
 
 class SequentialSampler(Sampler):
-    """The first ``limit`` rows in their order, ``passes`` times; then nothing more.
+    """Draws the first ``limit`` rows in their order, ``passes`` times; then nothing more.
 
-    For tests and evaluations.
+    Used by tests and evaluations.
     """
 
     name = "sequential"
@@ -34,7 +34,7 @@ class SequentialSampler(Sampler):
         self.passes = passes
 
     def arguments(self) -> dict[str, Any]:
-        """What the sampler was made with."""
+        """Return the sampler's arguments."""
         return {"limit": self.limit, "passes": self.passes}
 
     def _next(self, count: int) -> Rows:
@@ -43,7 +43,10 @@ class SequentialSampler(Sampler):
 
 
 class NoRepeatSampler(Sampler):
-    """Every row once, in a random order that keeps the sites' shares all along; then every row again in another order."""
+    """Draws every row once, in a random order, then every row again in another order.
+
+    Each order keeps the sites' shares all along.
+    """
 
     name = "no-repeat"
 
@@ -56,11 +59,12 @@ class NoRepeatSampler(Sampler):
 
 
 class UniformSampler(Sampler):
-    """Uniform over subdomains (sites).
+    """Draws uniformly over subdomains (sites).
 
-    ``balance="set"`` keeps the distribution over sites that the set has: each draw is stratified by difficulty bucket and site, has no row twice, and
-    is independent of the draws before. ``balance="equal"`` gives every site the same number, one each in turn (in a new order every
-    round); a site goes through all its rows before one comes again.
+    ``balance="set"`` keeps the set's distribution over sites: each draw is stratified by difficulty
+    bucket and site, has no row twice, and is independent of the draws before. ``balance="equal"``
+    gives every site the same number, one each in turn (in a new order every round); a site goes
+    through all its rows before one comes again.
     """
 
     name = "uniform"
@@ -73,7 +77,7 @@ class UniformSampler(Sampler):
         self._walks: dict[int, _Walk] = {}
 
     def arguments(self) -> dict[str, Any]:
-        """What the sampler was made with."""
+        """Return the sampler's arguments."""
         return {"seed": self.seed, "balance": self.balance}
 
     def _next(self, count: int) -> Rows:
@@ -96,10 +100,10 @@ class UniformSampler(Sampler):
 
 
 class RatioSampler(Sampler):
-    """Difficulty buckets in a given ratio.
+    """Draws difficulty buckets in a given ratio.
 
-    After any number of rows each bucket has had its share to within a few rows (what one draw rounds off, the next makes up); within a bucket
-    every row comes once before one comes again, spread over sites.
+    After any number of rows each bucket has had its share to within a few rows (later draws make up
+    for rounding). In a bucket every row comes once before one comes again, spread over sites.
     """
 
     name = "ratio"
@@ -120,7 +124,7 @@ class RatioSampler(Sampler):
                 raise TaskError(f"ratio sampler: no task of bucket {bucket}, which has weight {weight:g}; give it 0")
         self.weights = raw / raw.sum()
         self.given = np.zeros(len(BUCKETS), dtype=np.int64)
-        """Rows drawn of each bucket."""
+        """Number of rows drawn of each bucket."""
         self._walks = {
             code: _Walk(rows, index.site_code[rows], (seed, 3, code))
             for code, bucket in enumerate(BUCKETS)
@@ -128,11 +132,11 @@ class RatioSampler(Sampler):
         }
 
     def arguments(self) -> dict[str, Any]:
-        """What the sampler was made with."""
+        """Return the sampler's arguments."""
         return {"seed": self.seed, "weights": self.weights.tolist()}
 
     def progress(self) -> dict[str, Any]:
-        """How many rows each bucket has given."""
+        """Return the state, with the number of rows drawn of each bucket."""
         return {**super().progress(), "given": self.given.tolist()}
 
     def _restore(self, progress: Mapping[str, Any]) -> None:
@@ -160,7 +164,7 @@ class RatioSampler(Sampler):
 
 
 class _Walk:
-    """Rows in a random order, pass after pass, each pass in an order of its own in which every group is spread evenly."""
+    """Rows in a random order, pass after pass, every group spread evenly over each pass."""
 
     def __init__(self, rows: npt.NDArray[np.int64], groups: npt.NDArray[np.int32], key: tuple[int, ...]) -> None:
         self._rows, self._groups, self._key = rows, groups, key
@@ -169,7 +173,7 @@ class _Walk:
         self._order = rows
 
     def rows(self, start: int, count: int) -> Rows:
-        """``count`` rows from the ``start``-th of the walk."""
+        """Return ``count`` rows from the ``start``-th of the walk."""
         parts: list[Rows] = []
         while count > 0:
             number, place = divmod(start, len(self._rows))
@@ -185,10 +189,11 @@ class _Walk:
             shuffled = random.permutation(len(self._rows))
             by_group = shuffled[np.argsort(self._groups[shuffled], kind="stable")]
             groups = self._groups[by_group]
-            starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-            # The r-th of a group's s rows stands at (r + u) / s of the pass, u the group's own: like s beads spread over a string.
+            group_starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
+            # The r-th of a group's s rows has the place (r + u) / s in the pass, with one u for
+            # each group.
             offsets = random.random(len(self._sizes))
-            places = (np.arange(len(groups)) - starts[groups] + offsets[groups]) / self._sizes[groups]
+            places = (np.arange(len(groups)) - group_starts[groups] + offsets[groups]) / self._sizes[groups]
             self._order = self._rows[by_group[np.argsort(places, kind="stable")]]
             self._pass = number
         return self._order
