@@ -9,11 +9,11 @@ from envs.oracles.parts import Oracle, click, click_label, labelled, ordinal, qu
 from envs.types import Action, Click, Element, Observation
 
 WIDGET_TAGS = {"text": "input"}
-"""MiniWoB's words for widgets where they differ from ours."""
+"""MiniWoB's names of widgets, where our tags differ."""
 
 
 def only_button(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the one button."""
+    """Click the only button."""
     return submit(seen)
 
 
@@ -33,18 +33,18 @@ def quoted_link(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def one_then_two(seen: Observation, history: Sequence[Action]) -> Action:
-    """ONE, then TWO: the focus says what was pressed."""
+    """Click ONE, then TWO: the focus shows what was pressed."""
     one = labelled(seen, "ONE", "button")
     return click_label(seen, "TWO", "button") if one is not None and one.focused else click(seen, one)
 
 
 def named_tab(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the tab of the instruction."""
+    """Click the tab that the instruction names."""
     return click_label(seen, wanted(seen, r"(Tab #\d+)"), "tab")
 
 
 def search_tabs(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the link if it is visible, else the tab after the open one (the first if none is open)."""
+    """Click the link if it is visible, else the next tab. That is the first tab if none is open."""
     link = labelled(seen, quoted(seen)[0], "link")
     tabs = tagged(seen, "tab")
     if link is not None or not tabs:
@@ -54,7 +54,7 @@ def search_tabs(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def search_sections(seen: Observation, history: Sequence[Action]) -> Action:
-    """Like tabs, but an open section may hide the sections below: then it is closed first."""
+    """Search sections like tabs, closing an open one if it may hide those below."""
     link = labelled(seen, quoted(seen)[0], "link")
     if link is not None:
         return Click(element=link.index)
@@ -70,7 +70,7 @@ def open_then_submit(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def widget(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the first widget of the named sort."""
+    """Click the first widget of the named kind."""
     name = quoted(seen)[0]
     return click(seen, next(iter(tagged(seen, WIDGET_TAGS.get(name, name))), None))
 
@@ -82,7 +82,7 @@ def option(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def checkboxes(seen: Observation, history: Sequence[Action]) -> Action:
-    """Tick what is named and not ticked, then submit."""
+    """Tick the named boxes that are not ticked, then submit."""
     names = wanted(seen, r"Select (.*) and click Submit").split(", ")
     for box in tagged(seen, "checkbox"):
         if (box.text in names) != box.checked:
@@ -91,35 +91,41 @@ def checkboxes(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def focus_nth(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the field of that number; the only one if there is no number."""
+    """Click the field with the instruction's number; the only one if there is no number."""
     fields = tagged(seen, "input")
     place = max(ordinal(seen.instruction), 1) - 1
     return click(seen, fields[place] if place < len(fields) else None)
 
 
 def colour(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the box of that colour."""
+    """Click the box of the named colour."""
     return click_label(seen, wanted(seen, r"the (\w+) colou?red box"), "item")
 
 
 def shades(seen: Observation, history: Sequence[Action]) -> Action:
-    """Select every box of that colour, then submit."""
-    return click(seen, labelled(seen, wanted(seen, r"shades of (\w+)"), "item")) if _left(seen) else submit(seen)
+    """Select every box of the named colour, then submit."""
+    return click(seen, labelled(seen, wanted(seen, r"shades of (\w+)"), "item")) if _has_shade(seen) else submit(seen)
 
 
-def _left(seen: Observation) -> bool:
+def _has_shade(seen: Observation) -> bool:
     return labelled(seen, wanted(seen, r"shades of (\w+)"), "item") is not None
 
 
 def tree(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the name if it is visible, else open a closed folder: the outer ones first, folders within folders are empty."""
+    """Click the name if it is visible, else open a closed folder.
+
+    Outer folders come first: folders inside folders are empty.
+    """
     name = labelled(seen, quoted(seen)[0], "item")
     closed = [item for item in tagged(seen, "item") if item.text.startswith("hitarea expandable")]
     return click(seen, name or min(closed, key=lambda item: item.box[0], default=None))
 
 
 def odd_or_even(seen: Observation, history: Sequence[Action]) -> Action:
-    """Row by row the button that fits the number, then submit; the rows done are counted by the clicks made."""
+    """Click the button that fits the number in each row, then submit.
+
+    The clicks made so far are the number of rows done.
+    """
     numbers = [int(text.text) for text in tagged(seen, "text") if re.fullmatch(r"-?\d+", text.text)]
     if len(history) >= len(numbers):
         return submit(seen)
@@ -159,16 +165,13 @@ def email_icon(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def email_rows(seen: Observation) -> list[Element]:
-    """Rows of the inbox by the named sender, as far as they are in view.
-
-    Some names have two words.
-    """
+    """Return the visible rows of the inbox by the named sender. Some names have two words."""
     name = wanted(seen, r"email by (.+?) and ")
     return [item for item in tagged(seen, "item") if item.text.startswith(f"{name} ")]
 
 
 def phone_book(seen: Observation, history: Sequence[Action]) -> Action:
-    """Turn pages until the name is there, then click the detail that was asked for."""
+    """Turn pages until the name is shown, then click the detail that was asked for."""
     name = wanted(seen, r"Find (.+?) in ")
     if not any(text.text == name for text in tagged(seen, "text")):
         return click_label(seen, ">", "link")
@@ -212,4 +215,4 @@ CLICKING: dict[str, Oracle] = {
     "phone-book": phone_book,
     "unicode-test": quoted_button,
 }
-"""Kinds that need no typing."""
+"""Oracles of kinds that need no typing."""

@@ -33,20 +33,20 @@ def enter_quoted(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def enter_in_case(seen: Observation, history: Sequence[Action]) -> Action:
-    """Type the quoted text in the case that is asked for, then submit."""
+    """Type the quoted text in the requested case, then submit."""
     text = quoted(seen)[0]
     text = text.upper() if "upper case" in seen.instruction else text.lower()
     return fill(seen, [(field, text) for field in _fields(seen)], submit(seen))
 
 
 def enter_shown(seen: Observation, history: Sequence[Action]) -> Action:
-    """Type the letters that stand on the page, then submit."""
+    """Type the letters shown on the page, then submit."""
     text = "".join(letter.text for letter in tagged(seen, "text"))
     return fill(seen, [(field, text) for field in _fields(seen)], submit(seen))
 
 
 def login(seen: Observation, history: Sequence[Action]) -> Action:
-    """Name and password, then the button; a pop-up that asks to leave is cancelled first."""
+    """Type name and password, then click the button. First cancel a pop-up that asks to leave."""
     cancel = labelled(seen, "Cancel", "button")
     if cancel is not None:
         return Click(element=cancel.index)
@@ -55,7 +55,7 @@ def login(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def choose(seen: Observation, history: Sequence[Action]) -> Action:
-    """Choose in the list, then submit."""
+    """Choose the option in the list, then submit."""
     label = wanted(seen, r"Select (.*) from the list")
     lists = tagged(seen, "select")
     if lists and lists[0].value != label[:24].strip():
@@ -64,7 +64,7 @@ def choose(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def arithmetic(seen: Observation, history: Sequence[Action]) -> Action:
-    """Work out ``a op b =``, then submit."""
+    """Compute ``a op b =``, then submit."""
     for shown in tagged(seen, "text"):
         sum_ = re.fullmatch(r"(\d+) ([-+x]) (\d+) =", shown.text)
         if sum_:
@@ -92,7 +92,7 @@ def _solve(left: str, operator: str, right: str, result: str) -> int:
 
 
 def movie_search(seen: Observation, history: Sequence[Action]) -> Action:
-    """Genre, director and year into the fields that stand beside these words, then search."""
+    """Fill genre, director and year into the fields beside these words, then search."""
     genre, name, year = re.findall(r"for (.*) movies directed by (.*) from year (\d+)", seen.instruction)[0]
     wishes: list[tuple[Element | None, str]] = []
     for field in tagged(seen, "input"):
@@ -104,7 +104,7 @@ def movie_search(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def _beside(seen: Observation, field: Element) -> str:
-    """The nearest text: left of the field, or directly above or below it."""
+    """Return the nearest text: left of the field, or directly above or below it."""
     texts = tagged(seen, "text")
     x, y = field.box[0], field.box[1] + field.box[3] / 2
 
@@ -116,7 +116,7 @@ def _beside(seen: Observation, field: Element) -> str:
 
 
 def guess(seen: Observation, history: Sequence[Action]) -> Action:
-    """Numbers from 0 up: type one, submit it, and so on."""
+    """Type and submit the numbers from 0 up."""
     field = _fields(seen)[0]
     if history and isinstance(history[-1], Type):
         return submit(seen)
@@ -125,7 +125,7 @@ def guess(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def radio_and_number(seen: Observation, history: Sequence[Action]) -> Action:
-    """The nth radio button, a number into the mth field, then submit."""
+    """Choose the nth radio button, type a number into the mth field, then submit."""
     parts = seen.instruction.split(" and enter ")
     radios, fields = tagged(seen, "radio"), tagged(seen, "input")
     radio = radios[ordinal(parts[0]) - 1]
@@ -135,7 +135,7 @@ def radio_and_number(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def search_engine(seen: Observation, history: Sequence[Action]) -> Action:
-    """Search, turn to the page of the nth result (three on a page), click it."""
+    """Search, turn to the page of the nth result, and click it. A page has three results."""
     field = next(iter(tagged(seen, "input")), None)
     typed = any(isinstance(action, Type) for action in history)
     if not typed or len(history) < 2:
@@ -165,4 +165,4 @@ FORMS: dict[str, Oracle] = {
     "simple-arithmetic": arithmetic,
     "text-transform": enter_shown,
 }
-"""Kinds that need typing or choosing."""
+"""Oracles of kinds that need typing or choosing."""

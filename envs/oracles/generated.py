@@ -1,8 +1,9 @@
 """Oracle of generated tasks: carries out a solution plan on the observed page.
 
-Which moves solve a task it knows from the task's id, unlike MiniWoB++'s oracles, which work it out from the instruction. Everything else is as a
-reader would have to do it: elements are found by kind and label among those that the page's text shows, what is acted on is scrolled into view
-first, and a page is read to its end before an answer is given.
+It knows the moves from the task's id, while MiniWoB++'s oracles derive theirs from the instruction.
+Everything else is as for a policy. Elements are found by kind and label among those that the page's
+text shows. The target is scrolled into view first, and a page is read to its end before an answer
+is given.
 """
 
 from __future__ import annotations
@@ -18,31 +19,32 @@ from envs.types import Action, Answer, Element, Invalid, Observation, Scroll, Te
 from envs.types.actions import MAX_AMOUNT
 
 MAX_SCROLLS = 4
-"""In a row. Pages of the bundled sites are two screens long at most; whoever scrolls on does not get anywhere."""
+"""Scrolls in a row. Pages of the bundled sites are two screens long at most; more are useless."""
 
 EDGE = 2.0
-"""CSS pixels at a page's end that may be out of view: its height is a fraction where texts are."""
+"""CSS pixels at a page's end that may be out of view. Page heights may be fractions."""
 
-READ_ON = 0.75
-"""Of the viewport's height: a line at its edge is seen again, whole."""
+READ_AMOUNT = 0.75
+"""Scroll amount in heights of the viewport. Below 1, so that a line cut by the edge is seen."""
 
 MIN_AMOUNT = 0.05
-"""Of a scroll, in heights of the viewport: what is out of view by a pixel has to come in all the same."""
+"""Smallest scroll in heights of the viewport. Elements may be out of view by a pixel."""
 
 
 def is_generated(task: WebTask) -> bool:
-    """Whether it is of a template's kind and site.
+    """Return True if a task is of a template's kind and site.
 
-    Of a part of such a task (`envs.tasks.decompose`) too, which has no plan.
+    A part of such a task (`envs.tasks.decompose`) counts too, although it has no plan.
     """
     template = TEMPLATES.get(task.kind)
     return template is not None and template.site == task.site
 
 
 def follow(plan: Plan) -> Oracle:
-    """The oracle that makes these moves, and then says that it is done (unless the last one was an answer).
+    """Return an oracle that makes these moves, and then terminates.
 
-    It is at a loss when a move cannot be made, or when the one before had no effect: plans hold no way back.
+    It does not terminate if the last move was an answer. It answers `Invalid` when a move cannot be
+    made, or when the move before had no effect, since plans have no way back.
     """
 
     def oracle(seen: Observation, history: Sequence[Action]) -> Action:
@@ -51,8 +53,8 @@ def follow(plan: Plan) -> Oracle:
         made = sum(not isinstance(action, Scroll) for action in history)
         if made >= len(plan):
             return Terminate()
-        action = _make(plan[made], seen)
-        scroll = None if isinstance(action, Invalid) else _look_first(action, seen)
+        action = _act(plan[made], seen)
+        scroll = None if isinstance(action, Invalid) else _scroll_to(action, seen)
         if scroll is None:
             return action
         scrolled = sum(1 for _ in takewhile(lambda action: isinstance(action, Scroll), reversed(history)))
@@ -63,7 +65,7 @@ def follow(plan: Plan) -> Oracle:
     return oracle
 
 
-def _make(move: Move, seen: Observation) -> Action:
+def _act(move: Move, seen: Observation) -> Action:
     action = action_of(move, seen)
     element = _target(action, seen)
     if element is not None and seen.text and f"[{element.index}] " not in seen.text:
@@ -76,12 +78,12 @@ def _target(action: Action, seen: Observation) -> Element | None:
     return None if number is None else seen.elements[number - 1]
 
 
-def _look_first(action: Action, seen: Observation) -> Scroll | None:
-    """What brings into view what the action is about; ``None`` if it is."""
+def _scroll_to(action: Action, seen: Observation) -> Scroll | None:
+    """Return the scroll that brings the action's target into view, or ``None``."""
     height = seen.viewport[1]
     if isinstance(action, Answer):
         below = seen.page_size[1] - seen.scroll[1] - height
-        return Scroll(amount=READ_ON) if below > EDGE else None
+        return Scroll(amount=READ_AMOUNT) if below > EDGE else None
     element = _target(action, seen)
     if element is None or element.in_viewport:
         return None

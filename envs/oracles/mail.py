@@ -8,12 +8,12 @@ from envs.oracles.clicking import email_icon, email_rows
 from envs.oracles.parts import Oracle, click, fill, labelled, quoted, spot, tagged, wanted
 from envs.types import Action, Click, Invalid, Observation, Scroll
 
-ON = 0.5
-"""Of the viewport's height: the list shows less than four rows, and each scroll is a step."""
+SCROLL_AMOUNT = 0.5
+"""Scroll amount in heights of the viewport. The list shows less than four rows."""
 
 
 def mail(seen: Observation, history: Sequence[Action]) -> Action:
-    """Delete, mark, answer or forward the e-mail of the named sender; it is scrolled to if need be."""
+    """Scroll to the e-mail of the named sender, then delete, mark, answer or forward it."""
     field = next(iter(tagged(seen, "textarea" if "reply" in seen.instruction else "input")), None)
     if field is not None:
         to = wanted(seen, r"forward that email to (.+)\.$")
@@ -22,19 +22,18 @@ def mail(seen: Observation, history: Sequence[Action]) -> Action:
     if answer is not None:
         return Click(element=answer.index)
     rows = email_rows(seen)
-    if (
-        "forward" in seen.instruction and len(rows) > 1
-    ):  # others may be by any of them; of this one the page compares the text
+    # Any of them may do for other actions; of a forwarded one the page compares the text.
+    if "forward" in seen.instruction and len(rows) > 1:
         return Invalid(
             reason=f"{len(rows)} e-mails in view are by that sender, and {seen.instruction!r} does not say which"
         )
     action = email_icon(seen, history) if "icon" in seen.instruction else click(seen, rows[0] if rows else None)
-    down = Scroll(at=spot(seen, seen.viewport[0] / 2, seen.viewport[1] * 0.6), amount=ON)
+    down = Scroll(at=spot(seen, seen.viewport[0] / 2, seen.viewport[1] * 0.6), amount=SCROLL_AMOUNT)
     return down if isinstance(action, Invalid) else action
 
 
 def _send(seen: Observation) -> Action:
-    """The icon in the upper right corner sends."""
+    """Click the icon in the upper right corner, which sends."""
     icons = [item for item in tagged(seen, "item") if not item.text]
     return click(seen, max(icons, key=lambda icon: icon.box[0]) if icons else None)
 
@@ -46,4 +45,4 @@ MAIL: dict[str, Oracle] = {
     "email-inbox-reply": mail,
     "email-inbox-star-reply": mail,
 }
-"""Kinds of the inbox."""
+"""Oracles of the inbox's kinds."""

@@ -1,4 +1,4 @@
-"""Pieces that oracles are made of."""
+"""Shared parts of oracles."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from collections.abc import Callable, Iterable, Sequence
 from envs.types import Action, Click, Element, Invalid, Observation, Target, Type
 
 Oracle = Callable[[Observation, Sequence[Action]], Action]
-"""(observation, earlier actions) -> next action."""
+"""Function (observation, earlier actions) -> next action."""
 
 FIELDS = ("input", "password", "textarea")
 
 
 def stuck(observation: Observation) -> Invalid:
-    """The answer of an oracle that does not know what to do."""
+    """Return the answer of an oracle that finds no action."""
     return Invalid(reason=f"the oracle knows no action for {observation.instruction!r}")
 
 
 def quoted(observation: Observation) -> list[str]:
-    """Texts in double quotes of the instruction, in order."""
+    """Return the texts in double quotes of the instruction, in order."""
     return re.findall(r'"([^"]*)"', observation.instruction)
 
 
 def wanted(observation: Observation, pattern: str) -> str:
-    """First group of ``pattern`` in the instruction, or ``""``."""
-    found = re.search(pattern, observation.instruction)
-    return found.group(1) if found else ""
+    """Return the first group of ``pattern`` in the instruction, or ``""``."""
+    match = re.search(pattern, observation.instruction)
+    return match.group(1) if match else ""
 
 
 def ordinal(text: str) -> int:
-    """``"2nd"`` -> 2, 0 if there is none."""
-    found = re.search(r"(\d+)(?:st|nd|rd|th)", text)
-    return int(found.group(1)) if found else 0
+    """Return the number of an ordinal: ``"2nd"`` -> 2; 0 if there is none."""
+    match = re.search(r"(\d+)(?:st|nd|rd|th)", text)
+    return int(match.group(1)) if match else 0
 
 
 def tagged(observation: Observation, *tags: str) -> list[Element]:
-    """Elements of these tags, in reading order."""
+    """Return the elements of these tags, in reading order."""
     return [element for element in observation.elements if element.tag in tags]
 
 
 def labelled(observation: Observation, label: str, *tags: str) -> Element | None:
-    """First element with this label; labels are compared as far as they are shown."""
+    """Return the first element with this label. Labels are compared as far as they are shown."""
     for element in tagged(observation, *tags) if tags else observation.elements:
         if element.tag != "text" and _same(element.text, label):
             return element
@@ -70,10 +70,9 @@ def submit(observation: Observation) -> Action:
 
 
 def fill(observation: Observation, wishes: Iterable[tuple[Element | None, str]], then: Action) -> Action:
-    """Type the first value that is not there yet; with all there, ``then``.
+    """Type the first value that its field lacks, or return ``then``.
 
-    Passwords are compared by length, which
-    is all that is shown.
+    Passwords are compared by length, which is all that is shown.
     """
     for field, text in wishes:
         if field is None:
@@ -85,13 +84,16 @@ def fill(observation: Observation, wishes: Iterable[tuple[Element | None, str]],
 
 
 def middle(element: Element) -> tuple[float, float]:
-    """The middle of an element's box in CSS pixels."""
+    """Return the middle of an element's box in CSS pixels."""
     x, y, width, height = element.box
     return x + width / 2, y + height / 2
 
 
 def spot(observation: Observation, x: float, y: float) -> tuple[float, float]:
-    """CSS pixels as thousandths of the viewport, which actions take; what lies outside is moved to the edge."""
+    """Convert CSS pixels to thousandths of the viewport, the unit of actions.
+
+    Points outside the viewport are moved to its edge.
+    """
     across, down = (
         min(1000.0, max(0.0, (int(value) + 0.5) * 1000 / side))
         for value, side in zip((x, y), observation.viewport, strict=True)
@@ -100,5 +102,5 @@ def spot(observation: Observation, x: float, y: float) -> tuple[float, float]:
 
 
 def place(observation: Observation, x: float, y: float) -> Target:
-    """The target at this CSS pixel."""
+    """Return the target at this CSS pixel."""
     return Target(at=spot(observation, x, y))

@@ -1,4 +1,4 @@
-"""Oracles that aim at places, point, drag or scroll."""
+"""Oracles that point, drag or scroll."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from envs.oracles.parts import (
 from envs.types import Action, Click, Drag, Hover, Observation, Scroll, Target
 
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
-"""Directions on the screen."""
+"""Directions on the screen, as (right, down)."""
 
 TOP, MARGIN, LINE = 52.0, 15.0, 11.0
-"""Pixels: where the task begins below its instruction, between a paragraph and a button, and of a line of text."""
+"""Heights in pixels: top bar, gap between paragraph and button, line of text."""
 
 
 def grid(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the point of the grid.
+    """Click the named point of the grid.
 
-    The first point shown is (-2, 2); the distances are those of the points shown.
+    The first point shown is (-2, 2). The distances are those of the shown points.
     """
-    found = re.search(r"\((-?\d),(-?\d)\)", seen.instruction)
+    point = re.search(r"\((-?\d),(-?\d)\)", seen.instruction)
     points = [middle(shape) for shape in tagged(seen, "shape")]
-    if not found or not points:
+    if not point or not points:
         return stuck(seen)
     left, top = min(x for x, _ in points), min(y for _, y in points)
     step = min(x for x, _ in points if x > left + 1) - left
-    return Click(at=spot(seen, left + (int(found[1]) + 2) * step, top + (2 - int(found[2])) * step))
+    return Click(at=spot(seen, left + (int(point[1]) + 2) * step, top + (2 - int(point[2])) * step))
 
 
 def describe(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the sort of the one shape."""
+    """Click the button that names the kind of the shape."""
     shape = next(iter(tagged(seen, "shape")), None)
     if shape is None:
         return stuck(seen)
@@ -63,7 +63,7 @@ def box_into_box(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def drag_along(seen: Observation, history: Sequence[Action]) -> Action:
-    """Drag the shape a little in the direction, then submit."""
+    """Drag the shape a little in the named direction, then submit."""
     shape = next(iter(tagged(seen, "shape")), None)
     if history or shape is None:
         return submit(seen)
@@ -94,8 +94,8 @@ def scroll_to_end(seen: Observation, history: Sequence[Action]) -> Action:
 def highlight(seen: Observation, history: Sequence[Action]) -> Action:
     """Drag over the paragraph, then submit.
 
-    Texts are not listed when they are long, but there is nothing else than
-    the button, so the paragraph is below it where it is at the top, and else above it.
+    Long texts are not listed. The page has only the paragraph and the button, so the paragraph is
+    below a button at the top, and else above it.
     """
     button = next(iter(tagged(seen, "button")), None)
     if history or button is None:
@@ -119,10 +119,9 @@ def menu_path(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def sort_numbers(seen: Observation, history: Sequence[Action]) -> Action:
-    """Put the lowest number that is not in its place there, then submit.
+    """Move the lowest number that is out of place, then submit.
 
-    The list is one element; its rows are
-    equally high.
+    The list is one element; its rows have equal heights.
     """
     rows = next(iter(tagged(seen, "item")), None)
     if rows is None:
@@ -141,7 +140,7 @@ def sort_numbers(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def sign(seen: Observation, history: Sequence[Action]) -> Action:
-    """Scroll the agreement to its end, which gives the field for the name; then the button."""
+    """Scroll the agreement to its end, fill in the field there, and click the button."""
     if "Click the cancel" in seen.instruction:
         return click_label(seen, "Cancel", "button")
     name, button = quoted(seen)
@@ -164,4 +163,4 @@ POINTING: dict[str, Oracle] = {
     "scroll-text-2": scroll_to_end,
     "sign-agreement": sign,
 }
-"""Kinds of the mouse."""
+"""Oracles of the kinds that need the mouse's position."""

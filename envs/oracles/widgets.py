@@ -23,29 +23,29 @@ from envs.oracles.parts import (
 )
 from envs.types import Action, Click, Element, Observation, Press, Scroll, Type
 
-NEAR = 3
-"""Steps of a slider that are gone by the arrow keys."""
+MAX_KEY_STEPS = 3
+"""Steps of a slider that the arrow keys cover."""
 
-CUT = 23
-"""A shown text of this length or more may be the beginning of a longer one."""
+MIN_CUT_LENGTH = 23
+"""Length from which a shown text may be the beginning of a longer one."""
 
-NARROW = 12.0
-"""Thousandths of the viewport, 2 px: clicks do not halve this any more."""
+MIN_RANGE = 12.0
+"""Range in thousandths of the viewport (2 px) below which clicks do not halve it."""
 
 
 def enter_date(seen: Observation, history: Sequence[Action]) -> Action:
-    """Type the date as date fields take it, then submit."""
+    """Type the date in the form of date fields, then submit."""
     day = datetime.strptime(wanted(seen, r"(\d+/\d+/\d+)"), "%m/%d/%Y")
-    return _once(seen, history, day.strftime("%Y-%m-%d"))
+    return _type_once(seen, history, day.strftime("%Y-%m-%d"))
 
 
 def enter_time(seen: Observation, history: Sequence[Action]) -> Action:
-    """Type the time of 24 hours, then submit."""
+    """Type the time in the 24-hour form, then submit."""
     time = datetime.strptime(wanted(seen, r"(\d+:\d+\s[AP]M)").replace("\u202f", " "), "%I:%M %p")
-    return _once(seen, history, time.strftime("%H:%M"))
+    return _type_once(seen, history, time.strftime("%H:%M"))
 
 
-def _once(seen: Observation, history: Sequence[Action], text: str) -> Action:
+def _type_once(seen: Observation, history: Sequence[Action], text: str) -> Action:
     field = next(iter(tagged(seen, *FIELDS)), None)
     if history or field is None:
         return submit(seen)
@@ -53,7 +53,7 @@ def _once(seen: Observation, history: Sequence[Action], text: str) -> Action:
 
 
 def spinner(seen: Observation, history: Sequence[Action]) -> Action:
-    """Click the upper or the lower arrow until the number is there, then submit."""
+    """Click the upper or the lower arrow until the number is shown, then submit."""
     goal, field = int(wanted(seen, r"Select (-?\d+)")), next(iter(tagged(seen, "input")), None)
     arrows = sorted(tagged(seen, "link"), key=lambda link: link.box[1])
     if field is None or len(arrows) != 2:
@@ -76,8 +76,10 @@ def slider(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def _slide(seen: Observation, history: Sequence[Action], track: Element, value: int, goal: int) -> Action:
-    """Halve the part of the track where the goal must be by clicks, and go the rest by the arrow keys. The range is
-    not known; each later click says on which side of the one before the goal is."""
+    """Click to halve the part of the track, then use the arrow keys.
+
+    The range is not known; each later click shows on which side of the one before the goal is.
+    """
     x, y, width, height = track.box
     side = 0 if width > height else 1
     across = spot(seen, *middle(track))[1 - side]
@@ -89,14 +91,14 @@ def _slide(seen: Observation, history: Sequence[Action], track: Element, value: 
     further = value < goal if side == 0 else value > goal  # on an upright one more is further up
     if made:
         low, high = (made[-1], high) if further else (low, made[-1])
-    if made and (abs(value - goal) <= NEAR or high - low < NARROW or isinstance(history[-1], Press)):
+    if made and (abs(value - goal) <= MAX_KEY_STEPS or high - low < MIN_RANGE or isinstance(history[-1], Press)):
         return Press(key="ArrowRight" if value < goal else "ArrowLeft")
     half = (low + high) / 2
     return Click(at=(half, across) if side == 0 else (across, half))
 
 
 def slider_and_checkbox(seen: Observation, history: Sequence[Action]) -> Action:
-    """The slider, the nth checkbox, then submit."""
+    """Move the slider, tick the nth checkbox, then submit."""
     moved = slider(seen, history)
     boxes = tagged(seen, "checkbox")
     box = boxes[ordinal(seen.instruction) - 1]
@@ -105,7 +107,7 @@ def slider_and_checkbox(seen: Observation, history: Sequence[Action]) -> Action:
 
 
 def autocomplete(seen: Observation, history: Sequence[Action]) -> Action:
-    """Type the beginning, choose what ends as asked, then submit."""
+    """Type the beginning, choose the item with the requested end, then submit."""
     field = next(iter(tagged(seen, "input")), None)
     start, end = [*quoted(seen), ""][:2]
     if field is None:
@@ -115,23 +117,28 @@ def autocomplete(seen: Observation, history: Sequence[Action]) -> Action:
     last = history[-1]
     if isinstance(last, Type):
         items = [item for item in tagged(seen, "item", "menuitem") if item.text.startswith(start)]
-        fitting = next((item for item in items if len(item.text) < CUT and item.text.endswith(end)), None)
+        fitting = next((item for item in items if len(item.text) < MIN_CUT_LENGTH and item.text.endswith(end)), None)
         return Press(key="ArrowDown") if fitting is None else Click(element=fitting.index)
-    return _walk(seen, last, field, start, end) if isinstance(last, Press) else submit(seen)
+    return _walk_suggestions(seen, last, field, start, end) if isinstance(last, Press) else submit(seen)
 
 
-def _walk(seen: Observation, last: Press, field: Element, start: str, end: str) -> Action:
-    """Go down the suggestions, of which the lower ones may not be seen: the field shows each. Behind the last one it
-    shows what was typed; then the way back up takes a name whose end is cut off."""
+def _walk_suggestions(seen: Observation, last: Press, field: Element, start: str, end: str) -> Action:
+    """Go down the suggestions; the field shows each.
+
+    The lower ones may not be visible.
+
+    After the last one it shows what was typed. Then the way back up takes a name whose end is cut
+    off.
+    """
     if last.key == "Enter":
         return submit(seen)
     back = last.key == "ArrowUp" or field.value == start
-    found = field.value.endswith(end) if len(field.value) < CUT else back
-    return Press(key="Enter" if found and field.value != start else "ArrowUp" if back else "ArrowDown")
+    fits = field.value.endswith(end) if len(field.value) < MIN_CUT_LENGTH else back
+    return Press(key="Enter" if fits and field.value != start else "ArrowUp" if back else "ArrowDown")
 
 
 def dropdown_and_button(seen: Observation, history: Sequence[Action]) -> Action:
-    """Open the list, scroll it if need be, choose in it, then the button."""
+    """Open the list, scroll it if needed, choose the item, then click the button."""
     label = wanted(seen, r"Choose (.*) from the dropdown")
     items = tagged(seen, "item")
     if not history:
@@ -160,7 +167,7 @@ def date(seen: Observation, history: Sequence[Action]) -> Action:
     weekday = max((shown for shown in days if (day.day - shown) % 7 == 0), default=0)
     if not weekday or 8 not in days:
         return stuck(seen)
-    x, y = middle(days[weekday])  # not all days are listed; below it are those a week later
+    x, y = middle(days[weekday])  # not all days are listed; below this one are those a week later
     week = days[8].box[1] - days[1].box[1]
     return Click(at=spot(seen, x, y + week * (day.day - weekday) / 7))
 
@@ -180,4 +187,4 @@ WIDGETS: dict[str, Oracle] = {
     "use-slider-2": slider,
     "use-spinner": spinner,
 }
-"""Kinds with a widget to work."""
+"""Oracles of kinds with a widget."""

@@ -1,7 +1,7 @@
-"""Where the pages of tasks come from.
+"""Sites: they serve the pages of tasks.
 
-A site serves pages on loopback, says how an episode is reset from a seed, and reads the facts that the page declares
-about it. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
+A site serves pages on loopback, resets an episode from a seed, and reads the facts that its pages
+declare. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,34 +29,38 @@ SITES: Extensions[Callable[[], Site]] = Extensions(
         **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
     },
 )
-"""What makes a site, by the name that ``WebTask.site`` refers to: those of the project, then installed ones."""
+"""Makers of sites, by the name in ``WebTask.site``: the project's own, then installed ones."""
 
 
 def is_served(name: str, addresses: Mapping[str, str] = MappingProxyType({})) -> bool:
-    """Whether a task's site is one that is started for it: bundled, installed, or ``module:function``; else it is a live one.
+    """Return True if a task's site is started for it: bundled, installed, or ``module:function``.
+
+    Any other site is a live one.
 
     Args:
-        addresses: Of live sites; a name among them is live.
+        addresses: Addresses of live sites by name; a name among them is live.
     """
     return name not in addresses and (name in SITES or is_reference(name))
 
 
 def make_site(name: str, live: LiveOptions | None = None) -> Site:
-    """A new, not yet started site: one that is served (`is_served`), else the live site of that name or host.
+    """Make a site that is not started yet.
+
+    It is one that is served (`is_served`), else the live site of that name or host.
 
     Raises:
-        TaskError: it is neither; with the names that are served.
+        TaskError: it is neither; the message lists the served names.
         ConfigError: a site of an extension cannot be imported in this process, or is not a `Site`.
     """
     if is_served(name, (live or LiveOptions()).addresses):
-        return _made(name)
+        return _make_served(name)
     try:
         return LiveSite(name, live)
     except ConfigError as error:
         raise TaskError(f"{error}. {near(name, SITES).capitalize()}Bundled sites are: {', '.join(SITES)}") from error
 
 
-def _made(name: str) -> Site:
+def _make_served(name: str) -> Site:
     make = SITES.find(name)
     site = make() if callable(make) else make
     if not isinstance(site, Site):

@@ -1,4 +1,4 @@
-"""An ASGI application served on loopback, in a thread of its own so that a busy event loop does not delay the pages."""
+"""Serves an ASGI application on loopback, in its own thread, whatever the event loop does."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ START_SECONDS = 10.0
 """Real seconds until a server must answer."""
 
 STOP_SECONDS = 10.0
-"""Real seconds that a thread may take to end: a request that is being answered is waited for."""
+"""Real seconds that a thread may take to end. It waits for a request in progress."""
 
 
 class _Server(uvicorn.Server):
-    """A server that can be stopped from another thread at any moment, also before it has started."""
+    """A server that another thread can stop at any time, also before it has started."""
 
     _loop: asyncio.AbstractEventLoop | None = None
     _serving: asyncio.Task[None] | None = None
@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
             await super().serve(sockets)
 
     def stop(self) -> None:
-        """Have it end: in its own way once it serves, else at once."""
+        """Have it end: in its own way if it serves already, else at once."""
         self.should_exit = self.force_exit = True
         if not self.started and self._loop is not None and self._serving is not None:
             with suppress(RuntimeError):  # its loop is closed already
@@ -44,7 +44,7 @@ class _Server(uvicorn.Server):
 
 
 class AppServer:
-    """Serves ``app`` at ``origin``; ``name`` says what it is in errors."""
+    """Serves ``app`` at ``origin``. ``name`` names it in errors."""
 
     def __init__(self, app: ASGIApp, name: str) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class AppServer:
         self._listener: socket.socket | None = None
         self._origin: str | None = None
         self._changing = asyncio.Lock()
-        """Held while it is started or closed: two who start it at once start one server."""
+        """Held while it is started or closed, so that two concurrent starts make one server."""
 
     @property
     def origin(self) -> str:
@@ -64,7 +64,9 @@ class AppServer:
         return self._origin
 
     async def start(self) -> None:
-        """Bind a free port of loopback and serve. Starting twice is one start; a start that fails or is cancelled leaves nothing.
+        """Bind a free port of loopback and serve.
+
+        A second start does nothing. A start that fails or is cancelled leaves nothing behind.
 
         Raises:
             SiteError: it does not answer in time.
@@ -73,20 +75,21 @@ class AppServer:
             if self._thread is not None:
                 return
             try:
-                self._begin()
-                await self._started()
+                self._start_thread()
+                await self._wait_until_started()
             except BaseException:
-                await finish_shielded(self._end())
+                await finish_shielded(self._stop_thread())
                 raise
 
     async def close(self) -> None:
         """Stop serving and wait for the thread."""
         async with self._changing:
-            await finish_shielded(self._end())
+            await finish_shielded(self._stop_thread())
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         listener = self._listener = socket.create_server(("127.0.0.1", 0))
-        # asyncio sets this only on sockets that name their protocol, which these do not. Without it a body waits 40 ms for the head's receipt.
+        # asyncio sets this only on sockets that name their protocol, which these do not. Without it
+        # a body waits 40 ms for the acknowledgement of the head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = self._server = _Server(
             uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off")
@@ -99,7 +102,7 @@ class AppServer:
         self._thread = threading.Thread(target=serve, name=self._name, daemon=True)
         self._thread.start()
 
-    async def _started(self) -> None:
+    async def _wait_until_started(self) -> None:
         server, thread, listener = self._server, self._thread, self._listener
         assert server is not None and thread is not None and listener is not None
         deadline = time.monotonic() + START_SECONDS
@@ -111,7 +114,7 @@ class AppServer:
             await asyncio.sleep(0.01)
         self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
-    async def _end(self) -> None:
+    async def _stop_thread(self) -> None:
         server, thread, listener = self._server, self._thread, self._listener
         self._server = self._thread = self._listener = self._origin = None
         if server is not None:

@@ -1,4 +1,4 @@
-"""The base class of sites, and what a site holds for one episode."""
+"""Base class of sites, and the state of a site for one episode."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from envs.types import WebTask
 from envs.types.evidence import ServerState
 
 VIEWPORT = (1280, 720)
-"""Of a common laptop's window, as most benchmarks on real sites have it."""
+"""Size of a common laptop's window, as most benchmarks on real sites have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteEpisode:
-    """What a site holds for one episode."""
+    """State of a site for one episode."""
 
     path: str
-    """Where the episode is entered; it leads to the task's path."""
+    """Path at which the browser enters the episode; it leads to the task's path."""
     state: ServerState | None = None
-    """The server's state, for grading; it can be asked until `close`. ``None``: it cannot be asked."""
+    """State of the server, for grading, until `close`; ``None`` if it cannot be asked."""
 
     async def close(self) -> None:
-        """Drop the episode's state. Closing twice is one close."""
+        """Drop the episode's state. A second close does nothing."""
 
 
 class Site(ABC):
     """A place that tasks are attempted on. A subclass gives ``name`` and ``origin``.
 
-    Everything else has a default, that of ordinary pages: they declare no instruction, reward or end,
+    Everything else has the defaults of ordinary pages: they declare no instruction, reward or end,
     and a new browser context is all the reset that an episode needs.
 
     Example::
@@ -44,34 +44,34 @@ class Site(ABC):
     name: str = ""
     """The name that `WebTask.site` refers to."""
     hosts: tuple[str, ...] = ()
-    """Further origins that its pages may reach (``https://fonts.example``); all else is refused."""
+    """Further origins that its pages may reach (``https://fonts.example``); others are refused."""
     cookies: Sequence[Mapping[str, Any]] = ()
-    """What episodes begin with, as ``Storage.setCookies`` takes them; in no observation or record."""
+    """Cookies at the start of an episode (``Storage.setCookies``); in no observation or record."""
     foreign: bool = False
-    """Whether somebody else serves it.
+    """True if somebody else serves the site.
 
-    What it answers to a task's first address is then looked at whatever its status: it may be a wall.
-    Of a site of ours an error status is a `BrowserError`.
+    Its answer to a task's first address may be a wall, so it is looked at whatever its status. An
+    error status of a site of ours is a `BrowserError`.
     """
     viewport: tuple[int, int] = VIEWPORT
     """Width and height of its pages in CSS pixels."""
     observation: ObservationOptions = FULL
-    """How much of its pages is shown."""
+    """Parts of its pages that observations show."""
     exclude: str = ""
-    """CSS selector of what is no element of the observation (an instruction bar, a cover)."""
+    """CSS selector of parts that are not in observations (an instruction bar, a cover)."""
     style: str = ""
     """CSS that is added to each page."""
     offers: tuple[str, ...] = ()
-    """Names of actions that it takes beyond those that every site does (``submit``)."""
+    """Names of actions that it takes beyond those that every site takes (``submit``)."""
     stateless_pages: bool = False
-    """Whether `reset_script` undoes all that an episode did, so that pages are used again."""
+    """True if `reset_script` undoes everything, so that pages can be used again."""
     background: bool = False
-    """Whether its pages show what the browser's stores answer (IndexedDB, caches).
+    """True if its pages show answers of the browser's stores (IndexedDB, caches).
 
-    These are waited for then, 0.15 s a step.
+    These are then waited for, which takes 0.15 s a step.
     """
     final_screenshot: bool = True
-    """Whether the page still shows something once it has declared the end."""
+    """True if the page still shows something after it has declared the end."""
 
     @property
     @abstractmethod
@@ -90,10 +90,10 @@ class Site(ABC):
         """
 
     async def close(self) -> None:  # noqa: B027
-        """Stop serving, after the last lease; nothing is left running."""
+        """Stop serving, after the last lease; nothing may be left running."""
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
-        """Make what the server holds for an episode, equal for equal tasks and seeds.
+        """Make the server's state for an episode, equal for equal tasks and seeds.
 
         Raises:
             SiteError: it cannot be made.
@@ -101,20 +101,20 @@ class Site(ABC):
         return SiteEpisode(task.path)
 
     def reload_for(self, task: WebTask) -> bool:
-        """Whether an episode needs a newly loaded page although the right one is there."""
+        """Return True if an episode needs a newly loaded page even on the right one."""
         return True
 
     def reset_script(self, task: WebTask, seed: int) -> str:
-        """JavaScript run in the loaded page to begin the episode; may be empty."""
+        """Return JavaScript that begins the episode in the loaded page; may be empty."""
         return ""
 
     def ready_script(self, task: WebTask) -> str:
-        """JavaScript expression that is true once the episode can begin."""
+        """Return a JavaScript expression that is true once the episode can begin."""
         return "true"
 
     def facts_script(self, task: WebTask) -> str:
-        """JavaScript expression of what the page declares; empty where pages declare nothing.
+        """Return a JavaScript expression of the page's facts; empty if there are none.
 
-        ``{instruction: string, done: bool, facts: {name: number | bool | string}}``.
+        Its value is ``{instruction: string, done: bool, facts: {name: number | bool | string}}``.
         """
         return ""

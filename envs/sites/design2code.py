@@ -1,11 +1,11 @@
 """Design2Code: write the page that a picture shows, and submit it.
 
-The site shows the picture of a reference page and nothing else: there is no address under which the page's source could be read. The policy ends
-the episode with a `Submit` action; what it handed in is drawn and compared with the reference afterwards, elsewhere
-(`envs.rewards.design2code`).
+The site shows the picture of a reference page and nothing else: no address gives the page's source.
+The policy ends the episode with a `Submit` action. The submitted page is drawn and compared with
+the reference afterwards, in `envs.rewards.design2code`.
 
-The bundled pages are our own (``datasets/design2code``: ``N.html`` with its picture ``N.png``). Another folder of that form works as well
-(`envs.tasks.imports` reads one as tasks).
+The bundled pages are our own (``datasets/design2code``: ``N.html`` with its picture ``N.png``).
+Another folder of that form works as well (`envs.tasks.imports` reads one as tasks).
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ from envs.types import SeedRange, SiteError, Split, WebTask
 from envs.types.paths import AnyPath
 
 FOLDER = Path(__file__).parents[2] / "datasets" / "design2code"
-"""The bundled pages."""
+"""Folder of the bundled pages."""
 
 VIEWPORT = (1288, 728)
-"""CSS pixels in which pages are shown and drawn: the smallest multiples of 28 (a merged patch of Qwen2-VL) around the paper's 1280 x 720."""
+"""Size in CSS pixels in which pages are shown and drawn.
+
+The smallest multiples of 28 (a merged patch of Qwen2-VL) around the paper's 1280 x 720.
+"""
 
 INSTRUCTION = "Write one HTML page that looks like this screenshot, and submit it."
 
 HORIZON = 4
-"""Steps: a longer page can be scrolled through before it is written."""
+"""Steps of an episode: a longer page can be scrolled through before it is written."""
 
 SPLITS = {Split.TRAIN: range(1, 6), Split.HELD_OUT: range(6, 8), Split.VALIDATION: range(8, 9)}
 """Numbers of the bundled pages by split."""
@@ -42,7 +45,7 @@ _PAGE = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>Design {name}
 
 
 def import_tasks() -> list[WebTask]:
-    """One task for each bundled page. ``datasets/tasks/design2code.jsonl`` is this list, saved."""
+    """Make a task for each bundled page. ``datasets/tasks/design2code.jsonl`` is this, saved."""
     return [_task(number, split) for split, numbers in SPLITS.items() for number in numbers]
 
 
@@ -60,10 +63,10 @@ def _task(number: int, split: Split) -> WebTask:
 
 
 class PictureServer(StaticServer):
-    """Serves ``N.png`` of a folder as a page that shows it, and nothing else of the folder."""
+    """Serves ``N.png`` of a folder as a page that shows it, and nothing else."""
 
     def routes(self) -> list[BaseRoute]:
-        """``/N.png``, the page, and ``/pictures/N.png``."""
+        """Return the routes of the page, ``/N.png``, and its picture, ``/pictures/N.png``."""
         return [Route("/pictures/{name:str}.png", self._picture), Route("/{name:str}.png", self._page)]
 
     async def _page(self, request: Request) -> Response:
@@ -73,10 +76,10 @@ class PictureServer(StaticServer):
         return FileResponse(self._file(request), headers={"Cache-Control": "max-age=86400, immutable"})
 
     def _file(self, request: Request) -> Path:
-        found = self.folder / f"{request.path_params['name']}.png"
-        if found.parent != self.folder or not found.is_file():
+        file = self.folder / f"{request.path_params['name']}.png"
+        if file.parent != self.folder or not file.is_file():
             raise HTTPException(404)
-        return found
+        return file
 
 
 class Design2CodeSite(StaticSite):
@@ -84,7 +87,7 @@ class Design2CodeSite(StaticSite):
 
     offers = ("submit",)
     observation = ObservationOptions(max_elements=0, text_chars=None)
-    """There is nothing but a picture."""
+    """Only the picture is observed."""
 
     def __init__(self, folder: AnyPath = FOLDER) -> None:
         super().__init__("design2code", folder, viewport=VIEWPORT)
@@ -92,7 +95,7 @@ class Design2CodeSite(StaticSite):
         self._server = PictureServer(folder)
 
     def reference(self, task: WebTask) -> str:
-        """The HTML of the page whose picture a task shows.
+        """Return the HTML of the page whose picture a task shows.
 
         Raises:
             SiteError: the folder has no such page, or it cannot be read.

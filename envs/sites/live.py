@@ -1,7 +1,8 @@
-"""Sites that somebody else serves: the open web, a WebArena host, an application on a port of this machine.
+"""Sites that somebody else serves, such as the open web or a WebArena host.
 
-A task's site is then a host (``shop.example``, ``shop.example:8443``) or a name that the configuration gives an address. Its pages reach that
-host and nothing else, unless the configuration says more. Nothing is started, and nothing is known of a page but what it shows: no seed, no
+A task's site is then a host (``shop.example``, ``shop.example:8443``) or a name that the
+configuration gives an address. Its pages reach that host and nothing else, unless the configuration
+says more. Nothing is started, and nothing is known of a page but what it shows: no seed, no
 declared end. An answer ends an episode.
 """
 
@@ -25,53 +26,64 @@ from envs.types import ConfigError, SiteError, WebTask
 from envs.types.paths import AnyPath
 
 COOKIE_FIELDS = ("path", "secure", "httpOnly", "sameSite")
-"""What else the browser is told of a cookie."""
+"""Further fields of a cookie that the browser is given."""
 SAME_SITE = ("Strict", "Lax", "None")
-"""What a cookie's ``sameSite`` may be."""
+"""Values of a cookie's ``sameSite``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """What a run says of the sites that it does not serve itself."""
+    """A run's settings for the sites that it does not serve itself."""
 
     addresses: dict[str, str] = field(default_factory=dict)
-    """Where a site is, by its name: ``{"gitlab": "http://127.0.0.1:8023", "admin": "http://shop.example:7780/admin"}``. With a path, tasks begin
-    below it. Other hosts are ``https://<host>``."""
+    """Addresses of sites by name.
+
+    For example ``{"gitlab": "http://127.0.0.1:8023", "admin": "http://shop.example:7780/admin"}``.
+    Tasks begin below the path of an address. Other hosts are ``https://<host>``.
+    """
     subdomains: bool = False
-    """Their pages may reach the subdomains of their host too (without a leading ``www.``)."""
+    """True if pages may reach the subdomains of their host too (without a leading ``www.``)."""
     reach: tuple[str, ...] = ()
     """Further origins that they may reach: ``https://*.cdn.example``."""
     logins: dict[str, str] = field(default_factory=dict)
-    """Files with the cookies of a log-in by the site's name, in the form of Playwright's storage state, read where the browser runs. Not of
-    a site: ``shopping_site_admin``, the account that WebArena's checks ask the shop as."""
+    """Files with the cookies of a log-in, by the site's name.
+
+    They have the form of Playwright's storage state.
+
+    They are read where the browser runs. One key is no site: ``shopping_site_admin``, the account
+    with which WebArena's checks ask the shop.
+    """
 
 
 class LiveSite(Site):
-    """The `Site` of one host. A browser context of its own is the reset of an episode; what it did to the server stays."""
+    """The `Site` of one host. A new browser context resets the browser, not the server."""
 
     foreign = True
     background = True
-    """Real pages keep what they show in the browser's stores, and draw it when those have answered."""
+    """Real pages keep content in the browser's stores, and draw it when those have answered."""
 
     def __init__(self, name: str, options: LiveOptions | None = None) -> None:
         """
         Raises:
-            ConfigError: no host has this name, or it is one of this machine or of a private network that the configuration does not name.
+            ConfigError: no host has this name, or it is one of this machine or of a private network
+                that the configuration does not name.
         """
         options = options or LiveOptions()
         self.name = name
-        self._origin, self._below = _place(name, options.addresses)
-        self.hosts = (*(_around(self._origin) if options.subdomains else ()), *options.reach)
+        self._origin, self._below = _locate(name, options.addresses)
+        self.hosts = (*(_domain_origins(self._origin) if options.subdomains else ()), *options.reach)
         AllowList.of(self._origin, *self.hosts)
         self._login = options.logins.get(name, "")
 
     @property
     def origin(self) -> str:
-        """Of the host, or of the address that the configuration gives it."""
+        """Origin of the host, or of the address that the configuration gives it."""
         return self._origin
 
     async def start(self) -> None:
-        """Read the log-in, if there is one. The site itself is there, or its pages say that it is not.
+        """Read the log-in, if there is one.
+
+        The site itself is not started: if it is down, its pages show that.
 
         Raises:
             SiteError: the file of the log-in cannot be read.
@@ -80,17 +92,21 @@ class LiveSite(Site):
             self.cookies = await asyncio.to_thread(read_cookies, Path(self._login))
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
-        """Where the task begins. Its server's state is that of everybody; what it answers to a GET can be asked for."""
+        """Return the address of the task, and a state that asks the server with GET.
+
+        The server's state is shared by everybody.
+        """
         state = SiteState(origin=self.origin, allow=AllowList.of(self.origin))
         return SiteEpisode(self._below + task.path, state)
 
 
 def read_cookies(path: AnyPath) -> tuple[Mapping[str, Any], ...]:
-    """The cookies of a storage state (``{"cookies": […], "origins": […]}``), as the browser is given them. What pages keep beside cookies is
-    not restored.
+    """Read the cookies of a storage state, in the form that the browser takes.
+
+    The file holds ``{"cookies": […], "origins": […]}``. Other stored data of pages is not restored.
 
     Raises:
-        SiteError: no such file, or not of this form. The message has none of its values.
+        SiteError: the file does not exist or has another form. The message has none of its values.
     """
     try:
         given = orjson.loads(Path(path).read_bytes().removeprefix(BOM_UTF8))["cookies"]
@@ -100,14 +116,14 @@ def read_cookies(path: AnyPath) -> tuple[Mapping[str, Any], ...]:
         given = None
     if not isinstance(given, list):
         raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain")
-    for number, each in enumerate(given, start=1):
-        if wrong := _wrong_with(each):
+    for number, cookie in enumerate(given, start=1):
+        if wrong := _cookie_problem(cookie):
             raise SiteError(f"log-in {path}: cookie {number} of {len(given)}: {wrong}")
-    return tuple(map(_cookie, given))
+    return tuple(map(_browser_cookie, given))
 
 
-def _wrong_with(given: object) -> str:
-    """What no browser would take of a cookie, without its values; empty if it is one."""
+def _cookie_problem(given: object) -> str:
+    """Return the fault of a cookie without its values; empty if browsers accept it."""
     if not isinstance(given, dict):
         return "is no object; expected name, value and domain"
     for name in ("name", "value", "domain"):
@@ -126,7 +142,7 @@ def _wrong_with(given: object) -> str:
     return ""
 
 
-def _cookie(given: Mapping[str, Any]) -> dict[str, Any]:
+def _browser_cookie(given: Mapping[str, Any]) -> dict[str, Any]:
     kept = {name: given[name] for name in COOKIE_FIELDS if name in given}
     made = {"name": given["name"], "value": given["value"], "domain": given["domain"], "path": "/", **kept}
     # -1 stands for the end of the session, which the browser wants left out.
@@ -134,20 +150,20 @@ def _cookie(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """Origin and path (without a ``/`` at its end) of a site's address.
+    """Split a site's address into origin and path, without a ``/`` at the end.
 
     Raises:
-        ConfigError: it is none that a site may have.
+        ConfigError: it is no valid address of a site.
     """
-    found = re.fullmatch(r"([a-z]+://[^/?#]*)([^?#]*)", address)
-    if found is None or "*" in address:
+    match = re.fullmatch(r"([a-z]+://[^/?#]*)([^?#]*)", address)
+    if match is None or "*" in address:
         raise ConfigError(f"address {address!r}: write scheme://host:port or scheme://host:port/path")
-    AllowList.of(found[1])
-    return found[1], found[2].rstrip("/")
+    AllowList.of(match[1])
+    return match[1], match[2].rstrip("/")
 
 
-def _place(name: str, addresses: dict[str, str]) -> tuple[str, str]:
-    """Origin of a site, and the path that its tasks begin below."""
+def _locate(name: str, addresses: dict[str, str]) -> tuple[str, str]:
+    """Return the origin of a site, and the path that its tasks begin below."""
     if name in addresses:
         return split_address(addresses[name])
     if "*" in name:
@@ -168,15 +184,15 @@ def _place(name: str, addresses: dict[str, str]) -> tuple[str, str]:
 
 
 def _give_address(name: str, address: str = "http://…") -> str:
-    """The remedy for a site without an address, in a run and in `open_env`."""
+    """Format the remedy for a site without an address, in a run and in `open_env`."""
     return (
         f"give its address: in a run --set tasks.addresses.{name}={address}, "
         f"for open_env live=LiveOptions(addresses={{{name!r}: {address!r}}})"
     )
 
 
-def _around(origin: str) -> tuple[str, ...]:
-    """The domain of a host and its subdomains; none of an address or a name of this machine."""
+def _domain_origins(origin: str) -> tuple[str, ...]:
+    """Return the origins of a host's domain and subdomains; none of IP and local addresses."""
     (only,) = AllowList.of(origin).origins
     domain = canonical_host(only.host.removeprefix("www."))
     if domain is None or "." not in domain or as_address(domain) is not None or is_local_name(domain):

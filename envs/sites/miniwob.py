@@ -1,7 +1,7 @@
 """MiniWoB++: 130 small pages that give the instruction and the reward themselves.
 
-The pages come from the ``miniwob`` package (its HTML only; its Python is never imported). A page is reset in place from
-a seed, which is several times faster than loading it again.
+The pages come from the ``miniwob`` package (its HTML only; its Python is never imported). A page is
+reset in place from a seed, which is several times faster than loading it again.
 """
 
 from __future__ import annotations
@@ -16,23 +16,31 @@ from envs.types import SeedRange, SiteError, Split, WebTask
 from envs.types.paths import AnyPath
 
 VIEWPORT = (168, 224)
-"""Smallest multiples of 28 (a merged patch of Qwen2-VL) around the 160 x 210 px of a task: 48 image tokens, no
-resize."""
+"""Smallest multiples of 28 around the 160 x 210 px of a task.
+
+28 px is a merged patch of Qwen2-VL: 48 image tokens, no resize.
+"""
 
 EPISODE_MAX_TIME = 10_000_000
-"""Virtual milliseconds until a page gives up by itself. The default of 10 s would end episodes by the clock instead
-of by the horizon."""
+"""Virtual milliseconds until a page gives up by itself.
+
+The default of 10 s would end episodes by the clock instead of by the horizon.
+"""
 
 STYLE = """
 #reward-display, #click-canvas {display: none !important}
 .ui-dialog {max-width: 160px !important}
 """
-"""First MiniWoB's own score board and click trace, right of the task: they show the reward and earlier episodes. Then
-jQuery UI's dialogs: their default width of 300 px does not fit this viewport, so that they would be placed left of it
-(in a wide window they are placed at the left edge)."""
+"""CSS added to the pages.
 
-# The seed must be set directly before the start: loading the page has used up random numbers. Focus and the address
-# would leak from the last episode.
+First MiniWoB's own score board and click trace, right of the task, are hidden: they show the reward
+and earlier episodes. Then jQuery UI's dialogs are narrowed: their default width of 300 px does not
+fit this viewport, so they would be placed left of it (in a wide window they are placed at the left
+edge).
+"""
+
+# The seed must be set directly before the start: loading the page has used random numbers. Focus
+# and the address would leak from the last episode.
 _RESET = """(() => {
   if (document.activeElement) document.activeElement.blur();
   if (location.href.includes("#")) history.replaceState(null, "", location.pathname + location.search);
@@ -71,14 +79,17 @@ RELOAD_KINDS = frozenset(
         "use-slider-2",
     }
 )
-"""Kinds whose pages keep something of an episode through the in-page reset: those of the 130 where, after random
-actions and a reset, the next episode differed in a pixel or an element from the same one on a newly loaded page; and
-their siblings without delays. (click-pie, social-media and terminal still differ when loaded anew, and simon-says
-did once in three; not traced.)"""
+"""Kinds whose pages keep something of an episode through the in-page reset.
+
+They are those of the 130 where, after random actions and a reset, the next episode differed in a
+pixel or an element from the same one on a newly loaded page, and their siblings without delays.
+(click-pie, social-media and terminal still differ when loaded anew, and simon-says did once in
+three; not traced.)
+"""
 
 
 def html_folder() -> Path:
-    """Folder ``html`` of the installed ``miniwob`` package.
+    """Return the folder ``html`` of the installed ``miniwob`` package.
 
     Raises:
         SiteError: the package is not installed.
@@ -99,7 +110,7 @@ SEEDS = {
 
 
 def import_tasks(folder: AnyPath | None = None) -> list[WebTask]:
-    """One task for each page of the package, by name. ``datasets/tasks/miniwob.jsonl`` is this list, saved."""
+    """Make a task for each page, by name. ``datasets/tasks/miniwob.jsonl`` is this list, saved."""
     pages = sorted(path.stem for path in (Path(folder or html_folder()) / "miniwob").glob("*.html"))
     return [_task(kind) for kind in pages]
 
@@ -131,7 +142,7 @@ class MiniWobSite(StaticSite):
         super().__init__("miniwob", folder or html_folder(), viewport=VIEWPORT)
 
     def reload_for(self, task: WebTask) -> bool:
-        """Only kinds whose in-page reset is not complete."""
+        """Return True for kinds whose in-page reset is not complete."""
         return task.kind in RELOAD_KINDS
 
     def reset_script(self, task: WebTask, seed: int) -> str:
@@ -139,9 +150,9 @@ class MiniWobSite(StaticSite):
         return _RESET % (EPISODE_MAX_TIME, seed)
 
     def ready_script(self, task: WebTask) -> str:
-        """Some pages load data after a start."""
+        """Wait for pages that load data after a start."""
         return "WOB_TASK_READY === true"
 
     def facts_script(self, task: WebTask) -> str:
-        """The page's own instruction, end and reward (raw: not discounted by time)."""
+        """Read the page's own instruction, end and reward (raw: not discounted by time)."""
         return _FACTS

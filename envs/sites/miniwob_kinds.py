@@ -1,8 +1,8 @@
-"""What is known of single MiniWoB++ kinds: facts to get right, steps needed, and whether words must be matched.
+"""Difficulty, steps and need for reading of single MiniWoB++ kinds.
 
-Kinds that are not listed have no oracle; they get `UNKNOWN`. Most of those ask for what the list of elements does not
-show (long texts, colours of letters, drawings, what a feed's posts are by), for a clock, or for the clipboard, which
-the episodes of a browser share.
+Kinds that are not listed have no oracle; they get `UNKNOWN`. Most of those need something that the
+list of elements does not show (long texts, colours of letters, drawings, the authors of a feed's
+posts), a clock, or the clipboard, which the episodes of a browser share.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ class Kind(NamedTuple):
     """Numbers of a kind."""
 
     difficulty: int
-    """Facts that must hold at the end; the largest number if seeds differ."""
+    """Number of facts that must hold at the end; the largest one if seeds differ."""
     horizon: int
-    """Most steps that the oracle needed on 150 seeds, or can need where that is known; as many as a policy gets."""
+    """Largest number of steps that the oracle needed on 150 seeds.
+
+    Where it is known, the number that it can need. A policy gets as many.
+    """
     needs_reading: bool
-    """Words of the instruction must be matched to an element or copied; false where a few fixed labels or a place
-    are enough."""
+    """True if words of the instruction must be matched to an element or copied.
+
+    False if a few fixed labels or a place are enough.
+    """
 
 
 UNKNOWN = Kind(difficulty=4, horizon=10, needs_reading=True)
-"""For kinds without an oracle."""
+"""Numbers of kinds without an oracle."""
 
 KINDS = {
     "choose-date": Kind(2, 14, True),

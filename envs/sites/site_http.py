@@ -1,7 +1,8 @@
 """One bounded question to a site's server over HTTP.
 
-It ends within its deadline, its answer has a most, redirects are not followed, and nothing of this process's environment (a proxy, credentials) is
-used. Whatever goes wrong is a `SiteError`; neither headers nor what was sent are in one.
+It ends within its deadline, its answer is limited in length, redirects are not followed, and
+nothing of this process's environment (a proxy, credentials) is used. Any failure is a `SiteError`;
+its message has neither headers nor the sent body.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from envs.types import SiteError
 DEADLINE = 5.0
 """Seconds for one question. A query over a bundled site's database takes milliseconds."""
 MAX_ANSWER = 4_000_000
-"""Bytes of an answer."""
+"""Largest answer, in bytes."""
 _HEADER = re.compile(r"[!-~]+([ \t]+[!-~]+)*|")
-"""What the value of a header may be."""
-_SHOWN = 200
-"""Characters of a question that are named in an error."""
+"""Valid values of a header."""
+_MAX_SHOWN = 200
+"""Length of a question in an error, in characters."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +41,31 @@ class Server:
     """
 
     origin: str
-    """``http://127.0.0.1:8080``, the start of every address that is asked; empty: nothing can be asked."""
+    """Start of every asked address (``http://127.0.0.1:8080``); empty if there is none."""
     allow: AllowList | None = None
-    """What may be reached: the address that the origin's name leads to is checked as those of pages are (a public name may not lead to this
-    machine or a private network), and only that one is connected to. ``None`` for a server of ours, which is asked where it says it is."""
+    """Addresses that may be reached.
+
+    The address of the origin's name is checked like those of pages (a public name may not lead to
+    this machine or a private network), and only that one is connected to. ``None`` for a server of
+    ours, which is not checked.
+    """
     deadline: float = DEADLINE
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Sent with every request (a log-in, say); in no error and no record."""
+    """Headers of every request (a log-in, say); in no error and no record."""
 
     async def ask(
         self, path: str, *, headers: Mapping[str, str] | None = None, sent: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of the answer.
+        """Return status and body of the answer.
 
         Args:
-            path: On the server, with its query.
-            headers: Further ones.
+            path: Path on the server, with its query.
+            headers: Further headers.
             sent: JSON that is sent with POST; ``None`` asks with GET.
 
         Raises:
-            SiteError: no origin, a path of another site, nobody there, too long an answer, or the deadline.
+            SiteError: there is no origin, the path is of another site, nobody answers, the answer
+                is too long, or the deadline passed.
         """
         what = asked(path, sent)
         if not self.origin:
@@ -72,7 +78,7 @@ class Server:
                 raise SiteError(f"{what}: the header {name} has characters that no header may have")
         try:
             async with asyncio.timeout(self.deadline):
-                return await self._resolved(request)
+                return await self._ask_allowed(request)
         except TimeoutError as error:
             raise SiteError(f"{what}: no answer within {self.deadline:g} s") from error
         except Refused as error:
@@ -82,30 +88,32 @@ class Server:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SiteError(f"{what}: {type(error).__name__}: {error}") from error
 
-    async def _resolved(self, request: _Request) -> tuple[int, bytes]:
+    async def _ask_allowed(self, request: _Request) -> tuple[int, bytes]:
         url = httpx.URL(self.origin + request.path)
         if self.allow is None:
-            return await self._at(url, request)
+            return await self._send(url, request)
         host = url.raw_host.decode("ascii")
         for address in (addresses := await resolve_allowed(host, self.allow)):
             try:
-                return await self._at(url, request, str(address))
+                return await self._send(url, request, str(address))
             except httpx.ConnectError:
                 if address == addresses[-1]:
                     raise
         raise SiteError(f"{asked(request.path, request.sent)}: {host} has no address")
 
-    async def _at(self, url: httpx.URL, request: _Request, address: str = "") -> tuple[int, bytes]:
-        """The answer; of an address, which is spoken to as the host of the URL."""
+    async def _send(self, url: httpx.URL, request: _Request, address: str = "") -> tuple[int, bytes]:
+        """Send a request; return its answer. With ``address``, the host is still the URL's."""
         headers = {"accept": "application/json", **request.headers, "host": url.netloc.decode("ascii")}
         if request.sent is not None:
             headers["content-type"] = "application/json"
-        # The certificate has to be that of the name, whatever address it has.
+        # The certificate has to be that of the name, whatever the address is.
         named = {"sni_hostname": url.raw_host.decode("ascii")} if url.scheme == "https" and address else {}
         limits = httpx.Timeout(self.deadline)
         async with (
-            # No proxy and no credentials from this process's environment: the site is asked, and nobody else.
-            httpx.AsyncClient(verify=_trust(), trust_env=False, follow_redirects=False, timeout=limits) as client,
+            # No proxy and no credentials from this process's environment: only the site is asked.
+            httpx.AsyncClient(
+                verify=_default_certificates(), trust_env=False, follow_redirects=False, timeout=limits
+            ) as client,
             client.stream(
                 "GET" if request.sent is None else "POST",
                 url.copy_with(host=address) if address else url,
@@ -131,13 +139,13 @@ class _Request:
 
 
 def read_json(body: bytes, what: str) -> Any:
-    """The JSON of an answer.
+    """Parse the JSON of an answer.
 
     Args:
-        what: Was asked; named in the error.
+        what: Name of the question, for the error.
 
     Raises:
-        SiteError: it is none.
+        SiteError: it is no JSON.
     """
     try:
         return orjson.loads(body)
@@ -146,17 +154,17 @@ def read_json(body: bytes, what: str) -> Any:
 
 
 def asked(path: str, sent: bytes | None = None) -> str:
-    """A question as errors name it: ``GET /api/order/12``."""
+    """Format a question for errors: ``GET /api/order/12``."""
     return f"{'GET' if sent is None else 'POST'} {shortened(path)}"
 
 
 def shortened(text: str) -> str:
-    """A text on one line, cut off where it is long."""
+    """Return a text on one line, cut off if it is long."""
     line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"
+    return line if len(line) <= _MAX_SHOWN else f"{line[:_MAX_SHOWN]}…"
 
 
 @cache
-def _trust() -> ssl.SSLContext:
-    """The certificates that a client trusts by default. Reading them takes 20 ms, which every client would do for itself."""
+def _default_certificates() -> ssl.SSLContext:
+    """Return the default certificates. Reading them takes 20 ms, so clients share them."""
     return httpx.create_ssl_context(trust_env=False)

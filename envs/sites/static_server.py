@@ -1,4 +1,4 @@
-"""A folder served on loopback, and the plainest site made of one."""
+"""A folder served on loopback, and the simplest site made of one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from envs.types.paths import AnyPath
 
 
 class CachedFiles(StaticFiles):
-    """Files that do not change while they are served, so that a browser context asks for each of them once.
+    """Files that do not change while they are served.
 
-    For as good as ever: the browser's cache counts from the answer's date, which is the page's.
+    So a browser context asks for each of them once.
+
+    The maximum age is practically unlimited: the browser's cache counts from the answer's date,
+    which is the page's.
     """
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
@@ -36,11 +39,11 @@ class StaticServer(AppServer):
         super().__init__(Starlette(routes=self.routes()), str(folder))
 
     def routes(self) -> list[BaseRoute]:
-        """What is served: every file of the folder."""
+        """Return the routes: every file of the folder."""
         return [Mount("/", CachedFiles(directory=self.folder, html=True, check_dir=False))]
 
     async def start(self) -> None:
-        """Bind a free port of loopback and serve. Starting twice is one start."""
+        """Bind a free port of loopback and serve. A second start does nothing."""
         if not self.folder.is_dir():
             raise SiteError(f"{self.folder} is no folder; nothing to serve")
         await super().start()

@@ -1,7 +1,8 @@
-"""Small web applications of our own, served on loopback, each episode with a state of its own on the server.
+"""Small web applications of our own, served on loopback, with server state for each episode.
 
-A world (`shop.world` and its siblings) is a pure function of a seed; `states` copies its database for each episode, `app` turns pages into an
-application, `site` is what a session sees. The tasks over them are made in `envs.tasks.generate`. See ``docs/sites.md``.
+A world (`shop.world` and its siblings) is a pure function of a seed; `states` copies its database
+for each episode, `app` makes an application of pages, and `site` is the side that a session sees.
+`envs.tasks.generate` makes the tasks over them. See ``docs/sites.md``.
 """
 
 from envs.sites.bundled.app import Application

@@ -1,8 +1,10 @@
-"""What the bundled sites share: pages as functions of an episode's database, made into a Starlette application.
+"""Shared parts of the bundled sites: pages as functions of an episode's database.
 
-An episode is told apart by a cookie. It begins at ``/-/begin/<token>?to=/path``, which sets the cookie and goes on to the path, so that the addresses
-of all pages are the site's own (``/product/12``) and the same in every episode. A request without a known cookie is answered with 403.
-Paths below ``/api/`` are JSON about the state, for grading: they also need the server's key, which no page and no policy has.
+A cookie names the episode of a request. An episode begins at ``/-/begin/<token>?to=/path``, which
+sets the cookie and redirects to the path. So the addresses of all pages are the site's own
+(``/product/12``) and the same in every episode. A request without a known cookie gets 403. Paths
+below ``/api/`` are JSON about the state, for grading: they also need the server's key, which no
+page and no policy has.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ HERE = Path(__file__).parent
 COOKIE = "episode"
 KEY_HEADER = "x-state-key"
 MAX_BODY = 64_000
-"""Bytes of a form. The longest of ours has a text of 2,000 characters."""
+"""Largest body of a form, in bytes. The longest of ours has a text of 2,000 characters."""
 SAFE = {
     "Content-Security-Policy": "default-src 'self'; form-action 'self'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
 }
-"""Of every page: nothing is loaded from elsewhere, and nothing is shown again from before a change."""
+"""Headers of every page: nothing comes from elsewhere, or from a cache after a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request for a page: where it goes, what it brings, and the episode's database (committed afterwards)."""
+    """One request for a page: its address, its form, and the database, committed after it."""
 
     db: sqlite3.Connection
     path: Mapping[str, Any]
@@ -50,21 +52,21 @@ class Visit:
     query: Mapping[str, str]
     form: Mapping[str, list[str]]
     page: Callable[..., Response]
-    """``page("product.html", status=200, **values)``."""
+    """Renders a template: ``page("product.html", status=200, **values)``."""
 
     def all(self, sql: str, *values: object) -> list[sqlite3.Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return self.db.execute(sql, values).fetchall()
 
     def one(self, sql: str, *values: object) -> sqlite3.Row:
-        """The only row of a query; a page that is not there without one."""
+        """Return the first row of a query; without one, the page does not exist (404)."""
         row: sqlite3.Row | None = self.db.execute(sql, values).fetchone()
         if row is None:
             raise HTTPException(404)
         return row
 
-    def said(self, name: str) -> str:
-        """A field of the form, white space at the ends removed."""
+    def form_value(self, name: str) -> str:
+        """Return a field of the form, without white space at its ends."""
         return self.form.get(name, [""])[0].strip()
 
 
@@ -80,32 +82,32 @@ class Application:
     build: Callable[[int, sqlite3.Connection], None]
     """Fills an empty database with a seed's world."""
     pages: Mapping[str, Handler]
-    """By ``"GET /path/{number:int}"``."""
+    """Handlers by ``"GET /path/{number:int}"``."""
     frame: Callable[[sqlite3.Connection], dict[str, Any]] = field(default=lambda db: {})
-    """What the head of every page shows."""
+    """Values for the head of every page."""
 
 
 def go(address: str) -> Response:
-    """To another page, after a form was taken."""
+    """Redirect to another page, after a form was taken."""
     return RedirectResponse(address, status_code=303)
 
 
 def make_app(application: Application, states: EpisodeStates, key: str) -> Starlette:
-    """The ASGI application of a site; ``key`` opens ``/api/``."""
-    shown = _Shown(application)
-    routes = [_route(place, handler, shown) for place, handler in application.pages.items()]
+    """Make the ASGI application of a site; ``key`` opens ``/api/``."""
+    shown = _Pages(application)
+    routes = [_make_route(place, handler, shown) for place, handler in application.pages.items()]
     return Starlette(
         routes=[
-            Route("/-/begin/{token}", _begin(states)),
+            Route("/-/begin/{token}", _make_begin(states)),
             Mount("/-/static", CachedFiles(directory=HERE / "static")),
             *routes,
         ],
-        middleware=[Middleware(_OwnState, states=states, key=key)],
+        middleware=[Middleware(_EpisodeGate, states=states, key=key)],
         exception_handlers={404: shown.missing},
     )
 
 
-class _Shown:
+class _Pages:
     """The templates of a site."""
 
     def __init__(self, application: Application) -> None:
@@ -120,13 +122,13 @@ class _Shown:
         self._templates.filters["money"] = lambda cents: f"${cents / 100:,.2f}"
 
     def page(self, db: sqlite3.Connection, template: str, *, status: int = 200, **values: Any) -> Response:
-        """A page in the site's frame."""
+        """Render a page in the site's frame."""
         frame = {"site": self._application.title, "query": "", "error": "", **self._application.frame(db)}
         html = self._templates.get_template(template).render({**frame, **values})
         return HTMLResponse(html, status_code=status, headers=SAFE)
 
     async def missing(self, request: Request, error: Exception) -> Response:
-        """A page that is not there."""
+        """Render a page that says that a page does not exist."""
         state: EpisodeState | None = request.scope.get("episode")
         if state is None or request.url.path.startswith(("/-/", "/api/")):
             return PlainTextResponse("not found", status_code=404)
@@ -134,11 +136,11 @@ class _Shown:
             return self.page(state.connection, "missing.html", status=404)
 
 
-def _route(place: str, handler: Handler, shown: _Shown) -> Route:
+def _make_route(place: str, handler: Handler, shown: _Pages) -> Route:
     method, path = place.split(" ")
 
     async def endpoint(request: Request) -> Response:
-        body = await _body(request)
+        body = await _read_body(request)
         state: EpisodeState = request.scope["episode"]
         with state.lock:
             db = state.connection
@@ -160,7 +162,7 @@ def _route(place: str, handler: Handler, shown: _Shown) -> Route:
     return Route(path, endpoint, methods=[method], name=place)
 
 
-async def _body(request: Request) -> bytes:
+async def _read_body(request: Request) -> bytes:
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -169,7 +171,7 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _begin(states: EpisodeStates) -> Callable[[Request], Any]:
+def _make_begin(states: EpisodeStates) -> Callable[[Request], Any]:
     async def begin(request: Request) -> Response:
         token, to = request.path_params["token"], request.query_params.get("to", "/")
         if states.get(token) is None or not to.startswith("/") or to.startswith("//"):
@@ -181,8 +183,8 @@ def _begin(states: EpisodeStates) -> Callable[[Request], Any]:
     return begin
 
 
-class _OwnState:
-    """Finds the episode of a request by its cookie, and lets nothing through without one."""
+class _EpisodeGate:
+    """Finds the episode of a request by its cookie, and refuses requests without one."""
 
     def __init__(self, app: ASGIApp, states: EpisodeStates, key: str) -> None:
         self._app, self._states, self._key = app, states, key

@@ -1,4 +1,4 @@
-"""A bundled site as an episode meets it: pages on loopback, with a server-side state for each episode."""
+"""A bundled site as a session sees it. Pages on loopback, with server state for each episode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VIEWPORT = (1008, 756)
 
 @dataclass(frozen=True, slots=True)
 class BundledEpisode(SiteEpisode):
-    """What a bundled site holds for one episode: a database of its own."""
+    """State of a bundled site for one episode: its own database."""
 
     state: SiteState
     states: EpisodeStates
@@ -35,11 +35,12 @@ class BundledEpisode(SiteEpisode):
 class BundledSite(Site):
     """The `Site` of an `Application`.
 
-    The seed of an episode is that of its world. Every episode has a browser context of its own, and a database of its own.
+    The seed of an episode is that of its world. Every episode has its own browser context and its
+    own database.
     """
 
     observation = ObservationOptions(offscreen=True)
-    """Pages are a screen or two long: what has to be scrolled to is listed too, so that text policies need not scroll."""
+    """Elements out of view are listed too, so text policies need not scroll."""
     viewport = VIEWPORT
 
     def __init__(self, application: Application) -> None:
@@ -47,7 +48,7 @@ class BundledSite(Site):
         self._key = secrets.token_urlsafe(24)
         self.states = EpisodeStates(application.build)
         self.app = make_app(application, self.states, self._key)
-        """The ASGI application, for those who ask it without a socket."""
+        """The ASGI application, for callers that use it without a socket."""
         self._server = AppServer(self.app, application.name)
 
     @property
@@ -65,7 +66,7 @@ class BundledSite(Site):
         self.states.close_all()
 
     async def open_episode(self, task: WebTask, seed: int) -> BundledEpisode:
-        """A copy of the world of the seed."""
+        """Copy the world of the seed for an episode."""
         origin = self.origin
         opening = asyncio.get_running_loop().run_in_executor(None, self.states.open, seed)
         try:

@@ -1,7 +1,8 @@
-"""What the server of a bundled site holds: one database in memory for each episode, copied from its world's.
+"""Server state of a bundled site: one in-memory database for each episode.
 
-A world's database is built once and kept as a template; an episode's is a copy of it, made with SQLite's own backup (under a millisecond), so a
-reset is exact and nothing of one episode can be seen in another. Whoever asks with an unknown token gets nothing.
+A world's database is built once and kept as a template. An episode's database is a copy of it, made
+with SQLite's own backup (under a millisecond). So a reset is exact, and nothing of one episode can
+be seen in another. A request with an unknown token gets nothing.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ from envs.types import SiteError
 MAX_WORLDS = 64
 """Templates that are kept; building one takes a few milliseconds and 100 to 200 kB."""
 MAX_EPISODES = 4096
-"""Open at a time. A worker has some dozens; more means that they are not closed."""
+"""Most open episodes. A worker has some dozens; more means that they are not closed."""
 
 Build = Callable[[int, sqlite3.Connection], None]
-"""(world's seed, empty database) -> the database is filled."""
+"""Function (world's seed, empty database) that fills the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeState:
-    """The database of one episode. The connection is used by one thread at a time: whoever holds the lock."""
+    """The database of one episode. Only the thread that holds the lock uses the connection."""
 
     token: str = field(repr=False)
-    """Nobody can guess it; it is in a cookie that scripts cannot read, and in no address."""
+    """Secret name of the episode. It is in a cookie that scripts cannot read, and in no address."""
     uri: str = field(repr=False)
-    """How this process may open the database a second time."""
+    """SQLite URI with which this process can open the database a second time."""
     connection: sqlite3.Connection
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class EpisodeStates:
-    """The episodes of one site. Used by the server's thread and by those that begin and end episodes."""
+    """The episodes of one site. Used by the server's thread and by those that begin or end them."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
@@ -49,7 +50,7 @@ class EpisodeStates:
         return len(self._open)
 
     def open(self, seed: int) -> EpisodeState:
-        """A new episode in the world of a seed.
+        """Open a new episode in the world of a seed.
 
         Raises:
             SiteError: too many are open.
@@ -65,11 +66,11 @@ class EpisodeStates:
         return state
 
     def get(self, token: str) -> EpisodeState | None:
-        """The episode with this token, if there is one."""
+        """Return the episode with this token, if there is one."""
         return self._open.get(token)
 
     def close(self, token: str) -> None:
-        """Drop an episode's state; closing twice is one close."""
+        """Drop an episode's state. A second close does nothing."""
         state = self._open.pop(token, None)
         if state is not None:
             with state.lock:
@@ -84,7 +85,7 @@ class EpisodeStates:
                 self._worlds.popitem()[1].close()
 
     def _world(self, seed: int) -> sqlite3.Connection:
-        """The template of a world; call it with the guard."""
+        """Return the template of a world; the caller holds the guard."""
         template = self._worlds.pop(seed, None)
         if template is None:
             template = sqlite3.connect(":memory:", check_same_thread=False)

@@ -13,7 +13,7 @@ from envs.sites.bundled.words import LANGUAGES
 
 MAX_RESULTS = 30
 MAX_TEXT = 500
-"""Characters of a note or of a field of the profile."""
+"""Length of a note or of a field of the profile, in characters."""
 
 
 def _frame(db: sqlite3.Connection) -> dict[str, Any]:
@@ -23,12 +23,12 @@ def _frame(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def home(visit: Visit) -> Response:
-    """Departments and offices."""
+    """Show departments and offices."""
     return visit.page("home.html")
 
 
 def department(visit: Visit) -> Response:
-    """Who is in it."""
+    """Show the people of a department."""
     name = visit.path["name"]
     people = visit.all("SELECT * FROM people WHERE department = ? ORDER BY name", name)
     head = visit.one("SELECT * FROM people WHERE department = ? AND manager IS NULL", name)
@@ -36,14 +36,14 @@ def department(visit: Visit) -> Response:
 
 
 def office(visit: Visit) -> Response:
-    """Where it is and who works there."""
+    """Show the place of an office and the people who work there."""
     row = visit.one("SELECT * FROM offices WHERE name = ?", visit.path["name"])
     people = visit.all("SELECT * FROM people WHERE office = ? ORDER BY name", row["name"])
     return visit.page("office.html", office=row, people=people)
 
 
 def search(visit: Visit) -> Response:
-    """People whose name has every word."""
+    """Show people whose name has every word."""
     query = visit.query.get("q", "").strip()
     words = query.split()
     where = " AND ".join(["name LIKE '%' || ? || '%'"] * len(words)) or "0"
@@ -52,7 +52,7 @@ def search(visit: Visit) -> Response:
 
 
 def person(visit: Visit) -> Response:
-    """All about somebody."""
+    """Show the details of a person."""
     row = visit.one("SELECT * FROM people WHERE id = ?", visit.path["id"])
     manager = visit.all("SELECT id, name FROM people WHERE id = ?", row["manager"])
     contact = visit.all("SELECT note FROM contacts WHERE person = ?", row["id"])
@@ -62,34 +62,36 @@ def person(visit: Visit) -> Response:
 
 
 def keep(visit: Visit) -> Response:
-    """Among the contacts, with a note."""
+    """Add a person to the contacts, with a note."""
     row = visit.one("SELECT id FROM people WHERE id = ?", visit.path["id"])
-    visit.db.execute("INSERT OR REPLACE INTO contacts VALUES (?, ?)", (row["id"], visit.said("note")[:MAX_TEXT]))
+    visit.db.execute("INSERT OR REPLACE INTO contacts VALUES (?, ?)", (row["id"], visit.form_value("note")[:MAX_TEXT]))
     return go("/contacts")
 
 
 def drop(visit: Visit) -> Response:
-    """No contact any more."""
+    """Remove a person from the contacts."""
     visit.db.execute("DELETE FROM contacts WHERE person = ?", (visit.path["id"],))
     return go("/contacts")
 
 
 def contacts(visit: Visit) -> Response:
-    """Those who were kept."""
+    """Show the contacts."""
     rows = visit.all("SELECT p.*, c.note FROM contacts c JOIN people p ON p.id = c.person ORDER BY p.name")
     return visit.page("contacts.html", contacts=rows)
 
 
 def profile(visit: Visit) -> Response:
-    """One's own entry."""
+    """Show the user's own profile."""
     given = dict(visit.one("SELECT * FROM profile"))
     return visit.page("profile.html", given=given, languages=LANGUAGES)
 
 
 def save(visit: Visit) -> Response:
-    """Take the form of the profile."""
-    given: dict[str, Any] = {name: visit.said(name) for name in ("nickname", "phone", "office", "language", "about")}
-    given["newsletter"] = int(bool(visit.said("newsletter")))
+    """Save the form of the profile."""
+    given: dict[str, Any] = {
+        name: visit.form_value(name) for name in ("nickname", "phone", "office", "language", "about")
+    }
+    given["newsletter"] = int(bool(visit.form_value("newsletter")))
     error = ""
     if not given["phone"].isdigit():
         error = "A phone number has digits only."
@@ -104,7 +106,7 @@ def save(visit: Visit) -> Response:
 
 
 def profile_json(visit: Visit) -> Response:
-    """The profile for grading."""
+    """Return the profile for grading."""
     return JSONResponse(dict(visit.one("SELECT * FROM profile")))
 
 

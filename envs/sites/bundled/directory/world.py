@@ -1,6 +1,7 @@
 """The world of the directory, as a pure function of the seed.
 
-Names and extensions are unique; the people of a department began in different years, and every department has one head, who has no manager.
+Names and extensions are unique. The people of a department began in different years, and every
+department has one head, who has no manager.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class Person:
     office: str
     extension: int
     started: int
-    """Year."""
+    """Year in which the person began."""
     language: str
     manager: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the person who is logged in says of themselves; the fields are the columns."""
+    """Profile of the logged-in person; the fields are the columns."""
 
     nickname: str
     phone: str
@@ -65,7 +66,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryWorld:
-    """What a seed's directory has."""
+    """Everything in a seed's directory."""
 
     seed: int
     offices: tuple[Office, ...]
@@ -74,25 +75,25 @@ class DirectoryWorld:
 
     @property
     def departments(self) -> tuple[str, ...]:
-        """In the order of the menu."""
+        """Departments in the order of the menu."""
         return tuple(dict.fromkeys(person.department for person in self.people))
 
     def of_department(self, department: str) -> tuple[Person, ...]:
-        """People of a department."""
+        """Return the people of a department."""
         return tuple(person for person in self.people if person.department == department)
 
     def person(self, number: int) -> Person:
-        """The person with this id."""
+        """Return the person with this id."""
         return next(person for person in self.people if person.id == number)
 
     def office(self, name: str) -> Office:
-        """The office of this name."""
+        """Return the office of this name."""
         return next(office for office in self.offices if office.name == name)
 
 
 @lru_cache(maxsize=64)
 def directory_world(seed: int) -> DirectoryWorld:
-    """The directory of a seed."""
+    """Make the directory of a seed."""
     source = random.Random(f"directory/{seed}")
     offices = tuple(
         Office(name, f"{source.choice(STREETS)} {source.randint(1, 99)}", city, source.randint(2, 12))
@@ -102,7 +103,7 @@ def directory_world(seed: int) -> DirectoryWorld:
     )
     names = [office.name for office in offices]
     profile = Profile("", str(source.randint(1000, 9999)), names[0], source.choice(LANGUAGES), "", 0)
-    return DirectoryWorld(seed, offices, _people(source, names), profile)
+    return DirectoryWorld(seed, offices, _make_people(source, names), profile)
 
 
 def build_directory(seed: int, db: sqlite3.Connection) -> None:
@@ -115,9 +116,9 @@ def build_directory(seed: int, db: sqlite3.Connection) -> None:
     db.executescript("CREATE TABLE before_profile AS SELECT * FROM profile")
 
 
-def _people(source: random.Random, offices: list[str]) -> tuple[Person, ...]:
+def _make_people(source: random.Random, offices: list[str]) -> tuple[Person, ...]:
     count = DEPARTMENT_COUNT * PER_DEPARTMENT
-    # No first and no last name twice: a search for either finds one person.
+    # No first and no last name occurs twice, so a search for either finds one person.
     names = [
         f"{one} {two}"
         for one, two in zip(source.sample(FIRST_NAMES, count), source.sample(LAST_NAMES, count), strict=True)
@@ -129,19 +130,19 @@ def _people(source: random.Random, offices: list[str]) -> tuple[Person, ...]:
         roles = source.sample(ROLES, 4)
         head: int | None = None
         for year in years:
-            at = len(people)
+            place = len(people)
             people.append(
                 Person(
-                    id=numbers[at],
-                    name=names[at],
+                    id=numbers[place],
+                    name=names[place],
                     department=department,
                     role="Head of department" if head is None else source.choice(roles),
                     office=source.choice(offices),
-                    extension=extensions[at],
+                    extension=extensions[place],
                     started=year,
                     language=source.choice(LANGUAGES),
                     manager=head,
                 )
             )
-            head = head or numbers[at]
+            head = head or numbers[place]
     return tuple(people)

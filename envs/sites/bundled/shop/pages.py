@@ -29,12 +29,12 @@ def _frame(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def home(visit: Visit) -> Response:
-    """Categories, and what is rated best."""
+    """Show categories and the best-rated products."""
     return visit.page("home.html", best=visit.all("SELECT * FROM products ORDER BY rating DESC, name LIMIT 4"))
 
 
 def category(visit: Visit) -> Response:
-    """Products of a category, by brand and sorted."""
+    """Show products of a category, by brand and sorted."""
     name = visit.path["name"]
     visit.one("SELECT 1 FROM products WHERE category = ?", name)
     sort = visit.query.get("sort", "name")
@@ -57,7 +57,7 @@ def category(visit: Visit) -> Response:
 
 
 def search(visit: Visit) -> Response:
-    """Products whose name has every word."""
+    """Show products whose name has every word."""
     query = visit.query.get("q", "").strip()
     words = query.split()
     where = " AND ".join(["name LIKE '%' || ? || '%'"] * len(words)) or "0"
@@ -66,27 +66,27 @@ def search(visit: Visit) -> Response:
 
 
 def product(visit: Visit) -> Response:
-    """All about one product."""
+    """Show the details of a product."""
     return visit.page(
         "product.html", product=visit.one("SELECT * FROM products WHERE id = ?", visit.path["id"]), quantity="1"
     )
 
 
 def add(visit: Visit) -> Response:
-    """Put it into the basket, beside what is there of it."""
+    """Add a product to the basket, to the quantity that is there already."""
     row = visit.one("SELECT * FROM products WHERE id = ?", visit.path["id"])
-    quantity = _count(visit.said("quantity"))
+    quantity = _count(visit.form_value("quantity"))
     there = visit.all("SELECT quantity FROM basket WHERE product = ?", row["id"])
     total = quantity + (there[0]["quantity"] if there else 0)
     if not 1 <= quantity <= total <= row["stock"]:
         error = f"Choose a quantity from 1 to {row['stock']} in all."
-        return visit.page("product.html", status=422, product=row, quantity=visit.said("quantity"), error=error)
+        return visit.page("product.html", status=422, product=row, quantity=visit.form_value("quantity"), error=error)
     visit.db.execute("INSERT OR REPLACE INTO basket VALUES (?, ?)", (row["id"], total))
     return go("/basket")
 
 
 def basket(visit: Visit) -> Response:
-    """What is to be bought."""
+    """Show the basket."""
     return _basket(visit)
 
 
@@ -102,9 +102,9 @@ def _basket(visit: Visit, error: str = "") -> Response:
 
 
 def change(visit: Visit) -> Response:
-    """Another quantity; 0 removes it."""
+    """Change a quantity in the basket; 0 removes the product."""
     row = visit.one("SELECT p.* FROM basket b JOIN products p ON p.id = b.product WHERE p.id = ?", visit.path["id"])
-    quantity = _count(visit.said("quantity"))
+    quantity = _count(visit.form_value("quantity"))
     if not 0 <= quantity <= row["stock"]:
         return _basket(visit, f"Choose a quantity from 0 to {row['stock']} for {row['name']}.")
     if quantity:
@@ -114,13 +114,13 @@ def change(visit: Visit) -> Response:
 
 
 def remove(visit: Visit) -> Response:
-    """Take it out."""
+    """Remove a product from the basket."""
     visit.db.execute("DELETE FROM basket WHERE product = ?", (visit.path["id"],))
     return go("/basket")
 
 
 def checkout(visit: Visit) -> Response:
-    """Where to, and how."""
+    """Show the form for address and delivery."""
     return _checkout(visit)
 
 
@@ -128,7 +128,7 @@ def _checkout(visit: Visit, error: str = "") -> Response:
     lines = visit.all(LINES)
     if not lines:
         return go("/basket")
-    given = {name: visit.said(name) for name in (*FIELDS, "delivery", "gift")}
+    given = {name: visit.form_value(name) for name in (*FIELDS, "delivery", "gift")}
     total = sum(line["total"] for line in lines)
     return visit.page(
         "checkout.html",
@@ -142,16 +142,16 @@ def _checkout(visit: Visit, error: str = "") -> Response:
 
 def place(visit: Visit) -> Response:
     """Make an order of the basket."""
-    given = [visit.said(name) for name in FIELDS]
+    given = [visit.form_value(name) for name in FIELDS]
     if not all(given):
         return _checkout(visit, "Fill in name, street and city.")
-    if visit.said("delivery") not in DELIVERIES:
+    if visit.form_value("delivery") not in DELIVERIES:
         return _checkout(visit, "Choose a delivery.")
     lines = visit.all(LINES)
     if not lines:
         return go("/basket")
     (number,) = visit.one("SELECT max(id) + 1 FROM orders")
-    values = (number, *given, visit.said("delivery"), int(bool(visit.said("gift"))), "processing")
+    values = (number, *given, visit.form_value("delivery"), int(bool(visit.form_value("gift"))), "processing")
     visit.db.execute("INSERT INTO orders VALUES (?,?,?,?,?,?,?)", values)
     visit.db.execute("INSERT INTO order_lines SELECT ?, product, quantity FROM basket", (number,))
     visit.db.execute(
@@ -162,13 +162,13 @@ def place(visit: Visit) -> Response:
 
 
 def orders(visit: Visit) -> Response:
-    """All orders, the last one first."""
+    """Show all orders, the newest first."""
     rows = visit.all("SELECT * FROM orders ORDER BY id DESC")
     return visit.page("orders.html", orders=[(row, visit.all(ORDER_LINES, row["id"])) for row in rows])
 
 
 def order(visit: Visit) -> Response:
-    """One order."""
+    """Show one order."""
     row = visit.one("SELECT * FROM orders WHERE id = ?", visit.path["id"])
     return visit.page("order.html", order=row, lines=visit.all(ORDER_LINES, row["id"]))
 
@@ -182,13 +182,13 @@ def cancel(visit: Visit) -> Response:
 
 
 def order_json(visit: Visit) -> Response:
-    """An order for grading."""
+    """Return an order for grading."""
     row = visit.one("SELECT * FROM orders WHERE id = ?", visit.path["id"])
     return JSONResponse({**dict(row), "lines": [dict(line) for line in visit.all(ORDER_LINES, row["id"])]})
 
 
 def _count(text: str) -> int:
-    """A whole number that somebody typed; -1 if it is none."""
+    """Parse a typed whole number; -1 if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else -1
 
 

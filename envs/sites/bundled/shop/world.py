@@ -1,6 +1,7 @@
-"""The world of the shop: products and earlier orders, as a pure function of the seed.
+"""The world of the shop, a pure function of the seed: products and earlier orders.
 
-What questions are asked about is unambiguous: names are unique, and so are all prices; ratings and weights are within a category.
+Answers are unambiguous: names and prices are unique, and ratings and weights are unique in a
+category.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ PER_CATEGORY = 8
 ORDERS = 6
 FIRST_ORDER = 1001
 MIN_STOCK, MAX_STOCK = 8, 60
-"""Enough of everything for any task."""
+"""Smallest and largest stock of a product: enough for any task."""
 DELIVERIES = ("Standard", "Express", "Pick-up")
 STATUSES = ("processing", "processing", "shipped", "delivered")
-"""Drawn from; an order that is processing can be cancelled. Every world has one."""
+"""Statuses to draw from. An order that is processing can be cancelled, and every world has one."""
 
 SCHEMA = """
 CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT UNIQUE, category TEXT, brand TEXT, colour TEXT, material TEXT, price INTEGER,
@@ -43,11 +44,11 @@ class Product:
     colour: str
     material: str
     price: int
-    """Cents."""
+    """Price in cents."""
     weight: int
-    """Grams."""
+    """Weight in grams."""
     rating: float
-    """1.0 to 5.0."""
+    """Rating from 1.0 to 5.0."""
     stock: int
 
 
@@ -63,12 +64,12 @@ class Order:
     gift: bool
     status: str
     lines: tuple[tuple[int, int], ...]
-    """(product, quantity); a product is in one order at most."""
+    """(product, quantity) of each line; a product is in one order at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShopWorld:
-    """What a seed's shop has."""
+    """Everything in a seed's shop."""
 
     seed: int
     products: tuple[Product, ...]
@@ -76,24 +77,24 @@ class ShopWorld:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """In the order of the menu."""
+        """Categories in the order of the menu."""
         return tuple(dict.fromkeys(product.category for product in self.products))
 
     def of_category(self, category: str) -> tuple[Product, ...]:
-        """Products of a category."""
+        """Return the products of a category."""
         return tuple(product for product in self.products if product.category == category)
 
     def name_of(self, product: int) -> str:
-        """Name of the product with this id."""
-        return next(each.name for each in self.products if each.id == product)
+        """Return the name of the product with this id."""
+        return next(item.name for item in self.products if item.id == product)
 
 
 @lru_cache(maxsize=64)
 def shop_world(seed: int) -> ShopWorld:
-    """The shop of a seed."""
+    """Make the shop of a seed."""
     source = random.Random(f"shop/{seed}")
-    products = _products(source)
-    return ShopWorld(seed, products, _orders(source, products))
+    products = _make_products(source)
+    return ShopWorld(seed, products, _make_orders(source, products))
 
 
 def build_shop(seed: int, db: sqlite3.Connection) -> None:
@@ -109,7 +110,7 @@ def build_shop(seed: int, db: sqlite3.Connection) -> None:
     db.executescript("CREATE TABLE before_orders AS SELECT * FROM orders")
 
 
-def _products(source: random.Random) -> tuple[Product, ...]:
+def _make_products(source: random.Random) -> tuple[Product, ...]:
     count = CATEGORIES * PER_CATEGORY
     numbers = source.sample(range(100, 1000), count)
     prices = source.sample(range(395, 29995, 5), count)
@@ -139,7 +140,7 @@ def _products(source: random.Random) -> tuple[Product, ...]:
     return tuple(products)
 
 
-def _orders(source: random.Random, products: tuple[Product, ...]) -> tuple[Order, ...]:
+def _make_orders(source: random.Random, products: tuple[Product, ...]) -> tuple[Order, ...]:
     name = f"{source.choice(FIRST_NAMES)} {source.choice(LAST_NAMES)}"
     bought = source.sample([product.id for product in products], 2 * ORDERS)
     orders = []

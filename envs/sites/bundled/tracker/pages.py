@@ -13,7 +13,7 @@ from envs.sites.bundled.words import LABELS
 
 MAX_RESULTS = 30
 MAX_TITLE, MAX_TEXT = 120, 2_000
-"""Characters."""
+"""Lengths in characters."""
 FILTERS = ("status", "priority", "assignee")
 
 
@@ -28,12 +28,12 @@ def _me(db: sqlite3.Connection) -> str:
 
 
 def home(visit: Visit) -> Response:
-    """The projects."""
+    """Show the projects."""
     return visit.page("home.html")
 
 
 def project(visit: Visit) -> Response:
-    """Tickets of a project, filtered."""
+    """Show tickets of a project, filtered."""
     name = visit.path["name"]
     visit.one("SELECT 1 FROM projects WHERE name = ?", name)
     given = {key: visit.query.get(key, "") for key in (*FILTERS, "label")}
@@ -45,7 +45,7 @@ def project(visit: Visit) -> Response:
 
 
 def search(visit: Visit) -> Response:
-    """Tickets whose title has every word."""
+    """Show tickets whose title has every word."""
     query = visit.query.get("q", "").strip()
     words = query.split()
     where = " AND ".join(["title LIKE '%' || ? || '%'"] * len(words)) or "0"
@@ -54,7 +54,7 @@ def search(visit: Visit) -> Response:
 
 
 def ticket(visit: Visit) -> Response:
-    """One ticket with what was said of it."""
+    """Show one ticket with its comments."""
     return _ticket(visit)
 
 
@@ -68,8 +68,8 @@ def _ticket(visit: Visit, error: str = "") -> Response:
 
 
 def comment(visit: Visit) -> Response:
-    """Say something."""
-    text, row = visit.said("text"), visit.one("SELECT id FROM tickets WHERE id = ?", visit.path["id"])
+    """Add a comment to a ticket."""
+    text, row = visit.form_value("text"), visit.one("SELECT id FROM tickets WHERE id = ?", visit.path["id"])
     if not 1 <= len(text) <= MAX_TEXT:
         return _ticket(visit, f"Write a comment of at most {MAX_TEXT} characters.")
     visit.db.execute("INSERT INTO comments (ticket, author, text) VALUES (?,?,?)", (row["id"], _me(visit.db), text))
@@ -77,14 +77,14 @@ def comment(visit: Visit) -> Response:
 
 
 def edit(visit: Visit) -> Response:
-    """The form of a ticket."""
+    """Show the form of a ticket."""
     row = visit.one("SELECT * FROM tickets WHERE id = ?", visit.path["id"])
     given = {**dict(row), "labels": _labels(visit, row["id"])}
     return visit.page("edit.html", ticket=row, given=given, **_choices(visit))
 
 
 def save(visit: Visit) -> Response:
-    """Take the form of a ticket."""
+    """Save the form of a ticket."""
     row = visit.one("SELECT * FROM tickets WHERE id = ?", visit.path["id"])
     given, error = _read(visit)
     if error:
@@ -97,7 +97,7 @@ def save(visit: Visit) -> Response:
 
 
 def new(visit: Visit) -> Response:
-    """An empty form."""
+    """Show an empty form."""
     name = visit.path["name"]
     visit.one("SELECT 1 FROM projects WHERE name = ?", name)
     given = {"title": "", "body": "", "status": "open", "priority": "medium", "assignee": _me(visit.db), "labels": []}
@@ -105,7 +105,7 @@ def new(visit: Visit) -> Response:
 
 
 def create(visit: Visit) -> Response:
-    """Take the form of a new ticket."""
+    """Create a ticket from the form."""
     name = visit.path["name"]
     visit.one("SELECT 1 FROM projects WHERE name = ?", name)
     given, error = _read(visit)
@@ -120,9 +120,9 @@ def create(visit: Visit) -> Response:
 
 
 def ticket_json(visit: Visit) -> Response:
-    """A ticket for grading."""
+    """Return a ticket for grading."""
     row = visit.one("SELECT * FROM tickets WHERE id = ?", visit.path["id"])
-    comments = [dict(each) for each in visit.all("SELECT author, text FROM comments WHERE ticket = ?", row["id"])]
+    comments = [dict(entry) for entry in visit.all("SELECT author, text FROM comments WHERE ticket = ?", row["id"])]
     return JSONResponse({**dict(row), "labels": _labels(visit, row["id"]), "comments": comments})
 
 
@@ -141,8 +141,10 @@ def _set_labels(visit: Visit, number: int, labels: list[str]) -> None:
 
 
 def _read(visit: Visit) -> tuple[dict[str, Any], str]:
-    """What the form says, and what is wrong with it."""
-    given: dict[str, Any] = {name: visit.said(name) for name in ("title", "status", "priority", "assignee", "body")}
+    """Read the form, and return it with an error message, which may be empty."""
+    given: dict[str, Any] = {
+        name: visit.form_value(name) for name in ("title", "status", "priority", "assignee", "body")
+    }
     given["labels"] = sorted({label for label in visit.form.get("labels", []) if label in LABELS})
     choices = _choices(visit)
     if not 1 <= len(given["title"]) <= MAX_TITLE:

@@ -1,4 +1,4 @@
-"""The world of the tracker, as a pure function of the seed. No two tickets have one title."""
+"""The world of the tracker, as a pure function of the seed. Titles of tickets are unique."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REMARKS = (
     "This blocks the next release.",
     "There is a way around it.",
 )
-"""What was said before the episode."""
+"""Comments made before the episode."""
 
 SCHEMA = """
 CREATE TABLE people (name TEXT PRIMARY KEY);
@@ -34,7 +34,7 @@ CREATE TABLE comments (id INTEGER PRIMARY KEY, ticket INTEGER REFERENCES tickets
 BEFORE = "".join(
     f"CREATE TABLE before_{table} AS SELECT * FROM {table};" for table in ("tickets", "labels", "comments")
 )
-"""How it was, to tell what an episode changed."""
+"""SQL that copies the tables at the start, to find what an episode changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +49,21 @@ class Ticket:
     assignee: str
     body: str
     labels: tuple[str, ...]
-    """Sorted."""
+    """Labels, sorted."""
     comments: tuple[tuple[str, str], ...]
-    """(author, text)."""
+    """(author, text) of each comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerWorld:
-    """What a seed's tracker has."""
+    """Everything in a seed's tracker."""
 
     seed: int
     projects: tuple[str, ...]
     people: tuple[str, ...]
-    """Sorted; the first one is who is logged in."""
+    """Names, sorted; the first person is logged in."""
     tickets: tuple[Ticket, ...]
-    """By number."""
+    """Tickets by number."""
 
     @property
     def next_id(self) -> int:
@@ -71,18 +71,18 @@ class TrackerWorld:
         return self.tickets[-1].id + 1
 
     def of_project(self, project: str) -> tuple[Ticket, ...]:
-        """Tickets of a project."""
+        """Return the tickets of a project."""
         return tuple(ticket for ticket in self.tickets if ticket.project == project)
 
 
 @lru_cache(maxsize=64)
 def tracker_world(seed: int) -> TrackerWorld:
-    """The tracker of a seed."""
+    """Make the tracker of a seed."""
     source = random.Random(f"tracker/{seed}")
     projects = tuple(sorted(source.sample(PROJECTS, PROJECT_COUNT)))
     first, last = source.sample(FIRST_NAMES, PEOPLE), source.sample(LAST_NAMES, PEOPLE)
     people = tuple(sorted(f"{one} {two}" for one, two in zip(first, last, strict=True)))
-    return TrackerWorld(seed, projects, people, _tickets(source, projects, people))
+    return TrackerWorld(seed, projects, people, _make_tickets(source, projects, people))
 
 
 def build_tracker(seed: int, db: sqlite3.Connection) -> None:
@@ -91,16 +91,16 @@ def build_tracker(seed: int, db: sqlite3.Connection) -> None:
     db.executescript(SCHEMA)
     db.executemany("INSERT INTO people VALUES (?)", [(name,) for name in world.people])
     db.executemany("INSERT INTO projects VALUES (?)", [(name,) for name in world.projects])
-    for each in world.tickets:
-        values = (each.id, each.project, each.title, each.status, each.priority, each.assignee, each.body)
+    for ticket in world.tickets:
+        values = (ticket.id, ticket.project, ticket.title, ticket.status, ticket.priority, ticket.assignee, ticket.body)
         db.execute("INSERT INTO tickets VALUES (?,?,?,?,?,?,?)", values)
-        db.executemany("INSERT INTO labels VALUES (?,?)", [(each.id, label) for label in each.labels])
-        comments = [(each.id, *comment) for comment in each.comments]
+        db.executemany("INSERT INTO labels VALUES (?,?)", [(ticket.id, label) for label in ticket.labels])
+        comments = [(ticket.id, *comment) for comment in ticket.comments]
         db.executemany("INSERT INTO comments (ticket, author, text) VALUES (?,?,?)", comments)
     db.executescript(BEFORE)
 
 
-def _tickets(source: random.Random, projects: tuple[str, ...], people: tuple[str, ...]) -> tuple[Ticket, ...]:
+def _make_tickets(source: random.Random, projects: tuple[str, ...], people: tuple[str, ...]) -> tuple[Ticket, ...]:
     titles: set[str] = set()
     while len(titles) < PROJECT_COUNT * PER_PROJECT:
         titles.add(f"{source.choice(FEATURES)} {source.choice(PROBLEMS)}")
@@ -108,13 +108,13 @@ def _tickets(source: random.Random, projects: tuple[str, ...], people: tuple[str
     source.shuffle(shuffled)
     number = source.randrange(100, 900)
     tickets = []
-    for at, title in enumerate(shuffled):
+    for place, title in enumerate(shuffled):
         reporter = source.choice(people)
         comments = source.sample(REMARKS, source.choice((0, 0, 1, 2)))
         tickets.append(
             Ticket(
-                id=number + at,
-                project=projects[at % PROJECT_COUNT],
+                id=number + place,
+                project=projects[place % PROJECT_COUNT],
                 title=title,
                 status=source.choice(STATUSES),
                 priority=source.choice(PRIORITIES),
