@@ -1,10 +1,10 @@
 """Episode termination: horizons, repetition, blocked pages, broken sites.
 
-When an episode ends besides by the page's own word: horizons, repetition, blocked pages and broken sites; and which sites are left alone
-after it. Pure functions of values.
+It also decides which sites are not visited for a while after that. Pure functions of values.
 
-The session asks after every step, in this order: the page's end and the policy's (``answer``, ``terminated``), `blocked`, `http_error`
-(walls answer with 503, too), `RepetitionDetector`, and last the horizon. All of them are a `StopReason`.
+After every step the session checks, in this order: the page's end and the policy's (``answer``,
+``terminated``), `blocked`, `http_error` (walls answer with 503, too), `RepetitionDetector`, and
+last the horizon. All of them are a `StopReason`.
 """
 
 from envs.ends.blocked import BlockSign, blocked, http_error

@@ -1,8 +1,9 @@
 """Detects captchas, bot walls and server errors in a page.
 
-An episode that meets one says nothing about the policy. What tells a wall from a page that merely speaks of captchas: walls are short, say
-it in their title or address, or carry the widget's own frame. So every sign names where it is looked for, and signs of prose count only on
-short pages.
+An episode that meets one says nothing about the policy. A wall differs from a page that merely
+mentions captchas: walls are short, name themselves in their title or address, or carry the widget's
+own frame. So every sign names the part of the page that it is searched in, and signs in prose count
+only on short pages.
 """
 
 from __future__ import annotations
@@ -13,27 +14,34 @@ from dataclasses import dataclass
 from typing import Literal
 
 SHORT_PAGE = 1200
-"""Characters of text of a page that may be a wall. Those of Cloudflare, DataDome, PerimeterX and Google have 100 to 700; an article or a
-form that mentions captchas has more, or lacks the sentences below."""
+"""Longest text of a page that may be a wall, in characters.
+
+Walls of Cloudflare, DataDome, PerimeterX and Google have 100 to 700. An article or a form that
+mentions captchas has more, or lacks the sentences below.
+"""
 
 SERVER_ERROR = 500
-"""First status that is the server's fault."""
+"""Lowest status that is the server's fault."""
 
 Where = Literal["url", "title", "text", "frame"]
 
 
 @dataclass(frozen=True)
 class BlockSign:
-    """One way to see that a page is a wall."""
+    """One sign that a page is a wall."""
 
     name: str
     where: Where
-    """``url`` and ``title`` of the page, ``text`` of a short page, or the address of a ``frame`` in it."""
+    """Part that is searched.
+
+    ``url`` and ``title`` of the page, ``text`` of a short page, or the address of a ``frame`` in
+    it.
+    """
     pattern: re.Pattern[str]
     hint: str
-    """What it is, for logs and reports."""
+    """Description for logs and reports."""
     statuses: frozenset[int] | None = None
-    """HTTP statuses that it needs; ``None``: any."""
+    """HTTP statuses that it needs; ``None`` for any."""
 
 
 def _sign(name: str, where: Where, pattern: str, hint: str, *statuses: int) -> BlockSign:
@@ -64,18 +72,22 @@ SIGNS: tuple[BlockSign, ...] = (
     _sign("rate_limit", "text", r"(too many requests|rate limit(ed| exceeded)|temporarily blocked)", "a rate limit", 429, 403, 503),
     _sign("denied", "title", r"^(403 forbidden|access denied|forbidden|blocked|request blocked)\b", "access denied", *_DENIED),
 )  # fmt: skip
-"""All signs. Captcha boxes inside of ordinary forms (reCAPTCHA's ``anchor`` frame) are none: the page can be used until the puzzle opens."""
+"""All signs.
+
+Captcha boxes in ordinary forms (reCAPTCHA's ``anchor`` frame) are none: the page can be used until
+the puzzle opens.
+"""
 
 
 def blocked(
     *, url: str, title: str, text: str, status: int | None = None, frames: Sequence[str] = ()
 ) -> BlockSign | None:
-    """The first sign that a page is a captcha or a bot wall; ``None`` if it looks like a page.
+    """Return the first sign of a captcha or a bot wall, or ``None``.
 
     Args:
         text: Visible text of the whole page, not cut: a long page is no wall.
         status: HTTP status of the document, if it is known.
-        frames: Addresses of the frames that can be seen.
+        frames: Addresses of the visible frames.
     """
     squashed = " ".join(text.split())
     seen: dict[Where, tuple[str, ...]] = {
@@ -87,11 +99,11 @@ def blocked(
     for sign in SIGNS:
         if sign.statuses is not None and status not in sign.statuses:
             continue
-        if any(sign.pattern.search(each) for each in seen[sign.where]):
+        if any(sign.pattern.search(part) for part in seen[sign.where]):
             return sign
     return None
 
 
 def http_error(status: int | None) -> bool:
-    """The document's HTTP status says that the server failed."""
+    """Return True if the document's HTTP status is the server's fault."""
     return status is not None and status >= SERVER_ERROR

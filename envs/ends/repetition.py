@@ -1,8 +1,9 @@
-"""The same action on the same page, again and again.
+"""Detects the same action on the same page, again and again.
 
-A repeat needs all three to be equal to the step before: the picture (perceptual hash), the DOM, and the action. One alone is not enough: text
-progress on a same-looking page leaves the perceptual hash as it is (two of 64 bits for a changed heading), a canvas or an animation leaves
-the DOM as it is, and different actions on an unchanged page are a search, not a loop.
+A repeat has the same picture (perceptual hash), DOM and action as the step before. One alone is not
+enough. Text progress on a similar page leaves the perceptual hash as it is (two of 64 bits for a
+changed heading). A canvas or an animation leaves the DOM as it is. Different actions on an
+unchanged page are a search, not a loop.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ class Sighting(NamedTuple):
     dom: str
     """Hash of the page's elements, text and form state."""
     action: str
-    """Signature: what was done to what, independent of numbers that change from one observation to the next."""
+    """Signature of the action and its target, without numbers that change between observations."""
 
 
 class RepetitionDetector:
-    """Counts equal steps in a row. One for each episode."""
+    """Counts equal steps in a row. Each episode has its own."""
 
     def __init__(self, repeats: int = REPEATS) -> None:
         if repeats < 2:
@@ -33,10 +34,10 @@ class RepetitionDetector:
         self._repeats = repeats
         self._last: Sighting | None = None
         self.count = 0
-        """Equal steps in a row so far, the last one included."""
+        """Number of equal steps in a row so far, with the last one."""
 
     def is_repeated(self, sighting: Sighting) -> bool:
-        """Take a step into account; True when it is the last of so many equal ones."""
+        """Record a step; return True if it is the last of ``repeats`` equal ones."""
         self.count = self.count + 1 if sighting == self._last else 1
         self._last = sighting
         return self.count >= self._repeats

@@ -1,8 +1,9 @@
-"""One episode, whoever decides its actions: how it begins, ends, is read and is graded.
+"""One episode, independent of who decides its actions: begin, end, evidence and grading.
 
-`WebEpisode` plays one attempt of a task on a leased session. `ending` says when an attempt ends, `read_end` reads what its
-grading asks for before the browser is given back, and `EpisodeGrader` makes a reward of what it left behind. The front door
-(`envs.open_env`) and the rollouts of a run use the same parts. Nothing here knows a policy, a run or its store.
+`WebEpisode` plays one attempt of a task on a leased session. `ending` decides when an attempt ends,
+`read_end` reads what its grading needs before the browser is given back, and `EpisodeGrader`
+computes the reward from its record. The front door (`envs.open_env`) and the rollouts of a run use
+the same parts. Nothing here knows a policy, a run or its store.
 """
 
 from typing import TYPE_CHECKING

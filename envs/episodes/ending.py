@@ -1,6 +1,6 @@
 """Decides after each step whether an episode has to end.
 
-When an episode ends besides by the page's own word: what is asked of the page after each look, and of the steps in a row.
+It checks the page after each look, and the steps in a row. The page's own end is not decided here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from envs.observation.hashes import action_signature, screen_hash
 from envs.types import Action, StopReason
 
 NO_PAGE = 400
-"""First status of an answer that is not the page that was asked for."""
+"""Lowest status of an answer that is not the requested page."""
 
 
 class Unusable(NamedTuple):
-    """What is seen is not the site."""
+    """The page is not the site: the reason and a message."""
 
     reason: StopReason
     message: str
@@ -26,21 +26,24 @@ class Unusable(NamedTuple):
 
 
 class EpisodeWatch:
-    """Watches one episode."""
+    """Watches one episode for unusable pages and repeated steps."""
 
     def __init__(self, repeats: int) -> None:
-        """``repeats`` equal steps in a row end the episode; 0 for never."""
+        """Make a watch that reports ``repeats`` equal steps in a row; 0 for never."""
         self._repeats = repeats
         self._signature = ""
         self._first: PageStep | None = None
-        """Where the row of equal steps began."""
+        """First page of the row of equal steps."""
         self._detector: RepetitionDetector | None = None
 
     def unusable(self, result: PageStep, *, first: bool = False) -> Unusable | None:
-        """Why what is seen is not the site (an abstention); ``None`` if it is.
+        """Return the reason why a page is not the site; ``None`` if it is.
 
-        Walls come before errors, because they have the statuses of errors. On the ``first`` page of an episode a status of 400 and more is an
-        error as well: later on the policy may have asked for a page that does not exist.
+        The reason makes the episode an abstention.
+
+        Walls come before errors, because they have the statuses of errors. On the ``first`` page of
+        an episode a status of 400 and more is an error as well; later the policy may have asked for
+        a page that does not exist.
         """
         seen, status = result.observation, result.status
         sign = blocked(url=seen.url, title=seen.title, text=seen.text, status=status, frames=result.frames)
@@ -53,12 +56,15 @@ class EpisodeWatch:
         return None
 
     def repeats(self, before: PageStep, action: Action) -> bool:
-        """Whether this step was the last of so many equal ones: the same picture, document and action."""
+        """Return True if this step is the last of ``repeats`` equal ones.
+
+        Equal steps have the same picture, document and action.
+        """
         if not self._repeats:
             return False
         signature = action_signature(action, before.observation.elements)
         first = self._first
-        # In the order of what they cost: each is only made when the one before is equal.
+        # Cheapest first: each is computed only when the one before is equal.
         if first is None or signature != self._signature or before.dom_hash != first.dom_hash:
             self._signature, self._first, self._detector = signature, before, None
             return False

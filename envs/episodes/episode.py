@@ -32,7 +32,7 @@ from envs.types import (
 from envs.types.signals import EpisodeSignals
 
 NOT_GRADED = "it was not graded yet"
-"""Cause of the abstention that an episode has for a reward until it is graded."""
+"""Cause of the abstention that is an episode's reward until it is graded."""
 
 NO_TURN: Mapping[str, Any] = MappingProxyType(
     {
@@ -45,15 +45,14 @@ NO_TURN: Mapping[str, Any] = MappingProxyType(
         "policy_version": 0,
     }
 )
-"""Fields of a `Step` that say how a model decided, where none did."""
+"""Fields of a `Step` that describe a model's decision, for steps without one."""
 
 
 class WebEpisode:
     """One attempt of one task.
 
-    `begin`, then `act` until `over`, then `read_end`; afterwards `trajectory` is its record.
-
-    It can be asked for its record at any moment, also when it failed before it began.
+    Call `begin`, then `act` and `record` until `over`, then `read_end`; afterwards `trajectory` is
+    its record. The record can be read at any moment, also after a failure before `begin` ended.
     """
 
     def __init__(
@@ -62,22 +61,23 @@ class WebEpisode:
         """
         Args:
             repeats: Equal steps in a row that end the episode; 0 for never.
-            stop_on_invalid: An `Invalid` action ends the episode; else the next observation says what is wrong with it.
-            memory: Carries out `Remember` and `Forget`; without one they may not be asked for.
+            stop_on_invalid: True if an `Invalid` action ends the episode; else the next observation
+                says what is wrong with it.
+            memory: Carries out `Remember` and `Forget`; without one these actions may not occur.
         """
         self.task = task
         self.seed = seed
         self.memory = memory
         self.page: PageStep | None = None
-        """What was seen last."""
+        """The newest page."""
         self.before: PageStep | None = None
-        """What was seen before the last action."""
+        """The page before the last action."""
         self.steps: list[Step] = []
         self.stop_reason: StopReason | None = None
         self.error: str | None = None
-        """Why it is an abstention; ``None`` if it is none."""
+        """Reason of the abstention; ``None`` if it is none."""
         self.wall = ""
-        """Name of the `envs.ends.BlockSign` that was there instead of the site; else empty."""
+        """Name of the `envs.ends.BlockSign` that was shown instead of the site; else empty."""
         self.recorded: Recorded | None = None
         self._session: WebSession | None = None
         self._stop_on_invalid = stop_on_invalid
@@ -87,14 +87,15 @@ class WebEpisode:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to do."""
+        """True if there is nothing more to do."""
         return self.stop_reason is not None
 
     async def begin(self, session: WebSession) -> PageStep:
-        """The first page.
+        """Open and return the first page.
 
         Raises:
-            BrowserError: the browser, the page or the deadline; the caller gives it to `fail`.
+            BrowserError: the browser, the page or the deadline failed; the caller passes it to
+                `fail`.
         """
         self._session = session
         self.page = await session.reset(self.task, self.seed)
@@ -102,12 +103,10 @@ class WebEpisode:
         return self.page
 
     async def act(self, action: Action) -> PageStep:
-        """Carry out an action, and say in `over` whether it was the last one.
-
-        `record` keeps it.
+        """Carry out an action and return the page after it. `record` keeps the step.
 
         Raises:
-            BrowserError: as `begin`.
+            BrowserError: as in `begin`.
         """
         before = self.page
         assert self._session is not None and before is not None, "begin() comes first"
@@ -125,7 +124,7 @@ class WebEpisode:
         """Keep the step that `act` just took, and decide whether the episode goes on.
 
         Args:
-            turn: Fields of the `Step` that say how it was decided and what it took.
+            turn: Fields of the `Step` that describe how the action was decided, and what that cost.
         """
         before, page = self.before, self.page
         assert before is not None and page is not None, "act() comes first"
@@ -147,11 +146,11 @@ class WebEpisode:
     ) -> None:
         """Read what the task's grading needs and what only the browser has.
 
-        Nothing of an abstention.
+        An abstention is not read.
 
         Args:
-            addresses: Of live sites by their names.
-            helpers: What WebArena's checks may call besides those that need no site.
+            addresses: Addresses of live sites by their names.
+            helpers: Functions for WebArena's checks besides those that need no site.
 
         Raises:
             BrowserError: the browser failed.
@@ -161,7 +160,9 @@ class WebEpisode:
             self.recorded = await read_end(self._session, self.task, addresses, helpers)
 
     async def inspected(self) -> PageStep:
-        """The last page with what the pool's ``inspect`` reads of it, also where a dialog hid it until now.
+        """Return the last page with what the pool's ``inspect`` reads.
+
+        It is read now if a dialog hid the page before.
 
         Raises:
             BrowserError: the browser failed.
@@ -173,15 +174,15 @@ class WebEpisode:
         return page
 
     def fail(self, error: BrowserError) -> None:
-        """The browser or its page failed: an abstention."""
+        """Abstain because the browser or its page failed."""
         self.abstain(StopReason.CRASH if isinstance(error, PageCrashed) else StopReason.BROWSER_ERROR, str(error))
 
     def abstain(self, reason: StopReason, message: str) -> None:
-        """The episode failed for a reason that is not the policy's."""
+        """Abstain: the episode failed for a reason that is not the policy's."""
         self.stop_reason, self.error = reason, message
 
     def _look(self, page: PageStep, *, first: bool = False) -> None:
-        """Whether the page or the policy declared the end, or the site cannot be used."""
+        """End the episode if its end was declared, or the site cannot be used."""
         unusable = None if page.done else self._watch.unusable(page, first=first)
         if unusable is not None:
             self.abstain(unusable.reason, unusable.message)
@@ -192,10 +193,11 @@ class WebEpisode:
             self._ended = page
 
     def trajectory(self, **identity: Any) -> Trajectory:
-        """The record as it stands, not graded yet.
+        """Return the record as it stands, without a grade.
 
         Args:
-            identity: The fields of a `Trajectory` that are not the web side's: ids, sample, attempt, policy version, blobs.
+            identity: Fields of a `Trajectory` that this class does not know: ids, sample, attempt,
+                policy version, blobs.
         """
         page = self._ended
         final: Observation | None = None

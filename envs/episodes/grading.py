@@ -20,36 +20,38 @@ JUDGED_WALL = "judge"
 """Kind of a wall that only the judge saw."""
 
 GRADING_DEADLINE = 1200.0
-"""Seconds that the grading of an episode may take: a slow judge asks a dozen questions of a minute each."""
+"""Longest grading of an episode, in seconds. A slow judge answers a dozen one-minute questions."""
 
 
 def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None = None) -> list[PartSource]:
-    """Where parts come from besides rubrics and pages. Those without a weight are never asked.
+    """Return the sources of reward parts besides rubrics and pages.
+
+    Sources without a weight are never asked.
 
     Args:
-        addresses: Of live sites by their names, for WebArena's evaluators.
-        judge: Entered; compares answers for them.
+        addresses: Addresses of live sites by their names, for WebArena's evaluators.
+        judge: An entered judge, which compares answers for the evaluators.
     """
     return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
 
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """What the grading of an episode found."""
+    """Result of grading an episode."""
 
     reward: RewardBundle
     wall: str
-    """Kind of the wall if only the judge saw one instead of the site; else empty."""
+    """Kind of the wall if only the judge saw one; else empty."""
     judgement: Judgement | None
-    """What the judge was asked and said; ``None`` if it was not asked."""
+    """The judge's questions and answers; ``None`` if it was not asked."""
     timed_out: bool
-    """The deadline passed, so the episode abstains."""
+    """True if the deadline passed, so that the episode abstains."""
     seconds: Mapping[str, float]
-    """By what took them: ``program``, ``ask`` (the judge) and components. Several may run at once."""
+    """Seconds by activity: ``program``, ``ask`` (the judge) and components. They may overlap."""
 
 
 class EpisodeGrader:
-    """Grades episodes, several at once on one event loop."""
+    """Grades episodes, several at the same time on one event loop."""
 
     def __init__(
         self,
@@ -65,12 +67,13 @@ class EpisodeGrader:
     ) -> None:
         """
         Args:
-            weights: By component.
-            screenshot: The bytes of a blob.
-            measure: Adds to the evidence what has to be measured before facts can be checked.
-            own: Says what an episode is worth in place of the task's rubric, evaluators or page.
-            threads: Where facts are checked by program.
-            judge: Entered.
+            weights: Weights by component.
+            sources: Sources of reward parts.
+            screenshot: Returns the bytes of a blob.
+            measure: Adds measurements to the evidence before facts are checked.
+            own: Source that replaces the task's rubric, evaluators or page.
+            threads: Executor in which facts are checked by program.
+            judge: An entered judge.
             deadline: Seconds for one episode.
         """
         self._grader = Grader(weights, sources, threads, own)
@@ -80,15 +83,15 @@ class EpisodeGrader:
         self._deadline = deadline
 
     def may_ask(self, task: WebTask) -> bool:
-        """Whether the judge may be asked about episodes of a task."""
+        """Return True if the judge may be asked about episodes of a task."""
         if self._judge is None or self._grader.own is not None:
             return False
-        return task.evaluators is not None or (task.rubric is not None and _judges(task.rubric))
+        return task.evaluators is not None or (task.rubric is not None and _asks_judge(task.rubric))
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Graded:
-        """The reward of an ended episode.
+        """Return the reward of an ended episode.
 
-        Of an episode that met a wall nothing is known of the policy: it abstains.
+        An episode that met a wall abstains, since it says nothing about the policy.
 
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.
@@ -114,19 +117,19 @@ class EpisodeGrader:
                 judge.close()
         judgement, wall = judge.judgement if judge is not None else None, ""
         if judgement is not None and judgement.blocked:
-            # What a program made of a wall says nothing of the policy.
+            # A program's result on a wall says nothing about the policy.
             reward = score(reward.parts, abstained=judgement.reason, rubric_hash=reward.rubric_hash)
             wall = JUDGED_WALL
         return Graded(reward, wall, judgement, timed_out, grading.seconds)
 
     def _episode_judge(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
-        """The judge of this episode, if it has to be asked at all."""
+        """Return the judge of this episode, or ``None`` if it need not be asked."""
         rubric = task.rubric
-        if self._judge is None or self._grader.own is not None or rubric is None or not _judges(rubric):
+        if self._judge is None or self._grader.own is not None or rubric is None or not _asks_judge(rubric):
             return None
         read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
         return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
 
 
-def _judges(rubric: Rubric) -> bool:
+def _asks_judge(rubric: Rubric) -> bool:
     return any(isinstance(fact, JudgeFact) for fact in rubric.facts())

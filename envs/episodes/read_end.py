@@ -16,24 +16,27 @@ from envs.types.webarena import WebArenaEval, placed
 async def read_end(
     session: WebSession, task: WebTask, addresses: Mapping[str, str], helpers: Mapping[str, Helper] | None = None
 ) -> Recorded | None:
-    """What has to be recorded of the end of an episode; ``None`` for most tasks, which need nothing.
+    """Read the evidence at the end of an episode.
+
+    ``None`` for most tasks, which need none.
 
     Args:
-        addresses: Of sites by their names, for the evaluators of WebArena.
-        helpers: Their ``func:`` programs (`site_helpers`); without them those that need no site.
+        addresses: Addresses of sites by their names, for the evaluators of WebArena.
+        helpers: ``func:`` programs of the evaluators (`site_helpers`); ``None`` for only those that
+            need no site.
 
     Raises:
         BrowserError: the browser failed.
     """
-    found: dict[str, object] = {}
+    evidence: dict[str, object] = {}
     wanted = needs(task.rubric)
     recorded = await session.evidence(wanted) if wanted else Recorded()
     if session.server is not None and task.rubric is not None:
-        found["server"] = await record_answers(task.rubric, session.server)
+        evidence["server"] = await record_answers(task.rubric, session.server)
     if task.evaluators is not None:
         evaluators = placed(task.evaluators, addresses)
-        found["looked"] = await session.look(lambda page: _look(evaluators, page, helpers))
-    return recorded.model_copy(update=found) if wanted or found else None
+        evidence["looked"] = await session.look(lambda page: _look(evaluators, page, helpers))
+    return recorded.model_copy(update=evidence) if wanted or evidence else None
 
 
 async def _look(

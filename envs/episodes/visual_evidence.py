@@ -1,6 +1,6 @@
 """DOM and screenshot evidence of an episode, and rewards that compare it with references.
 
-What pages look like and what they are made of, in the loop: kept while an episode is played, compared with references in the reward stage.
+The evidence is kept while an episode is played and compared in the reward stage.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from envs.types import BrowserError, JudgeError, SiteError, WebTask
 
 @dataclass(frozen=True, slots=True)
 class PageEvidence:
-    """Keeps documents and what steps change in them as blobs beside the trajectory (``rollout.dom_diffs``).
+    """Keeps documents and their changes per step as blobs beside the trajectory.
 
-    The frames come from a pool that
-    captures the document at each look.
+    Configured by ``rollout.dom_diffs``. The pages come from a pool that captures the document at
+    each look.
     """
 
     put: Callable[[bytes], str]
-    """Stores a blob and gives its name."""
+    """Stores a blob and returns its name."""
 
     def change(self, before: PageStep, after: PageStep) -> str:
-        """Name of the blob of what a step changed; empty if one of the pages could not be read whole, or the page was not touched."""
+        """Store what a step changed and return the blob's name.
+
+        The name is empty if one of the pages could not be read whole, or the page was not touched.
+        """
         old, new = before.inspected, after.inspected
         if not isinstance(old, DomSnapshot) or not isinstance(new, DomSnapshot) or old is new or old.cut or new.cut:
             return ""
         return self.put(step_diff(old, new).model_dump_json().encode())
 
     def page(self, last: PageStep) -> str:
-        """Name of the blob of the nodes of a page; empty if it could not be read."""
+        """Store the nodes of a page and return the blob's name; empty without nodes."""
         if not isinstance(last.inspected, DomSnapshot):
             return ""
         return self.put(last.inspected.model_dump_json(exclude_defaults=True).encode())
@@ -48,7 +51,7 @@ class PageEvidence:
 class VisualRewardSources:
     """The parts of rewards that need a browser.
 
-    Its contexts are no episode's, so nothing of an episode is touched.
+    They use browser contexts of their own, so nothing of an episode is touched.
     """
 
     def __init__(
@@ -61,24 +64,24 @@ class VisualRewardSources:
     ) -> None:
         """
         Args:
-            sites: By name; started.
-            blob: The bytes of a blob of the run.
-            mode: How documents are compared.
+            sites: Started sites by name.
+            blob: Returns the bytes of a blob of the run.
+            mode: Mode in which documents are compared.
         """
         self._sites = sites
         self._reference = ReferenceSource(pool, sites, blob, mode)
         self.sources: tuple[PartSource, ...] = (DesignSource(PageRenderer(pool), self._page, clip), self._reference)
 
     async def measured(self, task: WebTask, evidence: EpisodeEvidence) -> EpisodeEvidence:
-        """The evidence with the similarities to the task's reference, for rubrics that ask for them."""
+        """Add the similarities to the task's reference, if the rubric needs them."""
         if task.rubric is None or not task.reference or not evidence.final_dom:
             return evidence
         try:
-            found = await self._reference.similarity(task, evidence.final_dom, evidence.seed)
+            similarity = await self._reference.similarity(task, evidence.final_dom, evidence.seed)
         except (BrowserError, JudgeError, SiteError) as error:
             absent = {**evidence.absent, "domdiff": str(error)}
             return evidence.model_copy(update={"absent": absent, "domdiff_cut": isinstance(error, PageTooLarge)})
-        four = {name: getattr(found, name) for name in ("structural", "text", "layout", "style")}
+        four = {name: getattr(similarity, name) for name in ("structural", "text", "layout", "style")}
         return evidence.model_copy(
             update={"domdiff": {name: value for name, value in four.items() if value is not None}}
         )

@@ -1,9 +1,8 @@
 """Episode memory: key-value notes that the policy writes and reads in its prompt.
 
-What an episode keeps beside the page: a few entries of a key and a value that the policy writes, and reads in its prompt.
-
-Pure. `EpisodeMemory` is the copy that one episode works on; `merge_memories` puts what episodes changed into the memory of a task family, in a fixed
-order. Nothing here knows a page, a prompt or a file. See ``docs/memory.md``.
+Pure. `EpisodeMemory` is the copy that one episode works on. `merge_memories` applies the changes of
+episodes to the memory of a task family, in a fixed order. Nothing here knows a page, a prompt or a
+file. See ``docs/memory.md``.
 """
 
 from envs.memory.episode import MAX_ENTRIES, MAX_KEY, MAX_VALUE, EpisodeMemory

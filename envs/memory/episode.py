@@ -7,23 +7,20 @@ from envs.types import ErrorCode, Memory, MemoryChange, MemoryEntry, Remember
 from envs.types.actions import MemoryAction
 
 MAX_ENTRIES = 32
-"""More than a prompt shows anyway: at 64 + 500 characters each they would be 18,000."""
+"""Most entries. A prompt shows fewer: at 64 + 500 characters each they would be 18,000."""
 
 MAX_KEY = 64
-"""Characters of a key: some words."""
+"""Length of a key, in characters: some words."""
 
 MAX_VALUE = 500
-"""Characters of a value: a paragraph. What is longer is a page, and that can be gone back to."""
+"""Longest value, in characters: a paragraph. A longer text is a page, which can be visited."""
 
-SURE_SECRET = 4
-"""Characters from which on a secret is looked for inside of other text; a shorter one would be found in ordinary words."""
+MIN_EMBEDDED_SECRET = 4
+"""Length from which a secret is searched inside other text. Shorter ones are in ordinary words."""
 
 
 class EpisodeMemory:
-    """Entries by key, in the order in which they were written last.
-
-    Made for one episode, from what its group was given.
-    """
+    """Entries of one episode by key, in the order in which they were written last."""
 
     def __init__(self, start: Memory = ()) -> None:
         self._start = {entry.key: entry.value for entry in start}
@@ -32,11 +29,11 @@ class EpisodeMemory:
 
     @property
     def entries(self) -> Memory:
-        """What is kept now, what was written last at the end."""
+        """The current entries; the one written last is at the end."""
         return tuple(MemoryEntry(key=key, value=value) for key, value in self._now.items())
 
     def apply(self, action: MemoryAction) -> ActionError | None:
-        """Carry out an action, or say why not; then nothing has changed."""
+        """Carry out an action, or return why it is refused; then nothing has changed."""
         if isinstance(action, Remember):
             return self._remember(action.key, action.value)
         if action.key not in self._now:
@@ -47,16 +44,16 @@ class EpisodeMemory:
         return None
 
     def hide(self, secret: str) -> None:
-        """From now on no entry may hold this text; those that do are dropped.
-
-        Texts of white space hide nothing.
-        """
+        """Forbid a text in entries and drop those that have it. Blank texts are ignored."""
         if secret.strip():
             self._secrets.append(secret)
             self._now = {key: value for key, value in self._now.items() if not self._contains_secret(key, value)}
 
     def changes(self) -> tuple[MemoryChange, ...]:
-        """What is otherwise than it was at the start: what was forgotten, then what was written, in the order of writing."""
+        """Return the changes since the start.
+
+        First the forgotten entries, then the written ones in the order of writing.
+        """
         forgotten = [MemoryChange(key=key, value=None) for key in self._start if key not in self._now]
         written = [
             MemoryChange(key=key, value=value) for key, value in self._now.items() if self._start.get(key) != value
@@ -64,9 +61,9 @@ class EpisodeMemory:
         return (*forgotten, *written)
 
     def _remember(self, key: str, value: str) -> ActionError | None:
-        for what, text, most in (("key", key, MAX_KEY), ("value", value, MAX_VALUE)):
-            if len(text) > most:
-                message = f"the {what} has {len(text)} characters, and may have {most}"
+        for what, text, limit in (("key", key, MAX_KEY), ("value", value, MAX_VALUE)):
+            if len(text) > limit:
+                message = f"the {what} has {len(text)} characters, and may have {limit}"
                 return ActionError(ErrorCode.TOO_LONG, message, "keep what matters")
             if not text.strip():
                 return ActionError(ErrorCode.BAD_ACTION, f"remember: the {what} is blank", "write a word")
@@ -82,7 +79,7 @@ class EpisodeMemory:
 
     def _contains_secret(self, key: str, value: str) -> bool:
         return any(
-            secret in text if len(secret) >= SURE_SECRET else secret == text.strip()
+            secret in text if len(secret) >= MIN_EMBEDDED_SECRET else secret == text.strip()
             for secret in self._secrets
             for text in (key, value)
         )

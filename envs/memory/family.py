@@ -11,23 +11,24 @@ from envs.types import Memory, MemoryChange, MemoryEntry
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one finished episode changed."""
+    """Memory changes of one finished episode."""
 
     score: float
-    """Its reward: of two episodes that wrote one key, the better one's value stays."""
+    """Reward of the episode. If two episodes wrote one key, the value of the better one stays."""
     episode_id: str
     changes: tuple[MemoryChange, ...]
 
 
 def merge_memories(memory: Memory, contributions: Iterable[Contribution]) -> Memory:
-    """The memory after these episodes, which all began with ``memory``.
+    """Return the memory after these episodes, which all began with ``memory``.
 
-    Changes are applied by ascending reward, then by episode id, whatever order they are given in: of two values of a key the last one stays,
-    and what is forgotten by a worse episode is back when a better one wrote it. Over `MAX_ENTRIES`, the entries that were written first are dropped.
+    Changes are applied by ascending reward, then by episode id, in whatever order they are given.
+    Of two values of a key the last one stays, and an entry that a worse episode forgot returns when
+    a better one wrote it. Above `MAX_ENTRIES`, the entries that were written first are dropped.
     """
     now = {entry.key: entry.value for entry in memory}
-    for one in sorted(contributions, key=lambda each: (each.score, each.episode_id)):
-        for change in one.changes:
+    for contribution in sorted(contributions, key=lambda item: (item.score, item.episode_id)):
+        for change in contribution.changes:
             now.pop(change.key, None)
             if change.value is not None:
                 now[change.key] = change.value

@@ -1,4 +1,4 @@
-"""The signals of an episode from those of its steps. Pure."""
+"""Aggregates the signals of steps to those of an episode. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from envs.types.signals import EpisodeSignals, PageSignals, Trouble
 
 LONG_TASK_MS = 50.0
-"""Where a task begins to be long (https://www.w3.org/TR/longtasks)."""
+"""Duration from which a task is long (https://www.w3.org/TR/longtasks)."""
 PER_OUTLIER = 50
-"""INP ignores one interaction in so many."""
+"""Number of interactions for each slowest one that INP ignores."""
 NO_STEPS = "the episode has no steps"
 
 SUMS = ("layout_shift", "layout_ms", "style_ms", "script_ms", "task_ms")
@@ -32,7 +32,7 @@ MEASURED = (
 
 
 def aggregate(steps: Sequence[PageSignals]) -> EpisodeSignals:
-    """The signals of these steps together; a value is absent when no step had it, for the last step's reason."""
+    """Aggregate the signals of steps. Values that no step has are absent, with the last reason."""
     values: dict[str, Any] = {}
     absent: dict[str, str] = {}
 
@@ -50,8 +50,8 @@ def aggregate(steps: Sequence[PageSignals]) -> EpisodeSignals:
     put("first_contentful_paint_ms", "first_contentful_paint_ms", max)
     put("largest_paint_ms", "largest_paint", max, lambda paint: paint.ms)
     put("interaction_ms", "interaction_ms", next_paint)
-    put("long_tasks", "long_task_ms", lambda known: sum(len(each) for each in known))
-    put("blocking_ms", "long_task_ms", lambda known: sum(ms - LONG_TASK_MS for each in known for ms in each))
+    put("long_tasks", "long_task_ms", lambda known: sum(len(durations) for durations in known))
+    put("blocking_ms", "long_task_ms", lambda known: sum(ms - LONG_TASK_MS for durations in known for ms in durations))
     put("most_layers", "layers", max)
     put("peak_heap_bytes", "heap_bytes", max)
     put("peak_nodes", "nodes", max)
@@ -60,19 +60,22 @@ def aggregate(steps: Sequence[PageSignals]) -> EpisodeSignals:
         steps=len(steps),
         documents=len({step.document for step in steps}),
         known={name: sum(getattr(step, name) is not None for step in steps) for name in MEASURED},
-        counts=_total(step.counts for step in steps),
+        counts=_sum_counts(step.counts for step in steps),
         absent=absent,
         **values,
     )
 
 
 def next_paint(interactions: Sequence[float]) -> float:
-    """INP of these interactions' durations: the slowest, or the second slowest from 50 interactions on, and so forth."""
+    """Return the INP of interactions with these durations.
+
+    It is the slowest, the second slowest from 50 interactions on, and so forth.
+    """
     return sorted(interactions, reverse=True)[min(len(interactions) // PER_OUTLIER, len(interactions) - 1)]
 
 
-def _total(counts: Iterable[dict[Trouble, int]]) -> dict[Trouble, int]:
+def _sum_counts(counts: Iterable[dict[Trouble, int]]) -> dict[Trouble, int]:
     total: Counter[Trouble] = Counter()
-    for each in counts:
-        total.update(each)
+    for step_counts in counts:
+        total.update(step_counts)
     return dict(total)

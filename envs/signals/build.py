@@ -1,4 +1,4 @@
-"""From what the browser answered to `PageSignals`. Pure."""
+"""Builds `PageSignals` from the browser's answers. Pure."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ DURATIONS = {
     "script_ms": "ScriptDuration",
     "task_ms": "TaskDuration",
 }
-"""Fields and the counters of ``Performance.getMetrics``, in seconds, that they are differences of."""
+"""Counter of ``Performance.getMetrics``, in seconds, of each field that is its difference."""
 
 
 @dataclass
 class SignalReadings:
-    """What was asked of the browser at the end of a step."""
+    """Answers of the browser at the end of a step."""
 
     document: int
     status: int | None
     main: Mapping[str, Any] | None
-    """What the collector of the main frame said; ``None`` if it could not be asked."""
+    """Answer of the collector in the main frame; ``None`` if it could not be asked."""
     frames: Sequence[Mapping[str, Any]]
-    """The same of the other frames."""
+    """Answers of the collectors in the other frames."""
     why_not: str
-    """Why ``main`` is ``None``."""
+    """Reason why ``main`` is ``None``."""
     metrics: Mapping[str, float]
     before: Mapping[str, float]
     """The metrics of the last reading; empty for the first."""
@@ -44,7 +44,7 @@ class SignalReadings:
     counts: Mapping[Trouble, int]
     troubles: Sequence[PageTrouble]
     virtual: bool
-    """The page's clock was virtual during the step."""
+    """True if the page's clock was virtual during the step."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class _Fields:
 
 
 def build(reading: SignalReadings) -> PageSignals:
-    """The signals of a step."""
+    """Build the signals of a step."""
     fields = _Fields()
     _put_paint(fields, reading)
     _put_shifts(fields, reading)
@@ -98,23 +98,24 @@ def _put_shifts(fields: _Fields, reading: SignalReadings) -> None:
     why = NO_COLLECTOR + reading.why_not
     heard = [reading.main, *reading.frames] if reading.main else []
     for name, key in (("layout_shift", "shift"), ("input_shift", "inputShift")):
-        fields.put(name, sum(each[key] for each in heard if each) if heard else None, why)
-    shifts = [LayoutShift(**shift) for each in heard if each for shift in each["shifts"]]
+        fields.put(name, sum(answer[key] for answer in heard if answer) if heard else None, why)
+    shifts = [LayoutShift(**shift) for answer in heard if answer for shift in answer["shifts"]]
     fields.put("shifts", tuple(shifts[:MAX_SHIFTS]), why)
 
 
 def _put_timings(fields: _Fields, reading: SignalReadings) -> None:
-    """Durations of the real clock; a virtual one stands still while a task runs."""
+    """Put durations of the real clock; a virtual one stands still while a task runs."""
     why = VIRTUAL if reading.virtual else NO_COLLECTOR + reading.why_not
     heard = [] if reading.virtual or reading.main is None else [reading.main, *reading.frames]
-    slowest = max((ms for each in heard for ms in each["interactions"]), default=None)
+    slowest = max((ms for answer in heard for ms in answer["interactions"]), default=None)
     fields.put("interaction_ms", slowest, NO_INTERACTION if heard else why)
-    # A task of one frame is also reported to the frames of its page; the main frame hears of all of them.
+    # A task of one frame is also reported to the other frames of its page, so the main frame has
+    # them all.
     fields.put("long_task_ms", tuple(heard[0]["tasks"]) if heard else None, why)
 
 
 def _difference(metric: str, now: Mapping[str, float], before: Mapping[str, float]) -> float | None:
-    """Milliseconds since the last reading. A page in a new process counts from zero again."""
+    """Return milliseconds since the last reading. A page in a new process counts from zero."""
     if metric not in now:
         return None
     since = before.get(metric, 0.0)

@@ -11,13 +11,19 @@ from envs.signals.troubles import Troubles
 from envs.types.signals import PageSignals
 
 WORLD = "rollwright-signals"
-"""Name of the isolated world of the collector; what runs there is invisible to the page."""
+"""Name of the isolated world of the collector; the page cannot see what runs there."""
 MAX_FRAMES = 8
-"""Frames asked in one reading, the main frame first."""
+"""Frames that are read each time, the main frame first."""
 
 
 class SignalReader:
-    """``reader = await SignalReader.start(cdp)`` before the first navigation, then ``await reader.read(virtual=True)`` after each step."""
+    """Reads the signals of one tab after each step.
+
+    Example::
+
+        reader = await SignalReader.start(cdp)  # before the first navigation
+        signals = await reader.read(virtual=True)  # after each step
+    """
 
     def __init__(self, cdp: Cdp, main_frame: str) -> None:
         """Use `start`."""
@@ -25,12 +31,12 @@ class SignalReader:
         self._main_frame = main_frame
         self._troubles = Troubles(cdp, main_frame)
         self._worlds: dict[str, str] = {}
-        """Frame by the collector's context, which a navigation replaces."""
+        """Frame ids by the collector's context, which a navigation replaces."""
         self._documents = 0
         self._before: dict[str, float] = {}
         self._layers: int | None = None
         self._watched = 0
-        """The document whose layers are reported."""
+        """Number of the document whose layers are reported."""
         cdp.on("Runtime.executionContextCreated", self._on_world)
         cdp.on("Runtime.executionContextDestroyed", self._on_world_gone)
         cdp.on("Runtime.executionContextsCleared", lambda _event: self._worlds.clear())
@@ -41,8 +47,10 @@ class SignalReader:
         """Begin to listen to a tab, whatever it shows.
 
         Args:
-            cdp: the tab's session. Its Page, Runtime, Network, Performance, DOM and LayerTree domains are enabled.
-            setup: what the set-up is sent on, if not ``cdp`` itself: a session that plays it back when it is bound to another socket.
+            cdp: The tab's session. Its Page, Runtime, Network, Performance, DOM and LayerTree
+                domains are enabled.
+            setup: Session for the set-up commands, if not ``cdp``: one that replays them when it is
+                bound to another socket.
         """
         setup = setup or cdp
         reader = cls(cdp, await main_frame(cdp))
@@ -58,20 +66,22 @@ class SignalReader:
         return reader
 
     async def watch_layers(self) -> None:
-        """Have the layers of the document that is shown reported, from its next frame on.
+        """Have the layers of the shown document reported, from its next frame on.
 
-        Chromium forgets the watch at every navigation. `read` renews it; to know the layers already at the first reading of a document, call
-        this after the navigation and before the screenshot.
+        Chromium forgets the watch at every navigation. `read` renews it. To know the layers already
+        at the first reading of a document, call this after the navigation and before the
+        screenshot.
         """
         if self._watched != self._documents:
             self._watched, self._layers = self._documents, None
             await asyncio.gather(self._cdp.send("LayerTree.disable"), self._cdp.send("LayerTree.enable"))
 
     async def read(self, *, virtual: bool) -> PageSignals:
-        """The signals since the last reading.
+        """Return the signals since the last reading.
 
         Args:
-            virtual: the page's clock was virtual during the step; what it cannot time is then absent.
+            virtual: True if the page's clock was virtual during the step; values that it cannot
+                time are then absent.
         """
         worlds = sorted(self._worlds.items(), key=lambda item: item[1] != self._main_frame)[:MAX_FRAMES]
         asked = [self._ask(context) for context, _ in worlds]
@@ -82,13 +92,13 @@ class SignalReader:
             if isinstance(failed, BaseException):
                 raise failed
         counts, troubles = self._troubles.take()
-        now = {each["name"]: each["value"] for each in metrics["metrics"]}
+        now = {metric["name"]: metric["value"] for metric in metrics["metrics"]}
         main, why_not = self._main_answer(worlds, answers)
         reading = SignalReadings(
             document=max(self._documents, 1),
             status=self._troubles.status,
             main=main,
-            frames=[each for each in answers[1:] if isinstance(each, dict)],
+            frames=[answer for answer in answers[1:] if isinstance(answer, dict)],
             why_not=why_not,
             metrics=now,
             before=self._before,
@@ -118,7 +128,7 @@ class SignalReader:
     def _on_world(self, event: dict[str, Any]) -> None:
         context = event["context"]
         if context["name"] != WORLD or context["uniqueId"] in self._worlds:
-            return  # a session that was bound anew is told of the contexts that there are already
+            return  # a session that was bound anew is sent the contexts that exist already
         frame = context["auxData"]["frameId"]
         self._worlds[context["uniqueId"]] = frame
         self._documents += frame == self._main_frame

@@ -9,15 +9,15 @@ from envs.cdp import Cdp
 from envs.types.signals import MAX_TROUBLES, PageTrouble, Trouble
 
 TEXT_CHARS = 200
-"""Of a message or URL; a page may log megabytes."""
+"""Length of a kept message or URL, in characters; a page may log megabytes."""
 MAX_OPEN = 512
-"""Requests whose URL is remembered while they run, oldest forgotten first."""
+"""Requests whose URL is remembered while they run; the oldest are forgotten first."""
 CONSOLE = frozenset({"error", "assert"})
 BLOCKED_HEADER = "x-rollwright-blocked"
 
 
 class Troubles:
-    """Listens; `take` gives what was heard since the last time.
+    """Listens to a page; `take` returns what happened since the last call.
 
     The session needs its Runtime and Network domains enabled.
     """
@@ -39,7 +39,7 @@ class Troubles:
         cdp.on("Network.webSocketFrameError", self._on_socket_error)
 
     def take(self) -> tuple[dict[Trouble, int], tuple[PageTrouble, ...]]:
-        """Counts by kind and the first few, since the last call."""
+        """Return counts by kind and the first few, since the last call."""
         counts, first = dict(self._counts), tuple(self._first)
         self._counts.clear()
         self._first.clear()
@@ -58,14 +58,14 @@ class Troubles:
 
     def _on_console(self, event: dict[str, Any]) -> None:
         if event["type"] in CONSOLE:
-            said = " ".join(str(arg.get("value", arg.get("description", arg["type"]))) for arg in event["args"])
-            self._add(Trouble.CONSOLE_ERROR, said)
+            text = " ".join(str(arg.get("value", arg.get("description", arg["type"]))) for arg in event["args"])
+            self._add(Trouble.CONSOLE_ERROR, text)
 
     def _on_exception(self, event: dict[str, Any]) -> None:
         details = event["exceptionDetails"]
         thrown = details.get("exception", {})
-        said = str(thrown.get("description", thrown.get("value", details["text"])))
-        self._add(Trouble.EXCEPTION, said.partition("\n")[0], details.get("url", ""))
+        text = str(thrown.get("description", thrown.get("value", details["text"])))
+        self._add(Trouble.EXCEPTION, text.partition("\n")[0], details.get("url", ""))
 
     def _on_request(self, event: dict[str, Any]) -> None:
         self._remember(event["requestId"], event["request"]["url"])
@@ -84,7 +84,7 @@ class Troubles:
 
     def _on_failed(self, event: dict[str, Any]) -> None:
         url = self._urls.pop(event["requestId"], "")
-        if not event.get("canceled"):  # a page or navigation that changes its mind is no failure
+        if not event.get("canceled"):  # a page or navigation that cancels a request is no failure
             self._add(Trouble.FAILED_REQUEST, event.get("errorText") or str(event.get("blockedReason")), url)
 
     def _on_socket_error(self, event: dict[str, Any]) -> None:

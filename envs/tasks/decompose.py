@@ -29,11 +29,10 @@ from envs.types import FactGroup, PassRequirements, Record, Rubric, WebTask, rub
 from envs.types.rubrics import AnswerFact, SubscoreFact
 
 MAX_LISTED = 12
-"""Number of groups up to which all subsets are listed (4,096); of more groups, subsets are drawn.
-"""
+"""Groups up to which all subsets are listed (4,096); of more groups, subsets are drawn."""
 
 DRAWS = 64
-"""Random orders of the groups that are tried for each wanted sub-task, when subsets are drawn."""
+"""Random orders of the groups tried for each wanted sub-task, when subsets are drawn."""
 
 Names = tuple[str, ...]
 """Names of some groups of a rubric, in its order."""
@@ -82,7 +81,7 @@ def sub_rubrics(task: WebTask, rules: DecompositionRules, seed: int = 0) -> list
 
 
 def not_decomposed(task: WebTask, rules: DecompositionRules) -> str | None:
-    """Return the reason why a task has no sub-tasks, or ``None`` if it may have some."""
+    """Return the reason why a task has no sub-tasks; ``None`` if it may."""
     if task.instruction is None:
         return "instruction: only the page gives it"
     if task.rubric is None:
@@ -121,10 +120,7 @@ def chosen_subsets(rubric: Rubric, rules: DecompositionRules, random: Random) ->
 
 
 def prerequisites(rubric: Rubric) -> dict[str, frozenset[str]]:
-    """Return, for each group, itself and all groups that it comes after, directly or not.
-
-    These must be kept with it.
-    """
+    """Return, for each group, itself and all groups it depends on, directly or not."""
     home = {fact.id: group.name for group in rubric.fact_groups for fact in group.facts}
     before = {
         group.name: {*group.after, *(home[fact_id] for fact in group.facts for fact_id in fact.after)}
@@ -194,7 +190,7 @@ def sub_task(task: WebTask, rubric: Rubric, instruction: str) -> WebTask:
 
 
 def part_instruction(task: WebTask, rubric: Rubric) -> str:
-    """Return the task's instruction and which part of it is to be done, in the groups' words.
+    """Return the task's instruction and the part to be done, in the groups' words.
 
     Raises:
         ValueError: a group has no words.
@@ -262,6 +258,6 @@ def _find_leaked_answer(rubric: Rubric, instruction: str, parent: str) -> str | 
 
 
 def contains_words(text: str, words: str) -> bool:
-    """Return True if the text contains the words as whole words, ignoring case and white space."""
+    """Return True if the text has these whole words, ignoring case and white space."""
     wanted: Sequence[str] = [re.escape(word) for word in words.split()]
     return re.search(r"(?<!\w)" + r"\s+".join(wanted) + r"(?!\w)", text, re.IGNORECASE) is not None

@@ -43,10 +43,7 @@ def load_tasks(path: AnyPath) -> list[WebTask]:
 
 
 def read_tasks(*paths: AnyPath) -> TaskRead:
-    """Read the good rows of files, and the problems of the others.
-
-    Bad content never raises.
-    """
+    """Read the good rows of files, and the problems of the others. Bad content never raises."""
     problems: list[TaskProblem] = []
     return TaskRead(list(iter_tasks(paths, on_problem=problems.append)), problems)
 

@@ -23,9 +23,7 @@ from envs.types import Split, TaskError, WebTask
 from envs.types.paths import AnyPath
 
 BLOCK = 8
-"""Rows compressed together. More take less memory, but reading one row gets slower (8 take some 20
-microseconds).
-"""
+"""Rows compressed together. More take less memory but longer to read (8: some 20 microseconds)."""
 
 Rows = npt.NDArray[np.int64]
 """Row numbers of an index, from 0."""
@@ -34,17 +32,14 @@ BUCKETS = tuple(Bucket)
 """Difficulty buckets in the order of the codes in `TaskIndex.bucket_code`."""
 
 HARDEST = 2**31 - 1
-"""Largest difficulty (and number of seeds) in a column; the task itself keeps a larger one."""
+"""Largest difficulty (and number of seeds) in a column. The task itself keeps a larger one."""
 
 CHUNK = 64
-"""Rows that are made into tasks at a time while an index of some rows is iterated."""
+"""Rows made into tasks at a time while an index of some rows is iterated."""
 
 
 class TaskIndex:
-    """Tasks by row number (from 0), with columns for draws.
-
-    Immutable; made by `open` or `build`.
-    """
+    """Tasks by row number (from 0), with columns for draws. Immutable; see `open` and `build`."""
 
     def __init__(
         self,
@@ -128,7 +123,7 @@ class TaskIndex:
         return chosen
 
     def seeds_of(self, split: Split) -> npt.NDArray[np.int32]:
-        """Return the number of page seeds of each row in a split, as int32 of shape (rows,)."""
+        """Return each row's number of page seeds in a split: int32 of shape (rows,)."""
         column: npt.NDArray[np.int32] = self._columns[4 + list(Split).index(split)]
         return column
 
@@ -162,7 +157,7 @@ class TaskIndex:
         return int(self._by_id[place])
 
     def rows(self, *, site: str | None = None, bucket: Bucket | None = None, kind: str | None = None) -> Rows:
-        """Return the rows of a site, bucket and kind, in order; none when there is no such name."""
+        """Return the rows of a site, bucket and kind, in order. An unknown name gives none."""
         chosen = np.ones(len(self), dtype=bool)
         for name, names, codes in (
             (site, self.sites, self.site_code),
@@ -174,7 +169,9 @@ class TaskIndex:
         return np.flatnonzero(chosen)
 
     def stratified(self, count: int, seed: int | Sequence[int]) -> Rows:
-        """Draw distinct rows at random so that every difficulty bucket of every site has its share.
+        """Draw distinct rows at random, stratified by difficulty bucket and site.
+
+        Each stratum has its share.
 
         A stratum (bucket, site) with s of the n tasks gives floor or ceil of ``count * s / n``
         rows, and every row has the same chance ``count / n`` (systematic sampling with a random

@@ -67,7 +67,9 @@ def save_parquet(path: AnyPath, tasks: Iterable[WebTask]) -> int:
 
 
 def parquet_rows(path: AnyPath) -> Iterator[str]:
-    """Yield the rows of a file as JSON text, to be checked like the lines of a JSONL file.
+    """Yield the rows of a file as JSON text.
+
+    They are checked like the lines of a JSONL file.
 
     Raises:
         OSError, ValueError: the file cannot be read.
@@ -84,9 +86,8 @@ def parquet_rows(path: AnyPath) -> Iterator[str]:
                     yield json.dumps(
                         {name: _value(name, value) for name, value in row.items() if value is not None}, default=repr
                     )
-    except (
-        pa.ArrowException
-    ) as error:  # not all of them are a ValueError or an OSError: what a codec or a type does not support is neither
+    # Not every one is a ValueError or an OSError: an unsupported codec or type is neither.
+    except pa.ArrowException as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 

@@ -36,8 +36,7 @@ class TaskProblem:
 
     path: str
     row: int
-    """Line of a JSONL file, or place in a JSON list or Parquet file, from 1; 0 for the file itself.
-    """
+    """Line of a JSONL file, or place in a list or Parquet file, from 1. 0 is the file itself."""
     field: str
     reason: str
 
@@ -46,9 +45,7 @@ class TaskProblem:
 
 
 OnProblem = Callable[[TaskProblem], object]
-"""Handler of a problem. `refuse` raises it; ``problems.append`` keeps it, and reading goes on with
-the good rows.
-"""
+"""Handler of a problem. `refuse` raises it; ``problems.append`` keeps it and lets reading go on."""
 
 
 def refuse(problem: TaskProblem) -> NoReturn:

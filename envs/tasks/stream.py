@@ -26,7 +26,9 @@ from envs.types.paths import AnyPath
 
 
 def task_files(*patterns: str, root: AnyPath | None = None) -> list[Path]:
-    """Return the files that match glob patterns (``**`` is any depth), each once, sorted by path.
+    """Return the files that match glob patterns, each once, sorted by path.
+
+    ``**`` is any depth.
 
     Patterns are relative to ``root`` (default: the working folder). `[1-3]` is one character: it
     matches the folder ``1``, not ``2-3``.
@@ -131,7 +133,7 @@ def _without_blank_end(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _json_rows(text: bytes) -> Iterator[bytes | str]:
-    """Yield the rows of a JSON file; anything but a list is one row, which `read_row` checks."""
+    """Yield the rows of a JSON file. Anything but a list is one row, which `read_row` checks."""
     if not text.lstrip().startswith(b"["):
         yield text
         return

@@ -22,7 +22,7 @@ ROWS_PER_FILE = 10_000
 """Rows in one JSONL or Parquet file: some megabytes."""
 
 MAX_NAME = 120
-"""Length of a file name made from a site or task id, in characters; file systems take 255 bytes."""
+"""Length of a file name made from a site or task id, in characters. File systems take 255 bytes."""
 
 
 class TreeLayout(StrEnum):
@@ -46,7 +46,8 @@ def write_tree(
         The files, with the tasks in each.
 
     Raises:
-        TaskError: there are task files already (old and new ones would be read as one set), or two tasks have one id (as far as
+        TaskError: there are task files already (old and new ones would be read as one set), or two
+            tasks have one id (as far as
         it can be seen: in the JSON form).
     """
     root = Path(folder) / "difficulty"
@@ -91,7 +92,7 @@ def _write_one(root: Path, task: WebTask) -> Path:
 
 
 def file_name(text: str) -> str:
-    """Return a text as one part of a path: percent-encoded; a long one is cut and gets a digest."""
+    """Return a text as a part of a path: percent-encoded. A long one is cut and gets a digest."""
     name = quote(text, safe=" ")
     if set(name) <= {"."}:
         name = name.replace(".", "%2E")

@@ -12,7 +12,7 @@ from envs.types import StorageError
 
 
 class WholeFile:
-    """A file that is written under a temporary name and gets its own name at the end."""
+    """A file that has a temporary name until it is complete."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Turns a candidate into the lines of a shard: gives it a rubric, checks it, splits it."""
+"""Turns a candidate into lines of a shard: rubric, checks, sub-tasks."""
 
 from __future__ import annotations
 

@@ -69,15 +69,11 @@ class ShardRequest(Record):
     cache: str = ""
     """Folder of the writer's replies, if its configuration names none."""
     spent: str = ""
-    """File in which the writer's budget is counted for all shards of a build; empty: the shard's
-    own budget.
-    """
+    """File that counts the writer's budget for all shards; empty: the shard's own budget."""
 
     @property
     def digest(self) -> str:
-        """sha256 over everything that decides the content, without folders and the endpoint's
-        connection.
-        """
+        """sha256 over all that decides the content, without folders and connection settings."""
         shown = self.model_dump(mode="json", exclude={"folder", "base", "cache", "spent"})
         if self.writer is not None:
             endpoint = shown["writer"]["endpoint"]

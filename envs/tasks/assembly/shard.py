@@ -27,9 +27,7 @@ TASKS, REJECTED, REPORT = ".jsonl", ".rejected.jsonl", ".json"
 """Suffixes of a shard's files."""
 
 MAX_CONCURRENT = 64
-"""Candidates worked on at the same time: enough to keep an endpoint busy, few enough to hold in
-memory.
-"""
+"""Most candidates in progress: enough to keep an endpoint busy. They are held in memory."""
 
 
 def build_shard(request: ShardRequest) -> ShardReport:

@@ -128,9 +128,7 @@ class Candidate:
     """Its place in the source, by which shards are merged."""
     task: WebTask
     key: str = ""
-    """The source's own key beside `content_key`: tasks with the same key are one request, in
-    whatever wording.
-    """
+    """The source's own key beside `content_key`: one for all wordings of a request."""
     reference: dict[str, Any] | None = None
     """The row of an imported task."""
     format: str = ""
@@ -172,7 +170,7 @@ def _generate_candidates(source: GenerateSource, shard: int, seed: int) -> Itera
 
 
 def _request_key(task: WebTask) -> str:
-    """Return the key of a generated request, equal for all its wordings; `generate` uses the same."""
+    """Return the key of a generated request, equal for all wordings and as in `generate`."""
     kind, seed, number = task.task_id.split("/")
     draft = draft_of(kind, int(seed), int(number))
     assert draft is not None
@@ -180,7 +178,7 @@ def _request_key(task: WebTask) -> str:
 
 
 def digest_of(text: str) -> str:
-    """Return 128 bits of a hash of a text in hex: enough to tell a billion texts apart."""
+    """Return 128 bits of a text's hash in hex, which tell a billion texts apart."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

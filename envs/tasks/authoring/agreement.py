@@ -24,7 +24,7 @@ TEXT_SHARE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The draft chosen for all, with the facts that most samples have; or why there is none."""
+    """The draft chosen for all, or the reason why there is none. It has all facts agreed on."""
 
     draft: RubricDraft | None
     reason: str

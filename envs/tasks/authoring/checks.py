@@ -53,7 +53,7 @@ def find_flaws(draft: RubricDraft, instruction: str, reference: str | None, max_
 
 
 def explain_ungradable(instruction: str | None, reference: str | None) -> str | None:
-    """Return the reason why no rubric can be written for a task, or ``None`` if one can."""
+    """Return the reason why no rubric can be written, or ``None`` if one can."""
     if instruction is None or not content_words(instruction):
         return "instruction: there are no words to make facts of"
     if reference is not None and " ".join(reference.split()).strip(".").casefold() in UNACHIEVABLE:

@@ -40,7 +40,7 @@ def content_words(text: str) -> frozenset[str]:
 
 
 def numbers(text: str) -> frozenset[str]:
-    """Return the numbers of a text, given in digits or words, except 1 (``one of them``)."""
+    """Return the numbers of a text, in digits or words. 1 is left out (``one of them``)."""
     return frozenset(token for token in tokens(text) if token[0].isdigit()) - {"1"}
 
 

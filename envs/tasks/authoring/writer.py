@@ -160,9 +160,7 @@ class RubricWriter:
         keep: Callable[[CallRecord], None],
         vote: int,
     ) -> _Sample[T]:
-        """Ask until a reply can be used, with the flaws of the last one, at most ``attempts``
-        times.
-        """
+        """Ask until a reply can be used, up to ``attempts`` times, with the last flaws."""
         refused: list[tuple[str, str]] = []
 
         def reading(reply: str) -> _Reading[T]:

@@ -1,6 +1,7 @@
 """Write a set of generated tasks: ``python -m envs.tasks.generate OUT --count 100000``.
 
-OUT is a ``.jsonl`` or ``.parquet`` file, or a folder, which gets a tree by difficulty (docs/tasks.md). ``--check N`` has N of the tasks solved.
+OUT is a ``.jsonl`` or ``.parquet`` file, or a folder, which gets a tree by difficulty
+(docs/tasks.md). ``--check N`` has N of the tasks solved.
 """
 
 from __future__ import annotations

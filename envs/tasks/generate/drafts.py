@@ -12,7 +12,7 @@ from envs.types import Fact, FactGroup
 from envs.types.rubrics import AnswerFact, Match, SqlFact, TextFact, UrlFact
 
 PASS_THRESHOLD = 1.0
-"""Share of facts that must hold: all, since programs check them and none is a matter of degree."""
+"""Share of facts that must hold. All, since programs check them and none is a matter of degree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TaskDraft:
 
 
 DraftFunction = Callable[[Any, random.Random], TaskDraft | None]
-"""Function (world, random source) -> a draft of the template; ``None`` if this world has none."""
+"""Function (world, random source) -> draft; ``None`` if this world has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ TEMPLATES: dict[str, Template] = {
 EXTRA_STEPS = 4
 """Steps beyond the solution's length, if that exceeds the steps that the difficulty gives."""
 CHUNK = 32
-"""Worlds given to each process at a time; they have some 80 tasks of 2 kB each."""
+"""Worlds given to each process at a time. They have some 80 tasks of 2 kB each."""
 NO_REQUIREMENTS = PassRequirements()
 """No further requirements. It is passed explicitly: Pydantic would copy its default for each
 rubric, which takes a tenth of the time.
@@ -73,7 +73,9 @@ class PendingTask(NamedTuple):
 
 
 def generate(spec: GeneratorSpec, *, processes: int = 1) -> Iterator[WebTask]:
-    """Yield the tasks of a set, distinct, in an order that does not depend on ``processes``.
+    """Yield the distinct tasks of a set.
+
+    Their order does not depend on ``processes``.
 
     Raises:
         TaskError: a site or kind is not known, the choice leaves no template or no split, or there
@@ -103,7 +105,7 @@ def generate_world(spec: GeneratorSpec, world: World) -> list[WebTask]:
 
 
 def worlds(spec: GeneratorSpec) -> Iterator[World]:
-    """Yield the worlds of a set in order, each site in turn, until a split has no more."""
+    """Yield the worlds of a set in order, until a split has no more. Each site comes in turn."""
     sites = sorted({template.site for template in _choose_templates(spec)})
     shares = {split: share for split, share in sorted(spec.splits.items()) if share > 0}
     total = sum(shares.values())
@@ -123,7 +125,7 @@ def worlds(spec: GeneratorSpec) -> Iterator[World]:
 
 
 def draft_of(kind: str, seed: int, number: int) -> TaskDraft | None:
-    """Return draft ``number`` of a template in a world, or ``None`` if the world has none.
+    """Return draft ``number`` of a template in a world; ``None`` if there is none.
 
     Raises:
         TaskError: there is no such template.
@@ -184,7 +186,7 @@ def _make_worlds(spec: GeneratorSpec, processes: int) -> Iterator[list[PendingTa
 
 
 def _make_rows(job: tuple[GeneratorSpec, World]) -> list[tuple[bytes, bytes]]:
-    """Return tasks as JSON, which moves between processes at a third of the cost of records."""
+    """Return tasks as JSON, which passes between processes at a third of records' cost."""
     return [(made.content, made.task().model_dump_json().encode()) for made in _make_world(job)]
 
 

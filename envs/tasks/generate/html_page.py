@@ -1,7 +1,4 @@
-"""Parses a bundled site's HTML into links, forms and text lines, by their labels.
-
-No script runs.
-"""
+"""Parses a bundled site's HTML into links, forms and text lines, by labels. Runs no script."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class HtmlControl:
     id: str = ""
     label: str = ""
     value: str = ""
-    """Content of a text field; chosen value of a list; value that a ticked box sends."""
+    """Text of a field, chosen value of a list, or value of a ticked box."""
     on: bool = True
     """True if a checkbox is ticked."""
     options: list[tuple[str, str]] = field(default_factory=list)
@@ -45,10 +42,7 @@ class HtmlControl:
 
 
 class HtmlPage(HTMLParser):
-    """A parsed page.
-
-    A label is that of ``<label for>``, else ``aria-label``, else the text inside.
-    """
+    """A parsed page. A label is that of ``<label for>``, or ``aria-label``, or the text inside."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -17,7 +17,7 @@ TAGS = {
 
 
 def action_of(move: Move, observation: Observation) -> Action:
-    """Return the action of a move on an observation, or an `Invalid` that names what is missing."""
+    """Return the action of a move, or an `Invalid` that names what is missing."""
     if isinstance(move, Say):
         return Answer(text=move.text)
     tags = TAGS[type(move)]

@@ -1,7 +1,4 @@
-"""Templates over the shop that look up and show.
-
-Templates that buy and change something are in `shop_orders`.
-"""
+"""Templates over the shop that look up and show. Those that change it are in `shop_orders`."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ CRITERIA: dict[str, tuple[str, Key]] = {
     "most expensive": ("Price: high to low", lambda product: -product.price),
     "best-rated": ("Rating: best first", lambda product: -product.rating),
 }
-"""Criterion: the sort order that shows it, and a key that is least for the product meant."""
+"""Criterion: the sort order that shows it, and a key to minimize."""
 ASKED: dict[str, tuple[str, Key]] = {
     "weight": ("weight in grams", lambda product: product.weight),
     "price": ("price in dollars", lambda product: product.price / 100),

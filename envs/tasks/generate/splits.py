@@ -34,7 +34,10 @@ def wanted_splits(spec: GeneratorSpec) -> list[Split]:
 
 
 def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str, int]) -> str:
-    """Return a warning about splits without tasks: which, why, and what to do; empty if none."""
+    """Return a warning about splits without tasks; empty if there are none.
+
+    It names the splits, the cause and the remedy.
+    """
     had = {str(split) for split, count in counts.items() if count}
     missing = [str(split) for split in wanted_splits(spec) if str(split) not in had]
     if not missing:
@@ -56,7 +59,9 @@ def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str,
 
 
 def tasks_for_all(spec: GeneratorSpec) -> int | None:
-    """Return the smallest count with which each split has a task, whatever the spec's own count.
+    """Return the smallest count with which each split has a task.
+
+    The spec's own count is ignored.
 
     ``None`` if it is above `MAX_LOOKED_AT`, or there are never so many tasks.
     """

@@ -1,7 +1,4 @@
-"""Templates over the issue tracker that look up and show.
-
-Templates that change tickets are in `tracker_edits`.
-"""
+"""Templates over the tracker that look up and show. `tracker_edits` has those that change it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class TaskFormat(ABC):
 
     @abstractmethod
     def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
-        """Yield the tasks of a file or folder in its order; pass each problem to ``on_problem``."""
+        """Yield the tasks of a file or folder in its order. Each problem goes to ``on_problem``."""
 
     @abstractmethod
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
@@ -61,7 +61,7 @@ _LIKE_AN_ANSWER = re.compile(
 
 
 def unknown_columns(row: ForeignRow, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the unknown columns of a row, and of the rows in it, with their values."""
+    """Yield the unknown columns of a row and of its inner rows, with their values."""
     yield from ((f"{above}{name}", value) for name, value in (row.model_extra or {}).items() if name not in row.kept)
     for name in type(row).model_fields:
         value = getattr(row, name)
@@ -81,7 +81,7 @@ class UnknownColumns:
         self._seen = set[str]()
 
     def look(self, columns: Iterable[tuple[str, Any]]) -> None:
-        """Warn of the new ones among a row's unknown columns; columns without a value are ignored."""
+        """Warn of new unknown columns of a row; columns without a value are ignored."""
         new = [name for name, value in columns if value not in (None, "", [], {}) and name not in self._seen]
         self._seen.update(new)
         answers = [name for name in new if _LIKE_AN_ANSWER.search(name.rpartition(".")[2])]
@@ -161,7 +161,7 @@ class RowFormat(TaskFormat, Generic[R]):
         return row
 
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """Write JSON lines to a ``.jsonl`` path, a list to ``.json``, one file per row to a folder."""
+        """Write JSON lines to ``.jsonl``, a list to ``.json``, else a file per row."""
         rows = [self.export(item) for item in items]
         if path.suffix == ".jsonl":
             path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -197,8 +197,9 @@ ONE_SEED = SeedRange(start=0, stop=1)
 """Seeds of a task on a live site, which has no page seeds."""
 
 LEVELS = {"easy": 1, "medium": 4, "hard": 7}
-"""Difficulty by level, for a set without facts: the least of each of WebGym's ranges (up to 3
-facts, up to 6, more).
+"""Difficulty by level, for a set without facts.
+
+It is the least of each of WebGym's ranges (up to 3 facts, up to 6, more).
 """
 
 
@@ -208,7 +209,7 @@ def size_fields(difficulty: int) -> dict[str, int]:
 
 
 def rubric_fields(read: Callable[[Any], Rubric | None], data: Any) -> dict[str, Any]:
-    """Return ``rubric`` and ``rubric_hash`` of a task from its row's data; empty if it has none.
+    """Return ``rubric`` and ``rubric_hash`` from a row's data; empty without a rubric.
 
     Raises:
         ValueError: the first problem, as ``field: reason``.

@@ -98,5 +98,5 @@ class MiniWob(TaskFormat):
             yield ImportedTask(task=task, source=self.name, reference={"page": f"miniwob/{task.kind}.html"})
 
     def write(self, path: Path, items: Sequence[ImportedTask]) -> None:
-        """Write a list of the pages, one per line; the pages belong to the package ``miniwob``."""
+        """Write a list of the pages, one per line. The pages belong to the package ``miniwob``."""
         path.write_text("".join(f"{item.reference['page']}\n" for item in items), encoding="utf-8")

@@ -76,10 +76,7 @@ class WebGym(RowFormat[WebGymRow]):
     url_key = "website"
 
     def fields(self, row: WebGymRow) -> dict[str, Any]:
-        """Return the fields of the task.
-
-        A row without an id is named by a digest of its instruction and site.
-        """
+        """Return the fields of the task. Rows without an id get a digest as their id."""
         rubric = rubric_fields(webgym_rubric, row.model_dump())
         made = hashlib.blake2b(
             f"{row.website}\n{row.task_name}".encode(errors="surrogatepass"), digest_size=8
@@ -145,10 +142,7 @@ class OnlineMind2WebRow(ForeignRow):
 
 
 class OnlineMind2Web(RowFormat[OnlineMind2WebRow]):
-    """Online-Mind2Web's tasks.
-
-    There are no facts: the level gives the difficulty, and is the kind.
-    """
+    """Online-Mind2Web's tasks. Without facts, the level gives the difficulty and is the kind."""
 
     name = "online-mind2web"
     model = OnlineMind2WebRow

@@ -30,17 +30,14 @@ FORMATS: Extensions[Any] = Extensions(
 
 
 class FunctionFormat(TaskFormat):
-    """A function of an extension that reads tasks: ``def read(path: Path) -> Iterable[WebTask]``."""
+    """An extension's function that reads tasks: ``def read(path: Path) -> Iterable[WebTask]``."""
 
     def __init__(self, name: str, function: Callable[[Path], Iterable[WebTask]]) -> None:
         self.name = name
         self._function = function
 
     def read(self, path: Path, split: Split | None, on_problem: OnProblem) -> Iterator[ImportedTask]:
-        """Yield its tasks, checked as rows of a task file are.
-
-        A given ``split`` replaces the tasks' own.
-        """
+        """Yield its tasks, checked like rows of a file; a given ``split`` replaces their own."""
         seen = SeenIds()
         for number, task in enumerate(self._function(path), start=1):
             if not isinstance(task, WebTask):

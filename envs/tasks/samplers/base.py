@@ -46,7 +46,9 @@ class Sampler(ABC):
     def _next(self, count: int) -> Rows: ...
 
     def observe_group(self, kind: str, task_id: str, success: float, varied: bool) -> None:  # noqa: B027
-        """Record the result of a group: its mean success in [0, 1], and whether its rewards differ.
+        """Record the result of a group.
+
+        Its mean success is in [0, 1]; ``varied`` is True if its rewards differ.
 
         Most samplers ignore it. For those that do not, every machine must record the same groups in
         the same order before a draw that all share.

@@ -19,7 +19,9 @@ UNSEEN = 0.5
 
 
 class CurriculumSampler(Sampler):
-    """Draws rows by priority ``floor + (1 - floor) * 4p(1 - p) * (1 - avoidance * z)``.
+    """Draws rows by a priority that is highest for kinds with success 1/2.
+
+    It is ``floor + (1 - floor) * 4p(1 - p) * (1 - avoidance * z)``.
 
     p is the running success of the row's kind (or of the task itself): it begins at 1/2 and moves
     by ``p <- memory * p + (1 - memory) * x`` with each observation x (a group's mean success).
@@ -68,7 +70,7 @@ class CurriculumSampler(Sampler):
         self.observe(kind if self.by == "kind" else task_id, success, varied)
 
     def observe(self, name: str, success: float, varied: bool | None = None) -> None:
-        """Record the mean success, in [0, 1], of a group of a kind (or task id).
+        """Record the mean success, in [0, 1], of a kind's (or task's) group.
 
         Every machine must record the same observations in the same order before a draw that all
         share.

@@ -1,7 +1,4 @@
-"""Samplers that walk through orders of rows.
-
-A walk does not remember what it has drawn: its position is enough.
-"""
+"""Samplers that walk through orders of rows. Their position is all that they remember."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from envs.types.near import near
 
 
 class SequentialSampler(Sampler):
-    """Draws the first ``limit`` rows in their order, ``passes`` times; then nothing more.
-
-    Used by tests and evaluations.
-    """
+    """Draws the first ``limit`` rows in order, ``passes`` times. For tests and evaluations."""
 
     name = "sequential"
 
