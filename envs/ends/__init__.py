@@ -1,8 +1,7 @@
 """Episode termination: horizons, repetition, blocked pages, broken sites.
 
-It also decides which sites are not visited for a while after that. Pure functions of values.
-
-After every step the session checks, in this order: the page's end and the policy's (``answer``,
+It also decides which sites are not visited for a while after that. Pure functions of values. After
+every step the session checks, in this order: the page's end and the policy's (``answer``,
 ``terminated``), `blocked`, `http_error` (walls answer with 503, too), `RepetitionDetector`, and
 last the horizon. All of them are a `StopReason`.
 """

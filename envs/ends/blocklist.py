@@ -1,11 +1,10 @@
 """Sites that showed a wall and are not visited for a while.
 
-Pure functions over sightings; the files belong to `tasks_lib.worker.blocklist`.
-
-A wall (`envs.ends.BlockSign`, or one that only the judge saw) blocks its site for some time.
-Further sightings while it is blocked change nothing: many episodes meet the same wall at once. A
-sighting soon after the block doubles its length, up to `MAX_TIMES` times the first. "Soon" is as
-long as the last block was; after that all is forgotten.
+Pure functions over sightings; the files belong to `tasks_lib.worker.blocklist`. A wall
+(`envs.ends.BlockSign`, or one that only the judge saw) blocks its site for some time. Further
+sightings while it is blocked change nothing: many episodes meet the same wall at once. A sighting
+soon after the block doubles its length, up to `MAX_TIMES` times the first. "Soon" is as long as the
+last block was; after that all is forgotten.
 """
 
 from __future__ import annotations

@@ -39,11 +39,9 @@ class EpisodeWatch:
     def unusable(self, result: PageStep, *, first: bool = False) -> Unusable | None:
         """Return the reason why a page is not the site; ``None`` if it is.
 
-        The reason makes the episode an abstention.
-
-        Walls come before errors, because they have the statuses of errors. On the ``first`` page of
-        an episode a status of 400 and more is an error as well; later the policy may have asked for
-        a page that does not exist.
+        The reason makes the episode an abstention. Walls come before errors, because they have the
+        statuses of errors. On the ``first`` page of an episode a status of 400 and more is an error
+        as well; later the policy may have asked for a page that does not exist.
         """
         seen, status = result.observation, result.status
         sign = blocked(url=seen.url, title=seen.title, text=seen.text, status=status, frames=result.frames)

@@ -1,7 +1,6 @@
 """Scripted policies (oracles) for MiniWoB++ and generated tasks.
 
 They prove that a task can be solved from what the policy sees, and give demonstrations for cloning.
-
 An oracle is a pure function of the observation and of its own earlier actions; it never looks at
 the page, the seed or the reward. When it finds no action it answers `Invalid` with the reason, like
 a policy that fails to name an action. MiniWoB++'s oracles (`ORACLES`, one for each kind) derive the

@@ -9,7 +9,7 @@ from envs.oracles.parts import Oracle, click, fill, labelled, quoted, spot, tagg
 from envs.types import Action, Click, Invalid, Observation, Scroll
 
 SCROLL_AMOUNT = 0.5
-"""Scroll amount in heights of the viewport. The list shows less than four rows."""
+"""Scroll amount in viewport heights: the list shows under four rows, and a scroll is a step."""
 
 
 def mail(seen: Observation, history: Sequence[Action]) -> Action:

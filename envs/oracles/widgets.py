@@ -125,10 +125,8 @@ def autocomplete(seen: Observation, history: Sequence[Action]) -> Action:
 def _walk_suggestions(seen: Observation, last: Press, field: Element, start: str, end: str) -> Action:
     """Go down the suggestions; the field shows each.
 
-    The lower ones may not be visible.
-
-    After the last one it shows what was typed. Then the way back up takes a name whose end is cut
-    off.
+    The lower ones may not be visible. After the last one it shows what was typed. Then the way back
+    up takes a name whose end is cut off.
     """
     if last.key == "Enter":
         return submit(seen)

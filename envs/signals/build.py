@@ -22,7 +22,7 @@ DURATIONS = {
     "script_ms": "ScriptDuration",
     "task_ms": "TaskDuration",
 }
-"""Counter of ``Performance.getMetrics``, in seconds, of each field that is its difference."""
+"""Counters of ``Performance.getMetrics``, in seconds, whose differences the fields are."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Serves an ASGI application on loopback, in its own thread, whatever the event loop does."""
+"""Serves an ASGI application on loopback, in a thread that a busy event loop does not delay."""
 
 from __future__ import annotations
 

@@ -48,10 +48,8 @@ class LiveOptions:
     logins: dict[str, str] = field(default_factory=dict)
     """Files with the cookies of a log-in, by the site's name.
 
-    They have the form of Playwright's storage state.
-
-    They are read where the browser runs. One key is no site: ``shopping_site_admin``, the account
-    with which WebArena's checks ask the shop.
+    They have the form of Playwright's storage state and are read where the browser runs. One key is
+    no site: ``shopping_site_admin``, the account with which WebArena's checks ask the shop.
     """
 
 

@@ -84,9 +84,7 @@ class SiteState(Server):
     async def get_json(self, path: str) -> Any:
         """Return the JSON at a path of the site; ``None`` for a 404.
 
-        The path may have a query.
-
-        Redirects are not followed.
+        The path may have a query. Redirects are not followed.
 
         Raises:
             SiteError: there is no origin, the path is of another site, the status is any other, the

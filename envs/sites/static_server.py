@@ -19,10 +19,8 @@ from envs.types.paths import AnyPath
 class CachedFiles(StaticFiles):
     """Files that do not change while they are served.
 
-    So a browser context asks for each of them once.
-
-    The maximum age is practically unlimited: the browser's cache counts from the answer's date,
-    which is the page's.
+    So a browser context asks for each of them once. The maximum age is practically unlimited: the
+    browser's cache counts from the answer's date, which is the page's.
     """
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:

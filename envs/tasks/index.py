@@ -171,8 +171,6 @@ class TaskIndex:
     def stratified(self, count: int, seed: int | Sequence[int]) -> Rows:
         """Draw distinct rows at random, stratified by difficulty bucket and site.
 
-        Each stratum has its share.
-
         A stratum (bucket, site) with s of the n tasks gives floor or ceil of ``count * s / n``
         rows, and every row has the same chance ``count / n`` (systematic sampling with a random
         start, then a random subset of each stratum). The order is random.

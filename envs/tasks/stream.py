@@ -28,10 +28,8 @@ from envs.types.paths import AnyPath
 def task_files(*patterns: str, root: AnyPath | None = None) -> list[Path]:
     """Return the files that match glob patterns, each once, sorted by path.
 
-    ``**`` is any depth.
-
-    Patterns are relative to ``root`` (default: the working folder). `[1-3]` is one character: it
-    matches the folder ``1``, not ``2-3``.
+    ``**`` is any depth. Patterns are relative to ``root`` (default: the working folder). `[1-3]` is
+    one character: it matches the folder ``1``, not ``2-3``.
 
     Raises:
         TaskError: a pattern matches no file.

@@ -40,7 +40,7 @@ class BundledSite(Site):
     """
 
     observation = ObservationOptions(offscreen=True)
-    """Elements out of view are listed too, so text policies need not scroll."""
+    """Elements out of view are listed too: pages are short, and text policies need not scroll."""
     viewport = VIEWPORT
 
     def __init__(self, application: Application) -> None:

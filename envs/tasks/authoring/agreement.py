@@ -1,10 +1,10 @@
 """Majority vote over several drafts of one rubric. Pure.
 
-Facts of different drafts are the same when most of their words are: ``.6 J(text) + .4 J(asked) >=
-.5``, where J is the Jaccard overlap of content words. Each fact is paired with at most one fact of
-another draft, so that the sum of overlaps is greatest. The quoted words (``asked``) help where two
-models say one thing in two ways. They are not enough alone: a lazy model quotes the whole
-instruction for everything.
+Facts of different drafts are the same when most of their words are:
+``.6 J(text) + .4 J(asked) >= .5``, where J is the Jaccard overlap of content words.
+Each fact is paired with at most one fact of another draft, so that the sum of overlaps is greatest.
+The quoted words (``asked``) help where two models say one thing in two ways. They are not enough
+alone: a lazy model quotes the whole instruction for everything.
 """
 
 from __future__ import annotations

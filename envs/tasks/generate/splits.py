@@ -61,9 +61,8 @@ def empty_splits(spec: GeneratorSpec, counts: Mapping[Split, int] | Mapping[str,
 def tasks_for_all(spec: GeneratorSpec) -> int | None:
     """Return the smallest count with which each split has a task.
 
-    The spec's own count is ignored.
-
-    ``None`` if it is above `MAX_LOOKED_AT`, or there are never so many tasks.
+    The spec's own count is ignored. ``None`` if it is above `MAX_LOOKED_AT`, or there are never so
+    many tasks.
     """
     missing = set(wanted_splits(spec))
     drawn = generate(spec.model_copy(update={"count": MAX_LOOKED_AT}))

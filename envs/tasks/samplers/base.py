@@ -48,10 +48,9 @@ class Sampler(ABC):
     def observe_group(self, kind: str, task_id: str, success: float, varied: bool) -> None:  # noqa: B027
         """Record the result of a group.
 
-        Its mean success is in [0, 1]; ``varied`` is True if its rewards differ.
-
-        Most samplers ignore it. For those that do not, every machine must record the same groups in
-        the same order before a draw that all share.
+        Its mean success is in [0, 1]; ``varied`` is True if its rewards differ. Most samplers
+        ignore it. For those that do not, every machine must record the same groups in the same
+        order before a draw that all share.
 
         Raises:
             TaskError: there is no such kind or task, or ``success`` is out of range.

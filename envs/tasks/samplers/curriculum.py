@@ -21,10 +21,9 @@ UNSEEN = 0.5
 class CurriculumSampler(Sampler):
     """Draws rows by a priority that is highest for kinds with success 1/2.
 
-    It is ``floor + (1 - floor) * 4p(1 - p) * (1 - avoidance * z)``.
-
-    p is the running success of the row's kind (or of the task itself): it begins at 1/2 and moves
-    by ``p <- memory * p + (1 - memory) * x`` with each observation x (a group's mean success).
+    It is ``floor + (1 - floor) * 4p(1 - p) * (1 - avoidance * z)``. p is the running success of the
+    row's kind (or of the task itself): it begins at 1/2 and moves by
+    ``p <- memory * p + (1 - memory) * x`` with each observation x (a group's mean success).
     Beginning at 1/2, and not at the first observation, keeps one unlucky group from ruling a kind
     out. z is the running share of groups whose rewards are all equal. ``floor`` keeps what is
     always or never solved in the draw, at that share of the highest priority.
