@@ -179,7 +179,7 @@ def _check_rubric(task: WebTask) -> Iterator[tuple[str, str]]:
         return
     current = rubric_hash(task.rubric) if task.rubric is not None else None
     if current is None:
-        yield "rubric_hash", "there is no rubric that it is of"
+        yield "rubric_hash", "there is no rubric; leave the hash out"
     elif current != task.rubric_hash:
         yield (
             "rubric_hash",
@@ -195,7 +195,7 @@ def _check_evaluators(task: WebTask) -> Iterator[tuple[str, str]]:
         cause = (
             f"they were changed after they were frozen: their hash is {current}"
             if current
-            else "there are none that it is of"
+            else "there are no evaluators; leave the hash out"
         )
         yield "evaluators_hash", f"{cause}"
 

@@ -77,7 +77,7 @@ class W8(TaskFormat):
             folder, reference = path / item.reference["folder"], item.reference
             folder.mkdir(parents=True, exist_ok=True)
             if item.task.rubric is None:
-                raise TaskError(f"{item.task.task_id}: has no rubric, and a folder of W8's is one")
+                raise TaskError(f"{item.task.task_id}: has no rubric, which a folder of W8's needs")
             same = item.task.rubric == from_w8(reference[RUBRIC_FILE])
             _write(folder / RUBRIC_FILE, reference[RUBRIC_FILE] if same else to_w8(item.task.rubric))
             about = _updated_task_file(item)

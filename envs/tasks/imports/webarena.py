@@ -94,7 +94,7 @@ class WebArena(RowFormat[WebArenaRow]):
         evaluators = read_eval(whole["eval"], whole)
         if evaluators.visual and (unknown := unknown_helper(evaluators)):
             raise ValueError(
-                f"eval.program_html: asks the helper {unknown!r}, which there is not here; leave the row out"
+                f"eval.program_html: asks the helper {unknown!r}, which does not exist here; leave the row out"
             )
         template = "" if row.intent_template_id is None else f"-{row.intent_template_id}"
         return {

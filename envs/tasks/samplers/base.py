@@ -78,7 +78,7 @@ class Sampler(ABC):
         for name, mine in self._fixed().items():
             if name not in state or state[name] != mine:
                 raise TaskError(
-                    f"state of a sampler: {name} is {state.get(name)!r}, this sampler's is {mine!r}; start anew or make it alike"
+                    f"state of a sampler: {name} is {state.get(name)!r}, this sampler's is {mine!r}; start anew, or give it the same arguments"
                 )
         progress = state.get("progress")
         if not isinstance(progress, Mapping) or set(progress) != set(self.progress()):
