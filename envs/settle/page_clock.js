@@ -44,16 +44,38 @@
 
   // The zero of a document or worker and the time stamps of its events come from outside, by real time. The milliseconds of Date are exact; those of
   // performance.now() are blurred on purpose.
-  const origin = now(), since = () => now() - origin, stamps = new WeakMap();
-  const stamp = (event) => {
-    if (!stamps.has(event)) stamps.set(event, since());
-    return stamps.get(event);
+  const origin = now(), since = () => now() - origin;
+  const once = (make) => {
+    const made = new WeakMap();
+    return (key) => made.get(key) ?? (made.set(key, make(key)), made.get(key));
   };
-  const replaced = (found, get) => new Proxy(found, {apply: (target, self) => { Reflect.apply(target, self, []); return get(self); }});
-  for (const [owner, name, get] of [[Performance, "timeOrigin", () => origin], [Event, "timeStamp", stamp]]) {
-    const found = Object.getOwnPropertyDescriptor(owner.prototype, name);
-    Object.defineProperty(owner.prototype, name, {...found, get: replaced(found.get, get)});
+  const replaced = (found, get) => new Proxy(found, {apply: (target, self) => get(self, Reflect.apply(target, self, []))});
+  // The engine takes its own clock for a date, or a time of a mark or measure, that is left out.
+  const dated = (found) => new Proxy(found, {apply: (target, self, args) => Reflect.apply(target, self, args[0] === undefined ? [date()] : args)});
+  const bound = once(dated), formats = Intl.DateTimeFormat.prototype;
+  formats.formatToParts = dated(formats.formatToParts);
+  for (const [owner, name, get] of [
+    [Performance.prototype, "timeOrigin", () => origin], [Event.prototype, "timeStamp", once(since)], [formats, "format", (self, found) => bound(found)],
+  ]) {
+    const found = Object.getOwnPropertyDescriptor(owner, name);
+    Object.defineProperty(owner, name, {...found, get: replaced(found.get, get)});
   }
   Performance.prototype.now = replaced(Performance.prototype.now, since);
+  // Where the engine refuses the arguments, it is given them as they are. The moments of the navigation count from the engine's zero, as in its timings.
+  const options = (given) => given == null || Object(given) === given;
+  const marked = (args) => {
+    const {startTime, detail} = options(args[1]) && args[1] || {};
+    return args.length && options(args[1]) && startTime === undefined ? [args[0], {startTime: since(), detail}] : args;
+  };
+  const measured = (args) => {
+    const {start, end, duration, detail} = options(args[1]) ? args[1] || {} : {start: args[1]};
+    const open = args.length && [end, duration, args[2]].every((given) => given === undefined) && (start !== undefined || detail === undefined);
+    return open ? [args[0], {start, end: since(), detail}] : args;
+  };
+  for (const [name, timed] of [["mark", marked], ["measure", measured]])
+    Performance.prototype[name] = new Proxy(Performance.prototype[name], {apply: (target, self, args) => Reflect.apply(target, self, timed(args))});
+  const NativeMark = PerformanceMark;
+  globalThis.PerformanceMark = new Proxy(NativeMark, {construct: (target, args, made) => Reflect.construct(target, marked(args), made)});
+  NativeMark.prototype.constructor = PerformanceMark;
   return {date, since};
 }

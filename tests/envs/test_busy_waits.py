@@ -8,6 +8,8 @@ from typing import Any
 from envs.settle import SettleReason
 from envs.types import Click, WebTask
 
+MILLISECONDS = "new Intl.DateTimeFormat('en', {fractionalSecondDigits: 3})"
+
 WAITS = {
     "Date.now": "const t = Date.now(); while (Date.now() - t < 300); done(Date.now() - t >= 300)",
     "new Date": "const t = new Date().getTime() + 30; while (new Date().getTime() < t); done(true)",
@@ -26,10 +28,23 @@ WAITS = {
     "worker": "const w = new Worker(spinner); w.onmessage = () => done(true)",
     "not a wait": "const t = Date.now(); for (let i = 0; i < 900; i++) Date.now(); done(Date.now() === t)",
     "then a timer": "const t = Date.now(); while (Date.now() - t < 30); const u = Date.now(); setTimeout(() => done(Date.now() - u === 50), 50)",
+    "formatted": f"const f = {MILLISECONDS}, t = f.format(); while (f.format() === t); done(f.format() === f.format(new Date()))",
+    "formatted in parts": f"const f = {MILLISECONDS}, p = () => f.formatToParts()[0].value, t = p(); while (p() === t); done(p() === f.format())",
+    "mark": "const t = performance.mark('a').startTime; while (performance.mark('a').startTime - t < 10); done(performance.now() - t >= 10)",
+    "made mark": "const m = () => new PerformanceMark('a').startTime, t = m(); while (m() - t < 10); done(performance.now() - t >= 10)",
+    "measure": "const m = () => performance.measure('m').duration, t = m(); while (m() - t < 10); done(performance.now() - t >= 10)",
+    "measure since a mark": "performance.mark('b'); while (performance.measure('m', 'b').duration < 10); done(true)",
+    "measure since a start": "const start = performance.now(); while (performance.measure('m', {start}).duration < 10); done(true)",
     "subclass": "class D extends Date {} const t = new D(); while (new D() - t < 5); done(new D() instanceof D && new D().constructor === D)",
 }
 
-SPINNER = "const spinner = URL.createObjectURL(new Blob(['const t = Date.now(); while (Date.now() - t < 20); postMessage(1)']));"
+SPINNER = """const spinner = URL.createObjectURL(new Blob([`
+  const t = Date.now(), f = new Intl.DateTimeFormat("en", {fractionalSecondDigits: 3}), p = f.format(), m = performance.mark("m").startTime;
+  while (Date.now() - t < 20);
+  while (f.format() === p);
+  while (performance.mark("m").startTime - m < 20 || performance.measure("n", "m", "m").duration > 0);
+  postMessage(1);
+`]));"""
 
 DATES = """[
   new Date().constructor === Date, new Date() instanceof Date, typeof Date(), Date.length, Date.name, new Date(2020, 1).getFullYear(),

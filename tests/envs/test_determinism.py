@@ -81,11 +81,28 @@ async def test_another_seed_gives_other_numbers_and_no_seed_gives_new_ones() -> 
             )
 
 
+TIMED = """(() => {
+  const f = new Intl.DateTimeFormat("en"), of = (entry) => [entry.startTime, entry.duration, entry.detail], refused = [];
+  for (const [name, ...args] of [["mark"], ["mark", "a", 5], ["mark", "a", {startTime: -1}], ["mark", "domComplete"], ["measure"],
+    ["measure", "a", {detail: 1}], ["measure", "a", {}, "m"], ["measure", "a", "?"], ["measure", "a", {end: 1}, "m"]])
+    try { performance[name](...args); refused.push(""); } catch (error) { refused.push(error.name); }
+  performance.mark("m", {startTime: 7, detail: "d"});
+  return [
+    f.format(0), f.formatToParts(0)[0].value, f.format === f.format, [0].map(f.format)[0], f.format.length, f.format.name, refused.join(" "),
+    of(performance.getEntriesByName("m")[0]), of(performance.measure("a", "m", "m")), of(performance.measure("c", {end: 9})),
+    of(performance.measure("b", {start: 3, duration: 2, detail: "e"})), new PerformanceMark("n", null).constructor === PerformanceMark,
+    performance.mark("o") instanceof PerformanceMark,
+  ];
+})()"""
+"""What the engine does with dates and times that are given, and what it refuses."""
+
+
 async def test_the_script_leaves_no_name_and_no_source_behind() -> None:
     names = "JSON.stringify([...Object.getOwnPropertyNames(window), ...Object.getOwnPropertySymbols(window).map(String)].sort())"
     sources = (
         "[Math.random, crypto.randomUUID, crypto.getRandomValues, requestAnimationFrame, cancelAnimationFrame, performance.now, scrollTo,"
-        " requestIdleCallback, cancelIdleCallback,"
+        " requestIdleCallback, cancelIdleCallback, performance.mark, performance.measure, PerformanceMark,"
+        " new Intl.DateTimeFormat().format, new Intl.DateTimeFormat().formatToParts,"
         " Object.getOwnPropertyDescriptor(Event.prototype, 'timeStamp').get].map(String).every((text) => text.includes('[native code]'))"
     )
 
@@ -97,6 +114,7 @@ async def test_the_script_leaves_no_name_and_no_source_behind() -> None:
             await page.load(f"{site.origin}/rest.html")
             assert await page.cdp.evaluate(names) == await bare.evaluate(names)
             assert await page.cdp.evaluate(sources)
+            assert await page.cdp.evaluate(TIMED) == await bare.evaluate(TIMED)
             refused = "(() => { try { %s; return 'taken'; } catch (error) { return error.name; } })()"
             for bad in ("requestAnimationFrame(1)", "requestIdleCallback(1)", "requestIdleCallback(() => {}, 1)"):
                 assert await page.cdp.evaluate(refused % bad) == "TypeError"
