@@ -10,7 +10,7 @@ from envs.actions.dom_queries import ElementFacts, Hit, Nodes
 from envs.actions.errors import ActionError
 from envs.actions.validate import find_target, handle_name
 from envs.cdp.messages import NO_BOX, NODE_GONE, refused_with
-from envs.observation.elements import LABEL_PLACES, MAX_RECTS, PLACES
+from envs.observation.reach import LABEL_PLACES, MAX_RECTS, PLACES
 from envs.types import BrowserError, ErrorCode
 from envs.types.actions import GRID, MaybeTarget
 
@@ -96,6 +96,8 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
             raise
         boxes = []
     found, cover = await _try(context, nodes, handle, boxes)
+    if found is None and cover is not None:
+        found = await _try_shape(nodes, handle, boxes, cover.frame)
     if found is None:
         found = await _try_labels(context, nodes, handle)
     if found is not None:
@@ -124,6 +126,18 @@ async def _try(
                 return Spot(point, handle, hit), None
             cover = cover or hit
     return None, cover
+
+
+async def _try_shape(nodes: Nodes, handle: Handle, boxes: list[Box], frame: str) -> Spot | None:
+    """A spot in an element that has little of its rectangle, as a slice or a line of a drawing."""
+    own = await nodes.object(handle.backend_node_id, frame)
+    x, y = ((min(box[at] for box in boxes) + max(box[at + 2] for box in boxes)) / 2 for at in (0, 1))
+    for right, down in await nodes.ask(own, "reached") if own else ():
+        point = (float(round(x + right)), float(round(y + down)))
+        hit = await nodes.at(point)
+        if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
+            return Spot(point, handle, hit)
+    return None
 
 
 async def _try_labels(context: ActionContext, nodes: Nodes, handle: Handle) -> Spot | None:

@@ -100,6 +100,17 @@ function (what, other) {
     this.focus({preventScroll: true});
     this.editContext.updateSelection(other ? 0 : this.editContext.text.length, this.editContext.text.length);
   };
+  // Points that a click reaches the element at, from the middle of its rectangle, of which a slice or a line of a drawing may have little.
+  const reached = () => {
+    const {left, top, width, height} = this.getBoundingClientRect(), root = this.getRootNode(), share = (at) => (at % 16 + 0.5) / 16;
+    const tried = Array.from({length: 256}, (_, at) => [left + width * share(at), top + height * share(at >> 4)]);
+    for (const line of [this, ...this.querySelectorAll("*")].filter((each) => each.getTotalLength && drawn(each))) {
+      const points = Array.from({length: 16}, (_, at) => line.getPointAtLength(line.getTotalLength() * share(at)));
+      tried.push(...points.map((point) => point.matrixTransform(line.getScreenCTM())).map(({x, y}) => [x, y]));
+    }
+    const hit = tried.map((point) => point.map(Math.round)).filter(([x, y]) => this.contains(root.elementFromPoint(x, y)));
+    return hit.slice(0, 8).map(([x, y]) => [x - left - width / 2, y - top - height / 2]);
+  };
   // Notes, unseen by the page, whether the next key or click chose something: what is chosen then may be what the page makes of it.
   const listen = () => {
     this.rollwrightHeard = false;
@@ -122,6 +133,7 @@ function (what, other) {
     case "belongs": return belongs(other);
     case "control": return this.nodeType === 1 ? control() : this.documentElement || this.parentElement || this.element;
     case "label": return [...(this.labels || [])].flatMap((label) => drawn(label) ? label : [...label.children]).filter(drawn)[other] || null;
+    case "reached": return this.nodeType === 1 ? reached() : [];
     case "facts": return facts();
     case "element": return this.nodeType === 1 ? this : this.element || this.parentElement || this.documentElement;
     case "show": return this.scrollIntoView({block: "nearest", inline: "nearest", behavior: "instant"});

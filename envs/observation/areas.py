@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.observation.dom import LEFT, TOP, Dom, pixels
-from envs.observation.occlusion import Scene, in_polygon
+from envs.observation.occlusion import Scene
+from envs.observation.svg_shapes import in_polygon
 
 GRID = 8
 """Points that are tried across and down each area, its middle first: so an eighth of a picture is found in any shape."""

@@ -37,6 +37,8 @@ STYLES = (
     "clip",
     "clip-path",
     "transform",
+    "stroke",
+    "stroke-width",
     "-webkit-text-fill-color",  # that of a text, whether it was set or follows from its color
     "-webkit-user-modify",  # also tells of documents in designMode, which no attribute does
 )
@@ -46,8 +48,8 @@ SCROLLING = ("overflow-y", "direction", "flex-direction", "writing-mode", "conte
 """Further styles, of a snapshot that also says how far everything is scrolled."""
 
 DISPLAY, VISIBILITY, OPACITY, POINTER_EVENTS, CURSOR, POSITION, FLOAT, OVERFLOW, BACKGROUND, FILL, LEFT, TOP = range(12)
-PICTURE, BACKFACE, CLIP, CLIP_PATH, TRANSFORM, TEXT_FILL, USER_MODIFY = range(12, 19)
-OVERFLOW_Y, DIRECTION, FLEX_DIRECTION, WRITING_MODE, CONTENT_VISIBILITY = range(19, 24)
+PICTURE, BACKFACE, CLIP, CLIP_PATH, TRANSFORM, STROKE, STROKE_WIDTH, TEXT_FILL, USER_MODIFY = range(12, 21)
+OVERFLOW_Y, DIRECTION, FLEX_DIRECTION, WRITING_MODE, CONTENT_VISIBILITY = range(21, 26)
 """Columns of a box's styles, as in `STYLES` and `SCROLLING`."""
 
 MAX_TRANSPARENT = 0.02

@@ -1,8 +1,4 @@
-"""The interactive elements of a page: what each is, where it is seen, and a point that a click can use.
-
-An element counts as seen when some point of it is really its own: the topmost thing there is the element, or something in it that is not
-another element of the list. The points tried are the middle of each of its boxes and then places nearer to the corners.
-"""
+"""The interactive elements of a page: what each is, where it is seen, and a point that a click can use."""
 
 from __future__ import annotations
 
@@ -11,53 +7,23 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.observation.areas import areas, picture_of
-from envs.observation.dom import OVERFLOW, TEXT, USER_MODIFY, Dom
+from envs.observation.dom import TEXT, USER_MODIFY, Dom
 from envs.observation.names import Namer
-from envs.observation.occlusion import Points, Scene, line_numbers
+from envs.observation.occlusion import Scene
 from envs.observation.options import LINE_TOLERANCE, SMALL, ObservationOptions, looks_shortened
+from envs.observation.reach import Box, Reach, contents_of
 from envs.observation.roles import BUTTONS, Kinds, input_type
 from envs.observation.states import StateReader
 from envs.observation.text_utils import cut, shorten, shown, squash
 from envs.observation.visibility import Drawn
 from envs.types import Whole
 
-PLACES = (
-    (0.5, 0.5),
-    (0.25, 0.5),
-    (0.75, 0.5),
-    (0.5, 0.2),
-    (0.5, 0.8),
-    (0.1, 0.15),
-    (0.9, 0.85),
-    (0.9, 0.15),
-    (0.1, 0.85),
-)
-"""Where a point is looked for in a box, as shares of its width and height: the middle, then points nearer to the corners."""
-
-LABEL_PLACES = (*PLACES, (0.02, 0.5), (0.98, 0.5))
-"""The same in a label: the picture of its checkbox is at an end of it, beside a text that may be a link as a whole."""
-
-AIM = 8.0
-"""CSS pixels of the sides of what is shown as the place of a control that only a corner of its label reaches."""
-
-MAX_RECTS = 8
-"""Boxes of one element that are tried (a link that wraps has one for each line)."""
-
 CARDS = frozenset({"item"})
 """Kinds whose label says only how they begin: what does not fit stands among the words of the page."""
 
 FIELD_TAGS = frozenset({"INPUT", "SELECT", "TEXTAREA"})
 """Controls that pages often draw themselves, with the real one transparent above it."""
-
-MIN_SIDE = 2.0
-"""CSS pixels: what is smaller cannot be aimed at."""
-
-Box = tuple[float, float, float, float]
-"""x, y, width, height in CSS pixels of the viewport."""
 
 
 @dataclass(slots=True)
@@ -98,7 +64,7 @@ def find(
     full = options.rules == "full"
     namer = Namer(kinds, full=full)
     describer = _Describer(kinds, namer, options, focus)
-    reach = _Reach(kinds, scene)
+    reach = Reach(kinds, scene)
     found, hidden = [], Counter[str]()
     points = scene.again("elements", list(kinds.kind), lambda: reach.of_elements(list(kinds.kind)))
     drawn = Drawn(scene.dom)
@@ -182,162 +148,6 @@ def _whole(label: str, written: str, value: str, chars: int) -> Whole | None:
     return Whole(text=label, written=written, value=value)
 
 
-class _Reach:
-    """Looks for points that belong to an element."""
-
-    def __init__(self, kinds: Kinds, scene: Scene) -> None:
-        self._kinds, self._dom, self._scene = kinds, scene.dom, scene
-        rects, clips = scene.dom.rects, scene.clips
-        low = np.maximum(rects[:, :2], clips[:, :2])
-        size = np.minimum(rects[:, 2:], clips[:, 2:]) - low
-        self._near: list[bool] = ((size[:, 0] >= MIN_SIDE) & (size[:, 1] >= MIN_SIDE)).tolist()
-        self._left = np.hstack([low, size])
-        """What is left of each box, as x, y, width, height."""
-        self._contents = {at: of for at in kinds.kind if (of := _contents(scene.dom, at))}
-        """Boxes that stand for elements without one of their own."""
-        self._known: dict[int, tuple[list[float], list[float]]] = {}
-
-    def _where(self, box: int) -> tuple[list[float], list[float]]:
-        """Rectangle of a box, and what is left visible of it; both as left, top, right, bottom."""
-        if box not in self._known:
-            self._known[box] = self._dom.rects[box].tolist(), self._scene.clips[box].tolist()
-        return self._known[box]
-
-    def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
-        """Point and box of each element that has a point of its own, all tried together place by place."""
-        waiting = self._shown(nodes)
-        found: dict[int, tuple[tuple[float, float], Box]] = {}
-        for number in range(MAX_RECTS):
-            for place in PLACES:
-                tried = [(node, boxes[number]) for node, boxes in waiting.items() if number < len(boxes)]
-                if not tried:
-                    return found
-                points = _points_in(np.array([box for _, box in tried]), place)
-                for (node, box), hit, point in zip(tried, self._scene.hits(points), points.tolist(), strict=True):
-                    if hit >= 0 and self._kinds.owner(hit) == node:
-                        found[node] = ((point[0], point[1]), box)
-                        del waiting[node]
-        return found
-
-    def _shown(self, nodes: list[int]) -> dict[int, list[Box]]:
-        """`boxes` of each element that is to be seen; of those in one piece all at once."""
-        box_of, near, hidden = self._dom.box_of, self._near, self._dom.hidden
-        seen = [node for node in nodes if (box := box_of[node]) >= 0 and near[box] and not hidden[box]]
-        at = [box_of[node] for node in seen]
-        found = {
-            node: self.boxes(node) if box in self._scene.wrapped else [(x, y, width, height)]
-            for node, box, (x, y, width, height) in zip(seen, at, self._left[at].tolist(), strict=True)
-        }
-        for node, contents in self._contents.items():
-            whole = [box for box in contents if near[box] and not hidden[box]]
-            found[node] = [each for box in whole for each in self._clipped(self._rects(box), box)][:MAX_RECTS]
-        return {node: boxes for node, boxes in found.items() if boxes}
-
-    def of_text(self, node: int) -> tuple[tuple[float, float], Box] | None:
-        """Point and box of a text node: its element is what is hit, and nothing in or above it."""
-        box_of, above = self._dom.box_of[node], self._dom.parent[node]
-        if box_of < 0:
-            return None
-        lines = self._dom.line_rects[list(self._dom.lines_of(box_of, box_of))].tolist()
-        for box in self._clipped(lines, box_of)[:MAX_RECTS]:
-            for place in PLACES:
-                point = point_in(box, place)
-                hit = self._scene.hits(np.array([point]))[0]
-                if hit in (node, above):
-                    return point, box
-        return None
-
-    def by_label(self, node: int, namer: Namer) -> tuple[tuple[float, float], Box] | None:
-        """For a checkbox, radio or file field that is styled away: a point of its label, which does the same."""
-        if self._dom.name[node] != "INPUT" or input_type(self._dom, node) not in ("checkbox", "radio", "file"):
-            return None
-        for label in namer.labels_of(node):
-            whole = self.boxes(label)
-            corners = (point_in(box, place) for place in LABEL_PLACES[1:] for box in whole)
-            aims = [(x - AIM / 2, y - AIM / 2, AIM, AIM) for x, y in corners]
-            for tried in (whole, [*self._parts(label), *aims]):
-                points = _points_in(np.array(tried).reshape(-1, 4), PLACES[0])
-                for box, hit, (x, y) in zip(tried, self._scene.hits(points), points.tolist(), strict=True):
-                    while hit >= 0 and hit != label and hit not in self._kinds.kind:
-                        hit = self._dom.up(hit)
-                    if hit == label:
-                        return (x, y), box
-        return None
-
-    def _parts(self, node: int) -> list[Box]:
-        """What is seen of all that is in an element: what style sheets draw, elements and lines of text."""
-        dom = self._dom
-        first, end = bisect_right(dom.box_node, node), bisect_right(dom.box_node, dom.end[node])
-        drawn = [(dom.rects[box].tolist(), box) for box in range(first, end) if dom.type[dom.box_node[box]] != TEXT]
-        lines = dom.lines_of(first, end - 1)
-        words = zip(dom.line_rects[list(lines)].tolist(), dom.line_box[lines.start : lines.stop], strict=True)
-        return [part for rect, box in (*drawn, *words) if not dom.hidden[box] for part in self._clipped([rect], box)]
-
-    def boxes(self, node: int) -> list[Box]:
-        """What is seen of an element's client rectangles; too small ones are left out."""
-        box = self._dom.box_of[node]
-        if box < 0 or not self._near[box]:
-            return []
-        return self._clipped(self._rects(box), box)[:MAX_RECTS]
-
-    def whole(self, node: int) -> Box:
-        """An element's rectangle, seen or not."""
-        left, top, right, bottom = self._where(self._dom.box_of[node])[0]
-        return left, top, right - left, bottom - top
-
-    def away(self, node: int) -> str | None:
-        """Why an element has no point: ``above``, ``below`` or ``beside`` what is seen, ``covered``; ``None`` if it is not to be seen at all."""
-        box = self._dom.box_of[node]
-        if box < 0 or self._dom.hidden[box] or self._scene.clipped_away[box]:
-            return None
-        (left, top, right, bottom), (low_x, low_y, high_x, high_y) = self._where(box)
-        if right - left < MIN_SIDE or bottom - top < MIN_SIDE:
-            return None
-        if 0 <= high_x - low_x < MIN_SIDE or 0 <= high_y - low_y < MIN_SIDE:
-            return None  # in a frame or container without a size, whose scrolling shows nothing
-        if bottom - MIN_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
-            return "above" if bottom + self._dom.scroll[1] > 0 or self._in_scrolled(box) else None
-        if top + MIN_SIDE > high_y:
-            return "below"
-        if right - MIN_SIDE < low_x:
-            return "beside" if right + self._dom.scroll[0] > 0 or self._in_scrolled(box) else None
-        return "beside" if left + MIN_SIDE > high_x else "covered"
-
-    def _in_scrolled(self, box: int) -> bool:
-        """Whether a box is in a container that scrolls or a frame that is scrolled. How far a container is, a snapshot does not say."""
-        dom = self._dom
-        while (box := dom.box_parent[box]) >= 0:
-            node = dom.box_node[box]
-            if node in dom.scrolled_frames:
-                return True
-            if dom.style(node, OVERFLOW) in ("auto", "scroll") and dom.name[node] not in ("HTML", "BODY"):
-                return True
-        return False
-
-    def _rects(self, box: int) -> list[list[float]]:
-        """An element's client rectangles: one, or one for each line of an inline element that wraps."""
-        if box not in self._scene.wrapped:
-            return [self._where(box)[0]]
-        lines: list[list[float]] = []
-        for left, top, right, bottom in self._dom.line_rects[list(line_numbers(self._dom, box))].tolist():
-            if lines and top < lines[-1][3] - 1 and bottom > lines[-1][1] + 1:
-                last = lines[-1]
-                lines[-1] = [min(last[0], left), min(last[1], top), max(last[2], right), max(last[3], bottom)]
-            else:
-                lines.append([left, top, right, bottom])
-        return lines
-
-    def _clipped(self, rects: list[list[float]], box: int) -> list[Box]:
-        low_x, low_y, high_x, high_y = self._where(box)[1]
-        found: list[Box] = []
-        for left, top, right, bottom in rects:
-            x, y = max(left, low_x), max(top, low_y)
-            width, height = min(right, high_x) - x, min(bottom, high_y) - y
-            if width >= MIN_SIDE and height >= MIN_SIDE:
-                found.append((x, y, width, height))
-        return found
-
-
 def box_for(dom: Dom, node: int, labels: Iterable[int] = ()) -> int:
     """The box at which an element stands among the words of a page: its own, that of what is in it, of the picture that it is an area of, or of the
     first of its ``labels`` that has one."""
@@ -346,37 +156,11 @@ def box_for(dom: Dom, node: int, labels: Iterable[int] = ()) -> int:
     picture = picture_of(dom, node) if dom.name[node] == "AREA" else -1
     if picture >= 0:
         return dom.box_of[picture]
-    found = (box for at in (node, *labels) for box in (dom.box_of[at], *_contents(dom, at)) if box >= 0)
+    found = (box for at in (node, *labels) for box in (dom.box_of[at], *contents_of(dom, at)) if box >= 0)
     return next(found, -1)
 
 
-def _contents(dom: Dom, node: int) -> list[int]:
-    """The outermost boxes in an element that has none (``display: contents``)."""
-    found: list[int] = []
-    at = node if dom.box_of[node] < 0 else dom.end[node] + 1
-    while at <= dom.end[node]:
-        if dom.box_of[at] >= 0:
-            found.append(dom.box_of[at])
-            at = dom.end[at]
-        at += 1
-    return found
-
-
-def point_in(box: Box, place: tuple[float, float]) -> tuple[float, float]:
-    """The whole pixel at a share of a box's width and height: the one that the engine's hit test takes for it."""
-    x, y = _points_in(np.array([box]), place)[0].tolist()
-    return x, y
-
-
-def _points_in(boxes: NDArray[np.float64], place: tuple[float, float]) -> Points:
-    """`point_in` of boxes of x, y, width and height."""
-    start, length = boxes[:, :2], boxes[:, 2:]
-    inside = np.floor(start + length * place + 0.5)
-    points: Points = np.minimum(np.maximum(inside, np.ceil(start)), np.ceil(start + length) - 1)
-    return points
-
-
-def _short_texts(kinds: Kinds, scene: Scene, namer: Namer, reach: _Reach, options: ObservationOptions) -> list[Found]:
+def _short_texts(kinds: Kinds, scene: Scene, namer: Namer, reach: Reach, options: ObservationOptions) -> list[Found]:
     """Short texts that belong to no control (a sum to solve, a value to read), only when they are few."""
     dom = scene.dom
     texts: list[Found] = []

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from envs.observation.dom import BACKGROUND, TEXT_FILL, Dom, Styles
-from envs.observation.occlusion import SHAPES, Scene, is_solid, stage
+from envs.observation.occlusion import Scene, is_solid, stage
+from envs.observation.svg_shapes import GEOMETRY, SHAPES
 
 
 class LastScene:
@@ -40,7 +41,7 @@ def _made_of(dom: Dom) -> tuple[list[Any], list[Any]]:
     """
     known: dict[tuple[str | bool, ...], int] = {}
     kinds = [known.setdefault(_painted(style), len(known)) for style in dom.styles]
-    shapes = [dom.attribute(node, "points") for node in dom.named(*SHAPES)]
+    shapes = [dom.attribute(node, name) for node in dom.named(*SHAPES) for name in GEOMETRY]
     places = [dom.documents, dom.parent, dom.name, dom.box_node, dom.box_parent, dom.paint, dom.line_box]
     return [list(known), shapes, *places], [np.array(kinds)[dom.style_at], dom.rects, dom.line_rects]
 

@@ -3,12 +3,11 @@
 The engine's hit test takes what is painted last under the point. Here the boxes are put into paint order once (by paint layer; within a
 layer blocks, floats and inline content as CSS 2.1 appendix E has them; then document order) and each is cut to what its scroll containers,
 frames and the viewport leave of it. The topmost box with the point inside is hit. Two shapes need more: text that wraps is hit on its lines
-only, and SVG circles, ellipses and polygons on their inside only.
+only, and what is drawn in SVG as `envs.observation.svg_shapes` says.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from envs.observation.dom import (
     BACKGROUND,
     DISPLAY,
     DOCUMENT,
-    FILL,
     FLOAT,
     LEFT,
     OPACITY,
@@ -37,6 +35,7 @@ from envs.observation.dom import (
     Rects,
     pixels,
 )
+from envs.observation.svg_shapes import SHAPES, Shape, reacts, shape_of
 from envs.observation.visibility import style_clips
 
 Answer = TypeVar("Answer")
@@ -46,9 +45,6 @@ Points = NDArray[np.float64]
 
 REPLACED = frozenset({"IMG", "CANVAS", "VIDEO", "IFRAME", "EMBED", "OBJECT"})
 """Elements that cover what is below them without a background."""
-
-SHAPES = frozenset({"circle", "ellipse", "polygon"})
-"""SVG elements whose inside is computed; others are hit on their whole rectangle."""
 
 Clip = tuple[float, float, float, float]
 """Left, top, right, bottom."""
@@ -86,8 +82,8 @@ class Scene:
     """What the viewport, the scroll containers and the frames around it leave visible of each box, by box."""
     wrapped: set[int]
     """Boxes of inline elements whose content lies on more than one line."""
-    shapes: dict[int, NDArray[np.float64]]
-    """Items that are SVG shapes: the corners of a polygon; empty for an ellipse in the item's whole rectangle."""
+    shapes: dict[int, Shape | None]
+    """Items that are SVG shapes; worked out when they are asked for, by `shape`."""
     whole: Rects
     """The items' rectangles, not cut."""
     clipped_away: Flags
@@ -123,7 +119,7 @@ class Scene:
             missed = [
                 row
                 for row, item in enumerate(items)
-                if item in self.shapes and found[row] and not self._inside(item, points[row])
+                if item in self.shapes and found[row] and not self.shape(item).holds(points[row : row + 1])[0]
             ]
             if not missed:
                 return [self.node[item] if is_hit else -1 for item, is_hit in zip(items, found, strict=True)]
@@ -136,13 +132,12 @@ class Scene:
             flags[rows] = (_under(points[rows], self.rects[opaque]) & (opaque < items[rows][:, None])).any(axis=1)
         return flags
 
-    def _inside(self, item: int, point: NDArray[np.float64]) -> bool:
-        corners = self.shapes[item]
-        left, top, right, bottom = self.whole[item]
-        if not len(corners):
-            x, y = (2 * point - (left + right, top + bottom)) / (right - left, bottom - top)
-            return bool(x * x + y * y <= 1)
-        return in_polygon(point, corners)
+    def shape(self, item: int) -> Shape:
+        """The SVG shape that an item is."""
+        known = self.shapes[item]
+        if known is None:
+            self.shapes[item] = known = shape_of(self.dom, self.node[item], self.whole[item])
+        return known
 
 
 def _near(points: Points, rects: Rects, items: Indices) -> Iterator[tuple[Indices, Indices]]:
@@ -201,10 +196,12 @@ def paint(
     if modal >= 0:
         hit &= _within(dom, modal)
     nodes = list(map(dom.box_node.__getitem__, boxes.tolist()))
-    drawn = set(dom.named(*SHAPES))
-    shapes = (
-        {item: _corners(dom, node, whole[item]) for item, node in enumerate(nodes) if node in drawn} if drawn else {}
-    )
+    drawn = {
+        dom.box_node[box]
+        for box in _boxes(dom, *SHAPES)
+        if dom.name[dom.box_node[box]] != "rect" or not reacts(dom.styles[dom.style_at[box]])[0]
+    }
+    shapes: dict[int, Shape | None] = dict.fromkeys(item for item, node in enumerate(nodes) if node in drawn)
     reached, hiding = np.flatnonzero(hit[boxes]), np.flatnonzero(opaque[boxes])
     return Scene(dom, nodes, boxes, rects, reached, hiding, clips, wrapped, shapes, whole, clipped_away)
 
@@ -355,8 +352,8 @@ def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     solid = dom.styled(BACKGROUND, is_solid)
     solid[_boxes(dom, *REPLACED)] = True
     hit[_boxes(dom, "g")] = False
-    for box in _boxes(dom, *SHAPES):
-        hit[box] &= dom.style_of(box, FILL) != "none"
+    drawn = _boxes(dom, *SHAPES)
+    hit[drawn] &= np.array([bool(style) and any(reacts(style)) for style in dom.styles])[dom.style_at[drawn]]
     plain = np.flatnonzero(dom.style_at == 0)
     around = above[plain]
     hit[plain] = np.where(around >= 0, hit[around], True)  # text is reached where its element is
@@ -384,26 +381,3 @@ def _within(dom: Dom, node: int) -> Flags:
         inside[first:after] = inside[dom.parent[first]]
     flags: Flags = inside[np.array(dom.box_node, dtype=np.int64)]
     return flags
-
-
-def _corners(dom: Dom, node: int, rect: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Corners of a polygon in viewport pixels: its points, stretched to its rectangle."""
-    if dom.name[node] != "polygon":
-        return np.zeros((0, 2))
-    numbers = [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", dom.attribute(node, "points") or "")]
-    points = np.array(numbers[: len(numbers) // 2 * 2]).reshape(-1, 2)
-    if len(points) < 3:
-        return np.array([[rect[0], rect[1]], [rect[2], rect[1]], [rect[2], rect[3]], [rect[0], rect[3]]])
-    low, span = points.min(axis=0), np.maximum(np.ptp(points, axis=0), 1e-9)
-    stretched: NDArray[np.float64] = rect[:2] + (points - low) / span * (rect[2:] - rect[:2])
-    return stretched
-
-
-def in_polygon(point: NDArray[np.float64], corners: NDArray[np.float64]) -> bool:
-    """Even-odd rule."""
-    x, y = point
-    after = np.roll(corners, -1, axis=0)
-    crosses = (corners[:, 1] > y) != (after[:, 1] > y)
-    rise = np.where(after[:, 1] == corners[:, 1], 1e-9, after[:, 1] - corners[:, 1])
-    at = corners[:, 0] + (y - corners[:, 1]) * (after[:, 0] - corners[:, 0]) / rise
-    return bool((crosses & (x < at)).sum() % 2)

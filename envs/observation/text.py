@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from envs.observation.dom import DISPLAY, Dom, Flags
-from envs.observation.elements import MIN_SIDE
 from envs.observation.layers import Layers
 from envs.observation.occlusion import Scene
+from envs.observation.reach import MIN_SIDE
 from envs.observation.roles import Kinds
 from envs.observation.text_utils import generated, shorten, shown, squash
 from envs.observation.visibility import invisible_text

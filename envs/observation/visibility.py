@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from envs.observation.dom import (
     BACKFACE,
@@ -129,16 +130,20 @@ def _faces_away(dom: Dom, box: int) -> bool:
     """Whether the transforms of a box and those around it turn its back to the viewer: https://drafts.csswg.org/css-transforms-2/."""
     whole = np.eye(4)
     while box >= 0:
-        css = dom.style_of(box, TRANSFORM)
-        numbers = [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", css.partition("(")[2])]
-        if len(numbers) == 16:
-            whole = np.array(numbers).reshape(4, 4).T @ whole
-        elif len(numbers) == 6:
-            own = np.eye(4)
-            own[:2, 0], own[:2, 1], own[:2, 3] = numbers[:2], numbers[2:4], numbers[4:]
-            whole = own @ whole
+        whole = matrix(dom.style_of(box, TRANSFORM)) @ whole
         box = dom.box_parent[box]
     return bool(np.linalg.det(whole) != 0 and np.linalg.inv(whole)[2, 2] < 0)
+
+
+def matrix(css: str) -> NDArray[np.float64]:
+    """The 4 by 4 matrix of a computed ``transform``."""
+    numbers = [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", css.partition("(")[2])]
+    if len(numbers) == 16:
+        return np.array(numbers).reshape(4, 4).T
+    own = np.eye(4)
+    if len(numbers) == 6:
+        own[:2, 0], own[:2, 1], own[:2, 3] = numbers[:2], numbers[2:4], numbers[4:]
+    return own
 
 
 def invisible_text(dom: Dom) -> Flags:

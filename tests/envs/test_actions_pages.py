@@ -166,12 +166,18 @@ COVERED = """<style>.card { position: relative; width: 300px; height: 200px } .c
 <label data-t=around>Name <input data-t=named></label>
 <a data-t=wrapped href='#wrapped' style='display:block;width:60px'>a link that goes over several lines</a>
 <svg width=50 height=50><g data-t=shape
- onclick='location.hash = "shape"'><circle cx=25 cy=25 r=20 /></g></svg>"""
+ onclick='location.hash = "shape"'><circle cx=25 cy=25 r=20 /></g></svg>
+<svg width=100 height=100 onclick='location.hash = event.target.dataset.t ?? "none"'>
+<path data-t=quarter d='M50 50V0A50 50 0 0 1 100 50Z' /><path data-t=slice d='M50 50H100A50 50 0 0 1 99 60Z' fill=red />
+<path data-t=rest d='M50 50L99 60A50 50 0 1 1 50 0Z' fill=green /></svg>
+<svg width=100 height=100 onclick='location.hash = event.target.dataset.t ?? "none"'><circle data-t=ring cx=50 cy=50 r=40 fill=none stroke=red />
+<g transform='translate(50 50) rotate(30)'><rect data-t=frame x=-9 y=-9 width=18 height=18 fill=none stroke=blue stroke-width=2 /></g></svg>"""
 
 
 async def test_what_belongs_to_an_element_is_the_element() -> None:
     async with on(COVERED) as here:
-        for name, there in (("stretched", "#hit"), ("wrapped", "#wrapped"), ("shape", "#shape")):
+        drawn = ("wrapped", "shape", "quarter", "slice", "rest", "ring", "frame")
+        for name, there in (("stretched", "#hit"), *((name, f"#{name}") for name in drawn)):
             outcome = await here.act(Click(element=name))
             assert isinstance(outcome, Effect), (name, outcome)
             assert await here.cdp.value("location.hash") == there

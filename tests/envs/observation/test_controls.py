@@ -6,7 +6,9 @@ What is expected was written down from what a person sees and can do, and from t
 
 from __future__ import annotations
 
+import math
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -264,6 +266,51 @@ PAGE = (
     + "<script>mixed.indeterminate = true; sent.requestSubmit(); document.activeElement.blur();"
     "design.contentDocument.body.textContent = 'Dear'; design.contentDocument.designMode = 'on'</script>"
 )
+
+
+def _pie(middle: tuple[int, int], radius: int, *degrees: int) -> str:
+    """Slices between these angles, each a path in the rectangle of others."""
+    ends = [
+        (middle[0] + radius * math.cos(math.radians(at)), middle[1] + radius * math.sin(math.radians(at)))
+        for at in degrees
+    ]
+    return "".join(
+        f"<path id=slice{after} d='M{middle[0]} {middle[1]}L{x:.2f} {y:.2f}A{radius} {radius} 0 {int(after - before > 180)} 1 {to_x:.2f} {to_y:.2f}Z'/>"
+        for (before, after), ((x, y), (to_x, to_y)) in zip(pairwise(degrees), pairwise(ends), strict=True)
+    )
+
+
+SHAPES = f"""<style>svg {{ position: absolute; width: 200px; height: 160px }} .line {{ fill: none; stroke: red }}</style>
+<svg style='left:0;top:0'>{_pie((80, 80), 70, 0, 200, 212, 300, 308, 360)}</svg>
+<svg style='left:200px;top:0' viewBox='0 0 100 80'><g transform='translate(50 40) scale(.5)'>{_pie((0, 0), 70, 10, 190, 205, 370)}</g></svg>
+<svg style='left:400px;top:0'><path id=curve class=line d='M10 80C40 10 65 10 95 80S150 150 180 80'/><path id=chart class=line
+ stroke-width=4 d='m10 150 40-20 40 15 40-60h30v55'/><polyline id=steps class=line stroke-width=3 points='10,10 60,40 110,10' /></svg>
+<svg style='left:600px;top:0'><circle id=inner class=line cx=80 cy=80 r=40 stroke-width=8 /><circle id=outer class=line cx=80 cy=80 r=60 stroke-width=8 />
+<rect id=frame class=line x=4 y=4 width=152 height=152 stroke-width=5 /><circle id=whole fill=none pointer-events=all cx=80 cy=80 r=20 /></svg>
+<svg style='left:800px;top:0'><path id=unseen fill=none d='M0 0H99V99Z'/><path id=mute pointer-events=none d='M0 0H99V99Z'/>
+<g transform='translate(90 20) rotate(40)'><path id=turned class=line stroke-width=6 d='M0 0H80V30H0'/></g>
+<path id=arc class=line stroke-width=5 d='M20 140a60 40 20 01120-10'/></svg>
+<button id=below style='position:absolute;left:40px;top:220px;width:60px;height:40px'>b</button>
+<svg style='left:0;top:200px;pointer-events:none'><path id=edge class=line pointer-events=visibleStroke d='M10 150Q0 10 190 10'/></svg>
+<script>const hits = []; addEventListener('click', (event) => hits.push(event.target.id));
+for (const shape of document.querySelectorAll('path, circle, rect, polyline')) shape.addEventListener('click', () => 0);</script>"""
+"""Drawings whose shapes lie in the rectangles of others; each that a person can click has an id."""
+
+
+async def test_the_point_of_each_shape_reaches_that_shape(on_page: Any) -> None:
+    async def click(page: Page, cdp: CDPSession) -> tuple[list[str], list[str], list[str]]:
+        reading = await Observer().observe(cdp, viewport=(1280, 720), instruction="")
+        dom = reading.kinds.dom
+        listed = [(handle, dom.backend.index(handle.backend_node_id)) for handle in reading.handles.values()]
+        for handle, _ in listed:
+            assert handle.point is not None
+            await page.mouse.click(*handle.point)
+        names = await page.evaluate("[...document.querySelectorAll('[id]')].map((each) => each.id)")
+        return [dom.attribute(node, "id") or "" for _, node in listed], await page.evaluate("hits"), names
+
+    listed, hits, names = await on_page(SHAPES, click)
+    assert hits == listed
+    assert [name for name in names if name not in listed] == ["unseen", "mute"]
 
 
 @pytest.fixture(scope="module")
