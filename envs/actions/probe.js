@@ -7,14 +7,22 @@ function (what, other) {
   const slotted = (node) => this.querySelectorAll && [...this.querySelectorAll("slot")].some((s) => s.assignedNodes({flatten: true}).includes(node));
   // What has a use of its own in a label: a click on it is none on the label.
   const USABLE = "a[href], button, input, select, textarea, summary, iframe, embed, object, audio[controls], video[controls], img[usemap]";
-  // A hit on anything inside of an element, slotted into it, or on its label is a hit on the element.
+  const seen = (node, side) => { const {width, height} = node.getBoundingClientRect(); return Math.min(width, height) >= side; };
+  // Of a text area without a size: the editor that its page draws, which is clicked to write into it (`Reach.by_surface`).
+  const surface = (field) => {
+    const clear = (node) => !seen(node, 2) || getComputedStyle(node).opacity <= 0.02;
+    let at = field.localName === "textarea" && (clear(field) || (field.parentElement && clear(field.parentElement))) ? field.parentElement : null;
+    while (at && !seen(at, 20)) at = at.parentElement;
+    return at && at.localName !== "body" ? at : null;
+  };
+  // A hit on anything inside of an element, slotted into it, on its label or on its editor is a hit on the element.
   const belongs = (node) => {
     const seen = new Set(), open = [[node, false]];
     while (open.length) {
       const [at, used] = open.pop();
       if (seen.has(at)) continue;
       seen.add(at);
-      if (at === this || (!used && at.localName === "label" && at.control === this) || slotted(at)) return true;
+      if (at === this || (!used && at.localName === "label" && at.control === this) || slotted(at) || (!used && at === surface(this))) return true;
       open.push(...above(at).map((each) => [each, used || (at.nodeType === 1 && at.matches(USABLE))]));
     }
     return false;
@@ -31,6 +39,8 @@ function (what, other) {
       if (node.localName === "label" && node.control && !used) return node.control;
       used ||= node.matches(USABLE);
     }
+    const area = [...this.getRootNode().querySelectorAll("textarea")].find((each) => surface(each)?.contains(this));
+    if (area) return area;
     const inside = this.querySelectorAll ? this.querySelectorAll("input:not([type=hidden]),textarea,select,[contenteditable]") : [];
     return inside.length === 1 ? inside[0] : this;
   };

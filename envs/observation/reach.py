@@ -38,6 +38,9 @@ AIM = 8.0
 MAX_RECTS = 8
 """Boxes of one element that are tried (a link that wraps has one for each line)."""
 
+MIN_EDITOR = 20.0
+"""CSS pixels of the sides of an editor that its page draws: of less than a line nothing can be read."""
+
 MIN_SIDE = 2.0
 """CSS pixels: what is smaller cannot be aimed at."""
 
@@ -56,6 +59,8 @@ class Reach:
         self._near: list[bool] = ((size[:, 0] >= MIN_SIDE) & (size[:, 1] >= MIN_SIDE)).tolist()
         self._left = np.hstack([low, size])
         """What is left of each box, as x, y, width, height."""
+        self.surfaces: set[int] = set()
+        """What is clicked to write into a text area without a size; nobody means it by itself."""
         self._contents = {at: of for at in kinds.kind if (of := contents_of(scene.dom, at))}
         """Boxes that stand for elements without one of their own."""
         self._known: dict[int, tuple[list[float], list[float]]] = {}
@@ -137,6 +142,39 @@ class Reach:
                     if hit == label:
                         return (x, y), box
         return None
+
+    def by_surface(self, node: int) -> tuple[tuple[float, float], Box] | None:
+        """For a text area without a size, which takes the keys of an editor that its page draws: a point of the editor that listens to the mouse."""
+        dom, kinds = self._dom, self._kinds
+        if dom.name[node] != "TEXTAREA" or not (self._has_no_size(node) or self._has_no_size(dom.up(node))):
+            return None
+        editor, whole = dom.up(node), list[Box]()
+        while editor >= 0 and dom.name[editor] != "BODY" and not whole:
+            whole = [box for box in self.boxes(editor) if min(box[2:]) >= MIN_EDITOR]
+            editor = editor if whole else dom.up(editor)
+        if (
+            not whole
+            or sum(editor < field <= dom.end[editor] for field in dom.named("INPUT", "SELECT", "TEXTAREA")) > 1
+        ):
+            return None
+        for place in PLACES:
+            point = point_in(whole[0], place)
+            way, at = list[int](), self._scene.hits(np.array([point]))[0]
+            while at >= 0 and at != dom.up(editor):
+                way.append(at)
+                at = dom.up(at)
+            if editor in way and not kinds.native.intersection(way) and dom.clickable.intersection(way):
+                self.surfaces.update(way)
+                return point, whole[0]
+        return None
+
+    def _has_no_size(self, node: int) -> bool:
+        """Whether a person does not see an element wherever its page is scrolled to."""
+        box = self._dom.box_of[node]
+        if box < 0 or self._dom.hidden[box]:
+            return False
+        left, top, right, bottom = self._dom.rects[box].tolist()
+        return box in self._dom.transparent or min(right - left, bottom - top) < MIN_SIDE
 
     def _parts(self, node: int) -> list[Box]:
         """What is seen of all that is in an element: what style sheets draw, elements and lines of text."""

@@ -16,6 +16,58 @@ BODY = """<label>Week<input type=week></label> <label>Time<input type=time step=
 <div style='width:300px'><label>Range<input type=range style='width:150px'></label><label>Number<input style='width:200px'></label></div>"""
 
 
+AREAS = {
+    "in a box without a size": "<div style='overflow:hidden;width:3px;height:0'><textarea id=area style='width:999px;height:1em'></textarea></div>",
+    "of a pixel": "<textarea id=area style='position:absolute;width:1px;height:1px;padding:0;border:0'></textarea>",
+    "transparent": "<textarea id=area style='position:absolute;opacity:0;width:7px;height:14px'></textarea>",
+    "beside the page": "<textarea id=area style='position:absolute;left:-999px;width:0;height:0;padding:0;border:0'></textarea>",
+}
+"""How code editors and terminals hide the text area that takes their keys."""
+
+EDITOR = """<div id=editor style='position:relative;width:300px;height:120px;font:14px monospace'>%s<div id=lines style='height:100%%'></div></div>
+<button>Run</button><script>
+let text = "old code", all = false;
+const draw = () => { lines.replaceChildren(...text.split("\\n").map((line) => Object.assign(document.createElement("pre"), {textContent: line}))); };
+lines.onmousedown = (event) => { event.preventDefault(); area.focus(); };
+area.onkeydown = (event) => {
+  if (event.ctrlKey && event.key === "a") all = true;
+  if (event.key === "Backspace") { text = all ? "" : text.slice(0, -1); all = false; draw(); }
+};
+area.oninput = () => { text = (all ? "" : text) + area.value; all = false; area.value = ""; draw(); };
+draw();
+</script>"""
+
+
+@pytest.mark.parametrize("hidden", AREAS)
+async def test_an_editor_that_its_page_draws_is_a_field(
+    pages: Callable[..., Any], page_task: Callable[[str], WebTask], hidden: str
+) -> None:
+    async with pages({"index.html": EDITOR % AREAS[hidden]}) as (pool, site), pool.lease(site) as session:
+        result = await session.reset(page_task("/index.html"), 0)
+        assert [element.tag for element in result.observation.elements] == ["textarea", "button"]
+        for action, text in (
+            (Type(element=1, text="new();\n\tcode()"), "new();\n\tcode()"),
+            (Type(element=1, text=";", clear=False), "new();\n\tcode();"),
+            (Type(at=(50, 60), text="at a point"), "at a point"),
+            (Type(element=1, text=""), ""),
+        ):
+            assert (await session.step(action)).error is None
+            assert await session._page.tab.evaluate("text") == text  # type: ignore[union-attr]
+
+
+async def test_a_hidden_text_area_of_no_editor_is_not_listed(
+    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
+) -> None:
+    beside = "<form onclick=1><input aria-label=a><br>{}</form><p onclick=1>Card</p>"
+    forms = "".join(map(beside.format, AREAS.values()))
+    async with (
+        pages({"index.html": forms + "<br><br>".join(AREAS.values())}) as (pool, site),
+        pool.lease(site) as session,
+    ):
+        result = await session.reset(page_task("/index.html"), 0)
+        assert [element.tag for element in result.observation.elements] == ["input", "item"] * len(AREAS)
+
+
 @pytest.mark.parametrize(
     ("field", "text"), [("week", "2024-W20"), ("time", "21:05:33"), ("time", "09:05"), ("short", "21:05:33")]
 )
