@@ -128,7 +128,7 @@ class Namer:
 
     def gauge_name(self, node: int) -> str:
         """What a meter or progress bar is called; the text of its label stays where it is."""
-        labels = (rendered(self._dom, label) for label in self.labels_of(node))
+        labels = (rendered(self._dom, label) or self._label_name(label, node) for label in self.labels_of(node))
         return self._from_aria(node) or next(filter(None, labels), "") or squash(self._dom.attribute(node, "title"))
 
     def texts_of(self, node: int, attribute: str) -> str:
@@ -166,10 +166,15 @@ class Namer:
         """The text of a control's ``<label>`` elements, which is then not shown again."""
         for label in self.labels_of(node):
             self.used.add(label)
-            text = rendered(self._dom, label) or (self._full and self._pictured(label)) or ""
-            if text and kind != "select":
+            text = rendered(self._dom, label) or (self._full and self._label_name(label, node)) or ""
+            if text and (kind != "select" or self._full):
                 return text
         return ""
+
+    def _label_name(self, label: int, node: int) -> str:
+        """What a label without words calls a control that is not named by itself."""
+        said = self._dom.attribute(label, "aria-label") or self._dom.attribute(label, "title")
+        return self._pictured(label) or ("" if node in self._named else squash(said))
 
     def _from_outside(self, node: int, kind: str) -> str:
         dom = self._dom

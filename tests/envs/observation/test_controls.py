@@ -280,6 +280,32 @@ def _pie(middle: tuple[int, int], radius: int, *degrees: int) -> str:
     )
 
 
+NAMED = (
+    "<label title=A><input></label><label for=b title=B></label><input id=b><label title=C>Text <input></label>",
+    "<label title=D><input placeholder=hint></label><label title=E><input title=own></label><label title=F><input aria-label=Own></label>",
+    "<label title=G><img alt=Picture src=x><input></label><label title=H><input type=checkbox></label><label title=I><textarea></textarea></label>",
+    "<label title=J><select><option>a</select></label><label title=K><input type=range></label><label title=L><button></button></label>",
+    "<label aria-label=M title=m><input name=n></label>words <label title=N><input></label><label title=O></label><input aria-label=alone>",
+    "<table><tr><td><label for=p>Far</label><td>x<td><select id=p><option>a</select></table><label title=Q><input aria-labelledby=r></label><b id=r>Other</b>",
+)
+"""Controls that a label's title names, and some that something else does."""
+
+
+async def test_a_label_names_its_control_as_in_the_accessibility_tree(on_page: Any) -> None:
+    async def names(page: Page, cdp: CDPSession) -> tuple[list[str], list[str]]:
+        reading = await Observer().observe(cdp, viewport=(1280, 720), instruction="")
+        tree = (await cdp.send("Accessibility.getFullAXTree"))["nodes"]
+        named = {node.get("backendDOMNodeId"): node["name"]["value"].strip() for node in tree if not node["ignored"]}
+        elements = reading.observation.elements
+        return [each.text for each in elements], [
+            named[reading.handles[each.index].backend_node_id] for each in elements
+        ]
+
+    for html in NAMED:
+        read, wanted = await on_page(html, names)
+        assert read == wanted, html
+
+
 SHAPES = f"""<style>svg {{ position: absolute; width: 200px; height: 160px }} .line {{ fill: none; stroke: red }}</style>
 <svg style='left:0;top:0'>{_pie((80, 80), 70, 0, 200, 212, 300, 308, 360)}</svg>
 <svg style='left:200px;top:0' viewBox='0 0 100 80'><g transform='translate(50 40) scale(.5)'>{_pie((0, 0), 70, 10, 190, 205, 370)}</g></svg>
