@@ -123,20 +123,21 @@ class EpisodePage:
             settled = await self._alerts(await self.run(OperationKind.NAVIGATION, lambda: go(url)))
             self._tell_of_stop(settled)
             context.path = task.path
-            if self.tab.dialogs.pending is not None:  # nothing can be asked of the page before it is answered
-                if site.reset_script(task, seed):
-                    raise BrowserError(f"{url} opened a dialog before it was reset to its seed")
-                context.episodes += 1
-                return replace(await self._look(None), settled=settled), load
-        if context.episodes or site.stateless_pages:  # elsewhere nobody has moved the mouse yet
+        script, dialogs = site.reset_script(task, seed), self.tab.dialogs
+        if script:
+            await self.clear_dialogs()  # what a page asks before it is reset to its seed is not of the episode
+            if dialogs.pending is not None:
+                raise BrowserError(f"{site.origin}{path} opened more than {MAX_ALERTS} dialogs before it was reset")
+        if dialogs.pending is None and (context.episodes or site.stateless_pages):  # elsewhere nobody has moved it yet
             width, height = context.viewport
             await pointer.move(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
-        script = site.reset_script(task, seed)
         if script:
             await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
             settled = await self._settle(self.budget_ms)
         for _ in range(MAX_STARTS):
+            if dialogs.pending is not None:  # nothing can be asked of the page before it is answered
+                break
             if await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
                 break
             settled = await self._settle(self.budget_ms)

@@ -120,6 +120,31 @@ async def asks(pool: BrowserPool, site: LiveSite, name: str) -> None:
         assert await session._page.tab.evaluate("answer") == answer  # type: ignore[union-attr]
 
 
+async def is_reset(pool: BrowserPool, site: LiveSite, name: str) -> None:
+    async with pool.lease(site) as session:
+        for seed in (1, 2):
+            step = await session.reset(on(name), seed)
+            assert not step.observation.dialog and [each.text for each in step.observation.elements] == ["buy"], name
+            cancelled = False if "confirm" in name else None
+            assert await session._page.tab.evaluate("[seeded, answer]") == [seed, cancelled]  # type: ignore[union-attr]
+
+
+async def test_a_dialog_before_a_page_is_reset_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as site:
+        async with BrowserPool() as pool:
+            monkeypatch.setattr(site, "reset_script", lambda task, seed: f"window.seeded = {seed}")
+            async with asyncio.TaskGroup() as rows:
+                for name in ASKED:
+                    rows.create_task(is_reset(pool, site, name))
+            late = "setTimeout(() => { window.answer = confirm('Begin?') }, 50)"
+            monkeypatch.setattr(site, "reset_script", lambda task, seed: late)
+            async with pool.lease(site) as session:
+                step = await session.reset(on("alert"), 1)
+                assert (step.observation.dialog, step.observation.elements) == ("confirm: Begin?", ())
+                await session.step(Dialog(accept=True))
+                assert await session._page.tab.evaluate("answer") is True  # type: ignore[union-attr]
+
+
 async def test_a_page_whose_parts_never_come_is_shown_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(VirtualClock.settle.__kwdefaults__, "seconds", SECONDS)
     with served() as site:
