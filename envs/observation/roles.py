@@ -44,14 +44,17 @@ INPUT_KINDS = {
 MOUSE_HANDLERS = ("ondblclick", "oncontextmenu")
 """Attributes of handlers that are no clicks to the engine. Those that a script adds, a snapshot does not have."""
 
+KEY_HANDLERS = ("onkeydown", "onkeyup", "onkeypress")
+
 CONTROLS = frozenset({"INPUT", "TEXTAREA", "SELECT", "BUTTON", "A"})
 
 CAN_BE_DISABLED = frozenset({"BUTTON", "FIELDSET", "INPUT", "OPTGROUP", "OPTION", "SELECT", "TEXTAREA"})
 
 FOCUSED_ROLES = frozenset(
     {"", "gridcell", "application", "img", "graphics-symbol", "row", "listitem", "separator", "scrollbar"}
+    | {"menu", "menubar", "listbox", "tree", "grid", "treegrid"}
 )
-"""Roles of elements that are used with the keyboard once they have the focus. Others that take it group such elements, or scroll."""
+"""Roles of elements that are used with the keyboard once they have the focus, unless they group such elements. Others that take it scroll."""
 
 GRABBED = frozenset({"pointer", "grab", "move", "ew-resize", "ns-resize", "col-resize", "row-resize"})
 """Cursors that promise that something happens."""
@@ -230,7 +233,8 @@ class _Reader:
         dom, tabs = self._dom, self._dom.having("tabindex")
         if not tabs:
             return set()
-        others = sorted({*self._controls, *self._kinds.roles, *tabs})
+        keyed = {node for name in KEY_HANDLERS for node in dom.with_attribute(name)}
+        taking, others = sorted({*self._controls, *tabs}), sorted({*self._controls, *self._kinds.roles, *tabs})
         scroll = {
             dom.box_node[box] for box in np.flatnonzero(dom.styled(OVERFLOW, ("auto", "scroll").__contains__)).tolist()
         }
@@ -238,8 +242,8 @@ class _Reader:
             node
             for node in tabs.keys() - scroll
             if dom.string(tabs[node]).strip().isdecimal()
-            and self._kinds.roles.get(node, "") in FOCUSED_ROLES
-            and not dom.within(node, others)
+            and (node in keyed or self._kinds.roles.get(node, "") in FOCUSED_ROLES)
+            and not dom.within(node, taking if node in keyed else others)
         }
 
     def _input(self, node: int) -> str | None:

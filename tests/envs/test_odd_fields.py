@@ -8,12 +8,27 @@ from typing import Any
 import pytest
 
 from envs.observation.options import FULL, SMALL, ObservationOptions
-from envs.types import Click, Type, WebTask
+from envs.types import Click, Press, Type, WebTask
 
 BODY = """<label>Week<input type=week></label> <label>Time<input type=time step=1></label> <label>Short<input type=time></label>
 <fieldset disabled><legend>Head <button>Usable</button><input aria-label=Off disabled></legend><legend><button>Second</button></legend>
 <button>Inside</button></fieldset>
 <div style='width:300px'><label>Range<input type=range style='width:150px'></label><label>Number<input style='width:200px'></label></div>"""
+
+
+MENU = """<div role=menu tabindex=0 onkeydown='heard.push(event.key)' style='padding:9px'><div role=menuitem>Cut</div></div>
+<script>const heard = []</script>"""
+
+
+async def test_a_menu_that_takes_the_focus_is_pressed(
+    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
+) -> None:
+    async with pages({"index.html": MENU}) as (pool, site), pool.lease(site) as session:
+        result = await session.reset(page_task("/index.html"), 0)
+        (menu,) = [element.index for element in result.observation.elements if element.tag == "item"]
+        result = await session.step(Press(element=menu, key="ArrowDown"))
+        assert await session._page.tab.evaluate("heard") == ["ArrowDown"]  # type: ignore[union-attr]
+        assert [element.focused for element in result.observation.elements] == [True, False]
 
 
 AREAS = {

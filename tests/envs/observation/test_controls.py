@@ -143,6 +143,12 @@ LISTED = {
         "<ul tabindex=0 role=listbox style='margin:0'><li role=option>Apple</li></ul>",
         ['option "Apple"'],
     ),
+    "menu used with keys": ("<div role=menu tabindex=0 onkeydown=1 style='width:60px'>Edit</div>", ['item "Edit"']),
+    "tree used with keys": ("<div role=tree tabindex=0 style='width:60px'>Branch</div>", ['item "Branch"']),
+    "menu with the focus": (
+        "<div role=menu tabindex=0 onkeydown=1 style='padding:9px;width:60px'><div role=menuitem>Cut</div></div>",
+        ['item "Cut"', 'menuitem "Cut"'],
+    ),
     "scrolled with keys": ("<pre tabindex=0 style='overflow:auto;width:60px;margin:0'>long words of code</pre>", []),
     "double click": ("<table><tr><td ondblclick=1>Cell</td></tr></table>", ['item "Cell" takes double-click']),
     "right click": ("<div oncontextmenu=1 style='width:60px'>Menu here</div>", ['item "Menu here" takes right-click']),
