@@ -80,6 +80,20 @@ async def test_what_lies_on_top_comes_first_where_the_list_is_full(on_page: Any)
     assert not wrong, "\n".join(f"{case}: {seen}" for case, seen in wrong.items())
 
 
+async def test_options_of_a_long_list_go_last_where_the_list_is_full(on_page: Any) -> None:
+    options = "".join(f"<option>o{at}" for at in range(40))
+    html = f"<select size=30 style='font-size:9px'>{options}</select><button>After</button><a href=#>Link</a>"
+
+    async def script(page: Page, cdp: CDPSession) -> list[list[str]]:
+        await page.evaluate("fill(3)")
+        await page.evaluate(SHOW, html)
+        return [labels(await look(cdp, max_elements=room)) for room in (200, 10)]
+
+    everything, few = await on_page(PAGE, script)
+    assert everything[:4] == ["b0", "b1", "b2", "o0"] and {"After", "Link"} <= set(everything)
+    assert few == ["b0", "b1", "b2", "After", "Link", "o0", "o1", "o2", "o3", "o4"]
+
+
 @pytest.mark.parametrize("count", [40, 260])
 async def test_what_has_to_be_scrolled_to_goes_last_where_the_list_is_full(on_page: Any, count: int) -> None:
     async def script(page: Page, cdp: CDPSession) -> list[str]:
