@@ -8,21 +8,22 @@ function (what, other) {
   // What has a use of its own in a label: a click on it is none on the label.
   const USABLE = "a[href], button, input, select, textarea, summary, iframe, embed, object, audio[controls], video[controls], img[usemap]";
   const seen = (node, side) => { const {width, height} = node.getBoundingClientRect(); return Math.min(width, height) >= side; };
-  // Of a text area without a size: the editor that its page draws, which is clicked to write into it (`Reach.by_surface`).
-  const surface = (field) => {
+  // Of a text area without a size: the editor that its page draws, as of `Reach.by_editor`.
+  const drawnEditor = (field) => {
     const clear = (node) => !seen(node, 2) || getComputedStyle(node).opacity <= 0.02;
     let at = field.localName === "textarea" && (clear(field) || (field.parentElement && clear(field.parentElement))) ? field.parentElement : null;
     while (at && !seen(at, 20)) at = at.parentElement;
     return at && at.localName !== "body" ? at : null;
   };
-  // A hit on anything inside of an element, slotted into it, on its label or on its editor is a hit on the element.
+  // A hit on anything inside of an element, slotted into it, on its label or on its editor is a hit
+  // on the element.
   const belongs = (node) => {
     const seen = new Set(), open = [[node, false]];
     while (open.length) {
       const [at, used] = open.pop();
       if (seen.has(at)) continue;
       seen.add(at);
-      if (at === this || (!used && at.localName === "label" && at.control === this) || slotted(at) || (!used && at === surface(this))) return true;
+      if (at === this || (!used && at.localName === "label" && at.control === this) || slotted(at) || (!used && at === drawnEditor(this))) return true;
       open.push(...above(at).map((each) => [each, used || (at.nodeType === 1 && at.matches(USABLE))]));
     }
     return false;
@@ -39,7 +40,7 @@ function (what, other) {
       if (node.localName === "label" && node.control && !used) return node.control;
       used ||= node.matches(USABLE);
     }
-    const area = [...this.getRootNode().querySelectorAll("textarea")].find((each) => surface(each)?.contains(this));
+    const area = [...this.getRootNode().querySelectorAll("textarea")].find((each) => drawnEditor(each)?.contains(this));
     if (area) return area;
     const inside = this.querySelectorAll ? this.querySelectorAll("input:not([type=hidden]),textarea,select,[contenteditable]") : [];
     return inside.length === 1 ? inside[0] : this;
@@ -110,7 +111,8 @@ function (what, other) {
     this.focus({preventScroll: true});
     this.editContext.updateSelection(other ? 0 : this.editContext.text.length, this.editContext.text.length);
   };
-  // Points that a click reaches the element at, from the middle of its rectangle, of which a slice or a line of a drawing may have little.
+  // Points at which a click reaches the element, from the middle of its rectangle. A slice or a line
+  // of a drawing may have little of that.
   const reached = () => {
     const {left, top, width, height} = this.getBoundingClientRect(), root = this.getRootNode(), share = (at) => (at % 16 + 0.5) / 16;
     const tried = Array.from({length: 256}, (_, at) => [left + width * share(at), top + height * share(at >> 4)]);

@@ -1,4 +1,4 @@
-"""The interactive elements of a page: what each is, where it is seen, and a point that a click can use."""
+"""The interactive elements of a page: what each is, where it is seen, and a point to click."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def find(
         points = points | (areas(scene.dom, scene) if scene.dom.named("AREA") else {})
         points = {node: at for node, at in points.items() if _is_seen(drawn, scene, node)}
     for node, kind in kinds.kind.items():
-        at = points.get(node) or ((reach.by_label(node, namer) or reach.by_surface(node)) if full else None)
+        at = points.get(node) or ((reach.by_label(node, namer) or reach.by_editor(node)) if full else None)
         if at is not None:
             found.append(describer.describe(node, at[1], at[0]))
             continue
@@ -83,7 +83,7 @@ def find(
             hidden[away] += 1
             if options.offscreen and away != "covered":
                 found.append(describer.describe(node, reach.whole(node), None))
-    found = [at for at in found if at.node in kinds.native or at.node not in reach.surfaces]
+    found = [at for at in found if at.node in kinds.native or at.node not in reach.editor_parts]
     if options.max_texts:
         room = max(0, options.max_elements - len(found))
         found += _short_texts(kinds, scene, namer, reach, options)[:room]

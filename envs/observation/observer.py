@@ -207,8 +207,11 @@ def compose(
 
 
 def _nearest(found: list[Found], dom: Dom, layers: Layers, options: ObservationOptions) -> list[Found]:
-    """As many as there is room for: what lies on top (the topmost first), then what is in view, then what has to be scrolled to; of each the options
-    of lists last, which may be many."""
+    """As many elements as there is room for.
+
+    What lies on top comes first (the topmost before others), then what is in view, then what has to
+    be scrolled to. Options come last among their like: a list may have many.
+    """
     orders = {at.node: layers.order(box_for(dom, at.node, at.labels)) for at in found if at.point is not None}
     return sorted(found, key=lambda at: (-orders.get(at.node, -2), at.kind == "option"))[: options.max_elements]
 

@@ -35,7 +35,7 @@ from envs.observation.dom import (
     Rects,
     pixels,
 )
-from envs.observation.svg_shapes import SHAPES, Shape, reacts, shape_of
+from envs.observation.svg_shapes import SHAPES, Shape, hit_parts, shape_of
 from envs.observation.visibility import style_clips
 
 Answer = TypeVar("Answer")
@@ -199,7 +199,7 @@ def paint(
     drawn = {
         dom.box_node[box]
         for box in _boxes(dom, *SHAPES)
-        if dom.name[dom.box_node[box]] != "rect" or not reacts(dom.styles[dom.style_at[box]])[0]
+        if dom.name[dom.box_node[box]] != "rect" or not hit_parts(dom.styles[dom.style_at[box]])[0]
     }
     shapes: dict[int, Shape | None] = dict.fromkeys(item for item, node in enumerate(nodes) if node in drawn)
     reached, hiding = np.flatnonzero(hit[boxes]), np.flatnonzero(opaque[boxes])
@@ -353,7 +353,7 @@ def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     solid[_boxes(dom, *REPLACED)] = True
     hit[_boxes(dom, "g")] = False
     drawn = _boxes(dom, *SHAPES)
-    hit[drawn] &= np.array([bool(style) and any(reacts(style)) for style in dom.styles])[dom.style_at[drawn]]
+    hit[drawn] &= np.array([bool(style) and any(hit_parts(style)) for style in dom.styles])[dom.style_at[drawn]]
     plain = np.flatnonzero(dom.style_at == 0)
     around = above[plain]
     hit[plain] = np.where(around >= 0, hit[around], True)  # text is reached where its element is

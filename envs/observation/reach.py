@@ -39,7 +39,7 @@ MAX_RECTS = 8
 """Boxes of one element that are tried (a link that wraps has one for each line)."""
 
 MIN_EDITOR = 20.0
-"""CSS pixels of the sides of an editor that its page draws: of less than a line nothing can be read."""
+"""CSS pixels of the sides of an editor that its page draws: a line of text needs as much."""
 
 MIN_SIDE = 2.0
 """CSS pixels: what is smaller cannot be aimed at."""
@@ -59,8 +59,8 @@ class Reach:
         self._near: list[bool] = ((size[:, 0] >= MIN_SIDE) & (size[:, 1] >= MIN_SIDE)).tolist()
         self._left = np.hstack([low, size])
         """What is left of each box, as x, y, width, height."""
-        self.surfaces: set[int] = set()
-        """What is clicked to write into a text area without a size; nobody means it by itself."""
+        self.editor_parts: set[int] = set()
+        """Parts of an editor that stand for its text area, and are not listed themselves."""
         self._contents = {at: of for at in kinds.kind if (of := contents_of(scene.dom, at))}
         """Boxes that stand for elements without one of their own."""
         self._known: dict[int, tuple[list[float], list[float]]] = {}
@@ -88,7 +88,7 @@ class Reach:
         return found | self._on_shapes(waiting)
 
     def _on_shapes(self, waiting: dict[int, list[Box]]) -> dict[int, tuple[tuple[float, float], Box]]:
-        """Point and box of elements that are drawn in SVG, whose place in their rectangle is their own."""
+        """Point and box of SVG elements, which may have little of their rectangles."""
         scene, found = self._scene, dict[int, tuple[tuple[float, float], Box]]()
         for item in scene.shapes if waiting else ():
             node = self._kinds.owner(scene.node[item])
@@ -143,8 +143,11 @@ class Reach:
                         return (x, y), box
         return None
 
-    def by_surface(self, node: int) -> tuple[tuple[float, float], Box] | None:
-        """For a text area without a size, which takes the keys of an editor that its page draws: a point of the editor that listens to the mouse."""
+    def by_editor(self, node: int) -> tuple[tuple[float, float], Box] | None:
+        """For a text area without a size that takes the keys of an editor: a point of the editor.
+
+        Code editors and terminals draw themselves and give the area the focus when they are clicked.
+        """
         dom, kinds = self._dom, self._kinds
         if dom.name[node] != "TEXTAREA" or not (self._has_no_size(node) or self._has_no_size(dom.up(node))):
             return None
@@ -164,7 +167,7 @@ class Reach:
                 way.append(at)
                 at = dom.up(at)
             if editor in way and not kinds.native.intersection(way) and dom.clickable.intersection(way):
-                self.surfaces.update(way)
+                self.editor_parts.update(way)
                 return point, whole[0]
         return None
 

@@ -54,7 +54,10 @@ FOCUSED_ROLES = frozenset(
     {"", "gridcell", "application", "img", "graphics-symbol", "row", "listitem", "separator", "scrollbar"}
     | {"menu", "menubar", "listbox", "tree", "grid", "treegrid"}
 )
-"""Roles of elements that are used with the keyboard once they have the focus, unless they group such elements. Others that take it scroll."""
+"""Roles of elements that are used with the keyboard once they have the focus.
+
+Those that hold such elements group them; others that take the focus scroll.
+"""
 
 GRABBED = frozenset({"pointer", "grab", "move", "ew-resize", "ns-resize", "col-resize", "row-resize"})
 """Cursors that promise that something happens."""

@@ -1,7 +1,7 @@
-"""Where in its rectangle a click reaches an SVG shape: on its inside where that is filled, and on its stroke.
+"""Where in its rectangle a click reaches an SVG shape: its filled inside and its stroke.
 
-A snapshot has a shape's rectangle, its attributes and its styles. The outline is drawn from its attributes and fitted into the rectangle.
-Dashes, clip paths and ``fill-rule`` are not looked at.
+A snapshot has a shape's rectangle, its attributes and its styles. The outline is computed from the
+attributes and fitted into the rectangle. Dashes, clip paths and ``fill-rule`` are not considered.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Shape:
     drawn: Flags
     """The edges that its stroke follows; the others close what is filled."""
     filled: bool
-    reach: float
+    half_stroke: float
     """Half the width of its stroke in CSS pixels, 0 for none."""
 
     def holds(self, points: Vectors) -> Flags:
@@ -72,7 +72,7 @@ class Shape:
         found: Flags = np.full(len(points), not len(self.starts))  # one whose outline is not known is as its rectangle
         if self.filled:
             found |= [bool((x < crossings(y, self.starts, self.ends)).sum() % 2) for x, y in points]
-        if self.reach:
+        if self.half_stroke:
             found |= [self._beside_stroke(point) for point in points]
         return found
 
@@ -81,10 +81,13 @@ class Shape:
         lengths = np.maximum((ways**2).sum(axis=1), 1e-9)
         shares = np.clip(((point - starts) * ways).sum(axis=1) / lengths, 0, 1)
         away = np.hypot(*(point - starts - ways * shares[:, None]).T)
-        return bool(away.min(initial=np.inf) <= self.reach)
+        return bool(away.min(initial=np.inf) <= self.half_stroke)
 
     def points(self, rect: Vectors) -> Vectors:
-        """Whole pixels in a rectangle (left, top, right, bottom) that reach it: the middles of its widest places first, then those of its stroke."""
+        """Whole pixels in a rectangle (left, top, right, bottom) at which a click reaches it.
+
+        The middles of its widest places come first, then points of its stroke.
+        """
         spans = []
         for y in np.unique(np.round(np.linspace(rect[1], rect[3], ROWS + 2)[1:-1])) if self.filled else ():
             across = np.clip(np.sort(crossings(y, self.starts, self.ends)), rect[0], rect[2])
@@ -98,8 +101,8 @@ class Shape:
         return tried[self.holds(tried)]
 
 
-def reacts(style: Styles) -> tuple[bool, bool]:
-    """Whether clicks reach the inside of a shape with this style, and whether they reach its stroke.
+def hit_parts(style: Styles) -> tuple[bool, bool]:
+    """Whether clicks reach the inside of a shape with this style, and its stroke.
 
     Source: https://www.w3.org/TR/SVG2/interact.html#PointerEventsProp
     """
@@ -110,12 +113,12 @@ def reacts(style: Styles) -> tuple[bool, bool]:
 
 
 def shape_of(dom: Dom, node: int, rect: Vectors) -> Shape:
-    """The shape of a node that has this rectangle (left, top, right, bottom), which holds its stroke too."""
+    """The shape of a node in its rectangle (left, top, right, bottom; the stroke included)."""
     name, box = dom.name[node], dom.box_of[node]
     style = dom.styles[dom.style_at[box]]
-    filled, stroked = reacts(style)
+    filled, stroked = hit_parts(style)
     edges, drawn = _outline(name, *(dom.attribute(node, each) or "" for each in GEOMETRY))
-    turn, scale = _drawn_in(dom, node)
+    turn, scale = _user_space(dom, node)
     corners = edges.reshape(-1, 2) @ turn.T
     width = pixels(style[STROKE_WIDTH]) * scale * abs(np.linalg.det(turn)) ** 0.5
     span = np.ptp(corners, axis=0) if len(corners) else np.zeros(2)
@@ -141,8 +144,11 @@ def in_polygon(point: NDArray[np.float64], corners: Vectors) -> bool:
     return bool((point[0] < crossings(point[1], corners, np.roll(corners, -1, axis=0))).sum() % 2)
 
 
-def _drawn_in(dom: Dom, node: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How the transforms of a shape and of the groups around it turn its points, and the CSS pixels across and down of one unit of its drawing."""
+def _user_space(dom: Dom, node: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The transforms of a shape and its groups, and the CSS pixels of one unit of its ``svg``.
+
+    The first is a 2 by 2 matrix; the second is the scale across and down.
+    """
     turn = np.eye(2)
     while (above := dom.up(node)) >= 0:
         if dom.name[node] == "svg" and (dom.type[above] != ELEMENT or dom.name[above].isupper()):
@@ -162,7 +168,10 @@ def _drawn_in(dom: Dom, node: int) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 @lru_cache(maxsize=MAX_CACHED)
 def _outline(name: str, path: str, points: str, *ends: str) -> tuple[NDArray[np.float64], Flags]:
-    """Edges (n, start and end, x and y) in units of the drawing, and which of them a stroke follows. Of a circle and rectangle those of any size."""
+    """Edges (n, start and end, x and y) in user units, and which of them the stroke follows.
+
+    A circle and a rectangle have those of any size, as they are fitted into the shape's rectangle.
+    """
     found = list[tuple[list[complex], bool]]()
     if name == "path":
         found = list(_subpaths(path))
@@ -183,7 +192,7 @@ def _outline(name: str, path: str, points: str, *ends: str) -> tuple[NDArray[np.
 
 
 def _subpaths(path: str) -> Iterator[tuple[list[complex], bool]]:
-    """The corners of each part of a path, curves cut into edges, and whether it is closed.
+    """The corners of each subpath, curves cut into edges, and whether it is closed.
 
     Source: https://www.w3.org/TR/SVG2/paths.html#PathData
     """
@@ -218,7 +227,10 @@ def _subpaths(path: str) -> Iterator[tuple[list[complex], bool]]:
 
 
 def _arguments(kind: str, text: str) -> Iterator[tuple[float, ...]]:
-    """The numbers of a path's command, once for each time it is meant. Between the flags of an arc nothing has to stand."""
+    """The numbers of a path's command, once for each time that it is repeated.
+
+    The flags of an arc may follow each other without a separator.
+    """
     count = _COUNTS.get(kind, 2)
     numbers = _ARC.findall(text) if kind == "a" else zip(*[iter(re.findall(_NUMBER, text))] * count, strict=False)
     return (tuple(map(float, each)) for each in numbers)

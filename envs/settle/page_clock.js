@@ -61,7 +61,8 @@
     Object.defineProperty(owner, name, {...found, get: replaced(found.get, get)});
   }
   Performance.prototype.now = replaced(Performance.prototype.now, since);
-  // Where the engine refuses the arguments, it is given them as they are. The moments of the navigation count from the engine's zero, as in its timings.
+  // Where the engine refuses the arguments, it is given them as they are. Names of navigation timing
+  // ("domComplete") count from the engine's zero, as `performance.timing` does.
   const options = (given) => given == null || Object(given) === given;
   const marked = (args) => {
     const {startTime, detail} = options(args[1]) && args[1] || {};
