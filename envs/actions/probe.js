@@ -13,7 +13,9 @@ function (what, other) {
     const clear = (node) => !seen(node, 2) || getComputedStyle(node).opacity <= 0.02;
     let at = field.localName === "textarea" && (clear(field) || (field.parentElement && clear(field.parentElement))) ? field.parentElement : null;
     while (at && !seen(at, 20)) at = at.parentElement;
-    return at && at.localName !== "body" ? at : null;
+    const place = (node) => node && node.localName !== "body" ? JSON.stringify(node.getBoundingClientRect()) : "";
+    while (at && place(at) && place(at) === place(at.parentElement)) at = at.parentElement;
+    return place(at) ? at : null;
   };
   // A hit on anything inside of an element, slotted into it, on its label or on its editor is a hit
   // on the element.

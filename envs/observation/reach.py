@@ -151,10 +151,10 @@ class Reach:
         dom, kinds = self._dom, self._kinds
         if dom.name[node] != "TEXTAREA" or not (self._has_no_size(node) or self._has_no_size(dom.up(node))):
             return None
-        editor, whole = dom.up(node), list[Box]()
-        while editor >= 0 and dom.name[editor] != "BODY" and not whole:
-            whole = [box for box in self.boxes(editor) if min(box[2:]) >= MIN_EDITOR]
-            editor = editor if whole else dom.up(editor)
+        editor, whole, at = -1, list[Box](), dom.up(node)
+        while at >= 0 and dom.name[at] != "BODY" and (not whole or self.boxes(at) == whole):
+            editor, whole = at, [box for box in self.boxes(at) if min(box[2:]) >= MIN_EDITOR]
+            at = dom.up(at)
         if (
             not whole
             or sum(editor < field <= dom.end[editor] for field in dom.named("INPUT", "SELECT", "TEXTAREA")) > 1

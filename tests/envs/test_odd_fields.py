@@ -35,6 +35,8 @@ AREAS = {
     "in a box without a size": "<div style='overflow:hidden;width:3px;height:0'><textarea id=area style='width:999px;height:1em'></textarea></div>",
     "of a pixel": "<textarea id=area style='position:absolute;width:1px;height:1px;padding:0;border:0'></textarea>",
     "transparent": "<textarea id=area style='position:absolute;opacity:0;width:7px;height:14px'></textarea>",
+    "in a box of the editor's size": "<div style='position:absolute;inset:0;pointer-events:none'>"
+    "<textarea id=area style='width:1px;height:1px;padding:0;border:0'></textarea></div>",
     "beside the page": "<textarea id=area style='position:absolute;left:-999px;width:0;height:0;padding:0;border:0'></textarea>",
 }
 """How code editors and terminals hide the text area that takes their keys."""
