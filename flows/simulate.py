@@ -7,7 +7,7 @@ Compare settings, with given times or those of a finished run:
     python -m flows.simulate --set 'compare.staleness=[0,1,2,4]' --set 'compare.browsers=[32,64,128]'
     python -m flows.simulate --set run=runs/mine --set 'compare.staleness=[0,2]'
 
-No browser, model or trainer is started: a setting takes about a second. `binds` names what is in full
+No browser, model or trainer is started, and no Prefect server: a setting takes about a second. `binds` names what is in full
 use (engine, browser hosts, trainer, browsers), or `pacing`: waits that come from batches and staleness.
 """
 
@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from prefect import flow
+from prefect.context import FlowRunContext
 
 from tasks_lib.config import resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
@@ -45,7 +46,8 @@ def simulate(config: SimulateConfig) -> list[dict[str, Any]]:
     with RunProgress(1) as progress:
         lines = list(compare(config))
         rows = rows_of(lines)
-        publish_table(artifact_key(config.run_id, "settings"), rows)
+        if FlowRunContext.get() is not None:
+            publish_table(artifact_key(config.run_id, "settings"), rows)
         for row in rows:
             progress.log(describe_row(row))
         if config.output:

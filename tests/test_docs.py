@@ -23,6 +23,8 @@ from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight import flows as checks
 from tasks_lib.preflight.arguments import FLOWS, model_of
 from tasks_lib.preflight.command_line import run_command
+from tasks_lib.simulation.compare import compare, describe_row, rows_of
+from tasks_lib.simulation.config import SimulateConfig
 from training.ledger.store import RunStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,6 +106,15 @@ def test_the_environments_page_prints_what_it_says(tmp_path: Path, capsys: pytes
             assert names["play"](f"{server.origin}/link.html") == 1.0
         finally:
             portal.call(server.close)
+
+
+def test_the_simulation_page_shows_what_is_printed() -> None:
+    """The first command's rows; the seconds before them are of the machine."""
+    page = ROOT / "docs/simulation.md"
+    given = shlex.split(examples(page, "bash")[0])[4:]
+    rows = rows_of(list(compare(resolve(SimulateConfig, parse_assignments(given)))))
+    shown = [line.partition(" s  ")[2] for line in examples(page, "text")[0].splitlines()]
+    assert shown == [describe_row(row) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 WRITERS = {"slurm": batch_script, "kubernetes": manifests}
 """Write what is submitted, where a cluster is not started by the command itself."""
 
+SERVERLESS = {"flows.simulate"}
+"""Take a second, and keep no record: a server is not started for them; one that PREFECT_API_URL names still has their flow run."""
+
 
 def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], list[str]], arguments: list[str]) -> int:
     """Resolve the configuration, ``check`` what it names, and run the flow with it; the exit status."""
@@ -96,6 +99,10 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         return 0
     try:
         if not check_api():
+            if model.flow in SERVERLESS:
+                with reuse_check(config, found), clock_since(STARTED):
+                    flow.fn(**parameters_of(config))  # type: ignore[attr-defined]
+                return 0
             _log_start("starting a Prefect server for this run (PREFECT_API_URL would name one of yours) …")
         api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
         with (

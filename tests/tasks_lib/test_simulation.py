@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from envs.types import ConfigError
-from tasks_lib.config import resolve
+from tasks_lib.config import PROJECT, resolve
 from tasks_lib.simulation.compare import compare, document_of, rows_of
 from tasks_lib.simulation.config import SimulateConfig
 from tasks_lib.simulation.fit import beta_of, fit
@@ -142,3 +146,17 @@ def test_gpus_are_moved_between_engines_and_trainer() -> None:
 def test_what_cannot_be_compared_is_refused(compared: dict[str, list[int]], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         SimulateConfig.model_validate({**QUICK, "compare": compared})
+
+
+def test_it_runs_without_a_prefect_server(tmp_path: Path) -> None:
+    """In a home of its own, in which a server that it started would leave its database."""
+    arguments = ["versions=2", "compare.staleness=[0,2]", f"output={tmp_path / 'results.json'}"]
+    command = [sys.executable, "-m", "flows.simulate", *(word for each in arguments for word in ("--set", each))]
+    environment = {**os.environ, "PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": ""}
+    done = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    announced, *rows, written = done.stderr.splitlines()
+    assert announced.startswith("flows.simulate: ") and "results: " in written
+    assert sorted(re.findall(r"s  staleness (\d) ", "\n".join(rows))) == ["0", "2"] and len(rows) == 2
+    assert len(json.loads((tmp_path / "results.json").read_text())) == 2
+    assert not [*tmp_path.rglob("*.db*")]
