@@ -40,7 +40,6 @@ from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.preflight.startup import STARTED
 from tasks_lib.processes.cluster_start import launches, started
-from tasks_lib.processes.interrupts import is_own_crash
 from tasks_lib.processes.kubernetes import manifests
 from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.prefect_run import RUN_HERE, mark_cancelled
@@ -172,7 +171,7 @@ def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | Non
 
 
 class _HideOwnErrors(logging.Filter):
-    """Leaves out what Prefect says of a flow or task that ended with an error of ours, or by Ctrl-C, which whoever started it tells in a line."""
+    """Leaves out what Prefect says of a flow or task that ended with an error of ours, which whoever started it tells in a line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -180,7 +179,7 @@ class _HideOwnErrors(logging.Filter):
         # written to nothing is tried again.
         once = RollwrightError if getattr(record, "task_name", None) in RUN_HERE else DiskError
         ours = isinstance(error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": once}.get(record.name, ()))
-        return not ours and not is_own_crash(record) and is_not_reported_by_flow(record)
+        return not ours and is_not_reported_by_flow(record)
 
 
 @contextmanager

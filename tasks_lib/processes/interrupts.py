@@ -37,13 +37,6 @@ def find_interrupt(error: BaseException) -> BaseException | None:
     return None
 
 
-def is_own_crash(record: logging.LogRecord) -> bool:
-    """Return True for Prefect's line that Ctrl-C ended a flow run."""
-    return record.name == "prefect.flow_runs" and (
-        record.getMessage() == "Crash detected! Execution was aborted by an interrupt signal."
-    )
-
-
 def is_not_cancelled(record: logging.LogRecord) -> bool:
     """Filter for `STATES` that drops cancelled tasks: Dask cancels them only where it closes a
     worker."""

@@ -17,9 +17,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas import TaskRun
 from prefect.context import FlowRunContext
 from prefect.events import emit_event
+from prefect.flow_engine import FlowRunEngine
 from prefect.logging.handlers import APILogHandler
 from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger, task_run_logger
 from prefect.states import Cancelled
+from prefect.task_engine import SyncTaskRunEngine
 
 from tasks_lib.processes.lease import use_patient_leases
 from tasks_lib.processes.server_watch import retry_until_reachable
@@ -29,6 +31,27 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 use_patient_leases()  # here, because every flow imports this module before Prefect's engine runs it
+
+INTERRUPTED = "interrupted by Ctrl-C; start the same command again to go on"
+
+
+def _cancel_on_interrupt(engine: type[Any]) -> None:
+    """Make an engine of Prefect's end a run as Cancelled after Ctrl-C, which it calls a crash (3.8.8)."""
+    handle_crash = engine.handle_crash
+
+    def handle(run: Any, error: BaseException) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            handle_crash(run, error)
+            return
+        run.logger.info(INTERRUPTED)
+        run.set_state(Cancelled(message=INTERRUPTED), force=True)
+        run._raised = error
+
+    engine.handle_crash = handle
+
+
+_cancel_on_interrupt(FlowRunEngine)
+_cancel_on_interrupt(SyncTaskRunEngine)
 
 
 def _api_only() -> logging.Logger:
@@ -120,17 +143,15 @@ _started: list[UUID] = []
 
 
 def mark_cancelled() -> None:
-    """Set the state of this process's flow runs to Cancelled after Ctrl-C. Prefect calls them
-    Crashed."""
+    """Set the state of this process's flow runs to Cancelled, where Ctrl-C left their engine no
+    time for it."""
     if not _started:
         return
     try:
         with get_client(sync_client=True) as client:
             for flow_run in reversed(_started):
                 if client.read_flow_run(flow_run).state_name in ("Crashed", "Running"):
-                    client.set_flow_run_state(
-                        flow_run, Cancelled(message="Ctrl-C; the same command goes on"), force=True
-                    )
+                    client.set_flow_run_state(flow_run, Cancelled(message=INTERRUPTED), force=True)
     except httpx.HTTPError as error:
         logger.warning("the flow run is not marked as cancelled: %s", error)
 

@@ -29,13 +29,14 @@ from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
+from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.rollouts.cluster import tell_workers, use_cluster, worker_settings
 from training.groups import GroupSpec
 from training.ledger.store import RunStore, read_json
 from training.trainer.launch import free_port
 
-from .services import DaskCluster
+from .services import DaskCluster, PrefectServer
 
 SYNTHETIC_RUN = Path(__file__).parents[1] / "tasks_lib" / "synthetic_run.py"
 
@@ -89,6 +90,50 @@ def test_the_parameter_form_explains_and_bounds_every_field(started: Any) -> Non
         if field.get("type") in {"integer", "number"}:
             assert {"minimum", "exclusiveMinimum"} & field.keys(), f"{name} has no lower bound"
     assert (found["rollout.concurrency"]["minimum"], found["rollout.concurrency"]["maximum"]) == (1, 4096)
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "last"),
+    [
+        (KeyboardInterrupt(), "Cancelled", "interrupted by Ctrl-C; start the same command again to go on"),
+        (SystemExit(3), "Crashed", "Crash detected! Execution was aborted by Python system exit call."),
+    ],
+    ids=["Ctrl-C", "a crash"],
+)
+def test_only_ctrl_c_is_no_crash(
+    server: PrefectServer, prefect_api: None, error: BaseException, state: str, last: str
+) -> None:
+    """Of a task in a flow that another flow calls, as a sweep does: states and logs of all three."""
+    name = f"ended-{state}"
+
+    def end() -> None:
+        raise error
+
+    @flow(persist_result=False, flow_run_name=name)
+    def inner() -> None:
+        run_as_task("update", name, end)
+
+    @flow(persist_result=False, flow_run_name=name)
+    def outer() -> None:
+        inner()
+
+    with pytest.raises(type(error)):
+        outer()
+    runs = server.flow_runs(name)
+    assert [run["state_name"] for run in runs] == [state] * 2
+    for run in runs:
+        entered = [each["name"] for each in server.api(f"flow_run_states/?flow_run_id={run['id']}")]
+        assert entered == ["Pending", "Running", state]
+
+    def said() -> list[str]:
+        of_runs = {"flow_run_id": {"any_": [run["id"] for run in runs]}}
+        return [each["message"] for each in server.api("logs/filter", logs=of_runs)]
+
+    deadline = time.monotonic() + 60  # logs and states of tasks reach the server a little later
+    while len([line for line in said() if line.startswith("Finished in state")]) < 3 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert said().count(last) == 3, said()
+    assert any("Crash" in line for line in said()) is (state == "Crashed")
 
 
 def test_a_flow_run_knows_what_its_command_has_looked_at(prefect_api: None, tmp_path: Path) -> None:

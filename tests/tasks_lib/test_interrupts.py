@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tasks_lib.processes.interrupts import NANNY, NannyLogFilter, is_not_cancelled, is_own_crash
+from tasks_lib.processes.interrupts import NANNY, NannyLogFilter, is_not_cancelled
 
 KILLS = "Worker process still alive after 4.0 seconds, killing"
 ENDS: list[type[BaseException]] = [KeyboardInterrupt, ValueError]
@@ -53,12 +53,3 @@ def test_only_the_line_of_a_closed_worker_is_left_out() -> None:
     logger = "distributed.worker.state_machine"
     assert not is_not_cancelled(record("Async instruction for <Task cancelled> ended with CancelledError", logger))
     assert is_not_cancelled(record("Could not find data", logger))
-
-
-def test_only_a_crash_by_ctrl_c_is_our_own() -> None:
-    crash = "Crash detected! Execution was aborted by an interrupt signal."
-    assert is_own_crash(record(crash, "prefect.flow_runs"))
-    assert not is_own_crash(record(crash, "prefect.task_runs"))
-    assert not is_own_crash(
-        record("Crash detected! Execution was aborted by a termination signal.", "prefect.flow_runs")
-    )
