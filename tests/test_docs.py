@@ -23,6 +23,7 @@ from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight import flows as checks
 from tasks_lib.preflight.arguments import FLOWS, model_of
 from tasks_lib.preflight.command_line import run_command
+from tasks_lib.preflight.task_check import check_command
 from tasks_lib.simulation.compare import compare, describe_row, rows_of
 from tasks_lib.simulation.config import SimulateConfig
 from training.ledger.store import RunStore
@@ -82,10 +83,11 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 COMMANDS = list(commands())
 OF_FLOWS = [(module, arguments) for module, arguments in COMMANDS if module in FLOWS and "--check" not in arguments]
 ENVIRONMENTS = ROOT / "docs/environments.md"
+OWN_TASKS = ROOT / "docs/own-tasks.md"
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if examples(page, "python") and page != ENVIRONMENTS], ids=name
+    "page", [page for page in PAGES if examples(page, "python") and page not in (ENVIRONMENTS, OWN_TASKS)], ids=name
 )
 def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -106,6 +108,27 @@ def test_the_environments_page_prints_what_it_says(tmp_path: Path, capsys: pytes
             assert names["play"](f"{server.origin}/link.html") == 1.0
         finally:
             portal.call(server.close)
+
+
+def test_the_page_of_own_tasks_works_from_its_file_to_the_start_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder of its own: the site is written, its first task is played, and no command is refused."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    run_page(OWN_TASKS)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1.0 at http://127.0.0.1:")
+    assert (tmp_path / "mine/menu.jpg").read_bytes().startswith(b"\xff\xd8")
+    shown = "\n".join(examples(OWN_TASKS, "bash")).replace("\\\n", " ").replace("mine/", f"{tmp_path}/mine/")
+    commands = [shlex.split(line)[2:] for line in shown.splitlines() if line.startswith("python -m")]
+    assert len(commands) == 4
+    for module, *arguments in commands:
+        if "--check" in arguments:
+            assert check_command(arguments[1]) == 0
+        else:
+            flow = getattr(importlib.import_module(module), module.removeprefix("flows."))
+            given = [*arguments, "--set", f"root={tmp_path}", "--dry-run"]
+            assert run_command(flow, model_of(module), CHECKS[module], given) == 0, capsys.readouterr().err
 
 
 def test_the_simulation_page_shows_what_is_printed() -> None:

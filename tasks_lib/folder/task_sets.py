@@ -104,7 +104,7 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
         near = sorted({like for kind in missing for like in difflib.get_close_matches(kind, existing, n=2)})
         hint = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(existing[:MAX_NAMED])}"
         raise TaskError(
-            f"tasks.kinds: no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}; {hint} ([] takes all)"
+            f"tasks.kinds: no task of kind {', '.join(missing)} in {', '.join(map(str, paths[:3]))}; {hint}; tasks.kinds=[] takes all"
         )
     return index
 

@@ -3,7 +3,7 @@
 The task's own rubric grades it.
 
 Tasks of bundled applications are played over HTTP (26 ms each), in the browser where a fact needs one. Tasks of MiniWoB++ are played by
-the kind's scripted oracle in a browser. What has no known solution (live sites, facts for a judge) is counted with the reason, never guessed.
+the kind's scripted oracle in a browser. What has no known solution (live and own sites, facts for a judge) is counted with the reason, never guessed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SHOWN = 300
 
 MINIWOB, DESIGNS = "miniwob", "design2code"
 
-LIVE = "live site"
+LIVE = "live or own site"
 JUDGED = "facts for a judge"
 NO_SOLUTION = "no known solution"
 NO_ORACLE = "no scripted oracle for the kind"

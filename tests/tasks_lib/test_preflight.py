@@ -149,7 +149,7 @@ TYPOS: list[tuple[dict[str, Any], str]] = [
     ({"policy": {"template": "qwen2vl"}}, r"policy\.template: got 'qwen2vl'; did you mean qwen2_vl"),
     (
         {"tasks": {"kinds": ["click-tset"]}},
-        r"tasks\.kinds: no task of kind click-tset.*did you mean click-test.*\? \(\[\] takes",
+        r"tasks\.kinds: no task of kind click-tset.*did you mean click-test.*\?; tasks\.kinds=\[\] takes",
     ),
     (
         {"tasks": {"addresses": {"miniwbo": "http://127.0.0.1:1"}}},

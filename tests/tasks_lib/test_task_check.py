@@ -94,7 +94,7 @@ async def test_what_cannot_be_known_is_counted_with_its_reason() -> None:
         with_facts(judged, first_fact(judged), judge),
     )
     assert found.faults == [] and found.solved == 0
-    assert dict(found.unknown) == {"live site": 1, "no known solution": 2, "facts for a judge": 1}
+    assert dict(found.unknown) == {"live or own site": 1, "no known solution": 2, "facts for a judge": 1}
 
 
 SOLVED, FAILED, BROKEN, JUDGED = "solved", "failed", "the browser failed", "facts for a judge"
