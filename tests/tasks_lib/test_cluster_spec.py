@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from envs.types import ConfigError
+from flows.train import train
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, resolve
 from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
+from tasks_lib.preflight.command_line import run_command
 from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.dask_clients import connect_client, workers_offering
 from tasks_lib.processes.slurm import batch_script
@@ -72,6 +75,20 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
             load_cluster(path)
 
 
+def test_what_is_set_overrules_the_spec() -> None:
+    seen: list[TrainConfig] = []
+
+    def check(config: TrainConfig) -> list[str]:
+        seen.append(config)
+        return []
+
+    arguments = ["--preset", "quickstart", "--cluster", str(PROJECT / "deployments/clusters/one-machine.yaml")]
+    for more in ([], ["--set", "root=/elsewhere"]):
+        assert run_command(train, TrainConfig, check, [*arguments, *more, "--dry-run"]) == 0
+    assert [config.root for config in seen] == [load_cluster(Path(arguments[-1])).storage, "/elsewhere"]
+    assert seen[0].cluster == seen[1].cluster
+
+
 def test_each_machine_gets_its_processes() -> None:
     found = load_cluster(PROJECT / "deployments" / "clusters" / "ssh.yaml")
     started_ = {launch.name: launch for launch in launches(found, ["--preset", "quickstart"])}
@@ -92,6 +109,12 @@ exec bash -c "$2"
 """
 
 
+def _offers(process: psutil.Process, resource: str) -> bool:
+    """Whether it is a ``dask worker`` with this resource, and not the shell or a process of the worker."""
+    words = process.cmdline()
+    return resource in words and "bash" not in words[0] and "ssh" not in words[0]
+
+
 @pytest.mark.slow
 @pytest.mark.dask
 def test_machines_by_ssh_join_and_end_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,10 +126,17 @@ def test_machines_by_ssh_join_and_end_with_the_run(tmp_path: Path, monkeypatch: 
     groups = [{**ROLLOUT, "hosts": here}, {"role": "train", "hosts": here}]
     found = spec(start="ssh", storage=str(tmp_path), scheduler="127.0.0.1", port=free_port(), groups=groups)
     before = {process.pid for process in psutil.Process().children(recursive=True)}
-    with started(found, launches(found)):
-        with connect_client(found.address) as client:
-            assert [len(workers_offering(client, resource)) for resource in ("browser", "trainer")] == [1, 1]
+    with started(found, launches(found)), connect_client(found.address) as client:
+        assert [len(workers_offering(client, resource)) for resource in ("browser", "trainer")] == [1, 1]
         assert (tmp_path / "hosts").read_text().split() == ["127.0.0.1"] * 3
+        first = set(workers_offering(client, "browser"))
+        (nanny,) = (each for each in psutil.Process().children(recursive=True) if _offers(each, "browser=1"))
+        for each in (*nanny.children(recursive=True), nanny):
+            each.kill()
+        deadline = time.monotonic() + 120
+        while not set(workers_offering(client, "browser")) - first:
+            assert time.monotonic() < deadline, "a process that ends is started again"
+            time.sleep(0.2)
     left = {process.pid for process in psutil.Process().children(recursive=True)} - before
     assert not left, "what was started ends with the run"
 
