@@ -25,10 +25,13 @@ from envs.observation import whole_page
 from envs.rewards.chromiumrl import capture
 from envs.rewards.webarena import shop
 from envs.sites import server_state, site_http
+from envs.tasks.generate.spec import WORLDS
+from envs.types import Split
 from envs.types.actions import MAX_HTML
 from envs.types.rubrics import HOLDS_JUDGED, HOLDS_SIMILAR, PASS_THRESHOLD
 from tasks_lib.folder.task_sets import COPIED
 from tasks_lib.preflight.tasks import ALL
+from tasks_lib.processes.kubernetes import RUN_RESTARTS
 from tasks_lib.processes.trainer import RESTARTS
 
 ROOT = Path(__file__).parents[1]
@@ -199,6 +202,9 @@ PROMISES: dict[str, dict[str, str]] = {
     "docs/extending.md": {
         "takes the functions themselves": "envs/test_extensions.py::test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode",
         "advantages and losses always, the others unless the workers are elsewhere": "envs/test_extensions.py::test_a_run_checks_the_names_before_it_starts",
+        "A plain function runs in a thread, an `async` one on the event loop": "envs/test_extensions.py::test_a_plain_reward_runs_in_a_thread_and_an_async_one_on_the_event_loop",
+        "Such turns have the form `custom`": "envs/test_extensions.py::test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode",
+        "An entry point of a package gives a short name": "envs/test_extensions.py::test_a_reward_takes_the_place_of_the_tasks_own_or_stands_beside_it",
         "An import error names the machine": "envs/test_extensions.py::test_an_unknown_name_is_refused_with_what_is_near",
         "What it raises ends the run": "envs/test_extensions.py::test_a_reward_that_fails_ends_the_run",
         "it changes the score but not whether the episode passed": "envs/test_extensions.py::test_a_reward_takes_the_place_of_the_tasks_own_or_stands_beside_it",
@@ -210,10 +216,12 @@ PROMISES: dict[str, dict[str, str]] = {
     "docs/slurm.md": {
         "is printed as one batch script, which starts the cluster and the run on it": "tasks_lib/test_cluster_spec.py::test_slurm_s_script_starts_each_machine_s_processes_and_the_run",
         "vLLM servers on other machines need a key": "tasks_lib/test_containers.py::test_a_spec_that_kubernetes_cannot_run_is_refused",
+        "`partition`, `account` and `hours` of the spec become `#SBATCH` lines": "tasks_lib/test_cluster_spec.py::test_slurm_s_script_starts_each_machine_s_processes_and_the_run",
         "the second is refused by the lock": "flows/test_flows.py::test_a_folder_in_use_is_left_alone",
     },
     "docs/kubernetes.md": {
         "is printed as manifests": "tasks_lib/test_containers.py::test_what_a_dry_run_prints_can_be_submitted",
+        "Pods run as user 1000, are asked for their health, and are started again": "tasks_lib/test_containers.py::test_renderings_are_the_golden_files",
         "and the Job that trains on them": "tasks_lib/test_containers.py::test_the_job_trains_with_the_settings_of_the_spec",
         "a Deployment of one vLLM server with the `model` of the group": "tasks_lib/test_containers.py::test_a_judge_is_served_for_the_run_and_its_key_is_written_nowhere",
         "in the spec leaves the manifests' server out": "tasks_lib/test_containers.py::test_a_prefect_server_of_one_s_own_is_not_started_again",
@@ -234,6 +242,11 @@ PROMISES: dict[str, dict[str, str]] = {
         "With `--scheduler` each worker must see the client's files": "tasks_lib/test_machine_doctor.py::test_a_worker_with_another_storage_is_named",
         "Workers with different Chromiums are a fault": "tasks_lib/test_browser_versions.py::test_workers_with_different_browsers_are_a_fault_that_names_them",
         "asks a vLLM server of your own for its release, routes and model name": "tasks_lib/test_machine_doctor.py::test_a_vllm_server_that_a_run_cannot_use",
+        "be kept out by its locks": "tasks_lib/test_machine_doctor.py::test_workers_that_locks_do_not_keep_out_or_that_differ",
+        "2 for wrong arguments, 130 after Ctrl-C": "tasks_lib/test_machine_doctor.py::test_wrong_arguments_give_status_2",
+        "An iteration's groups are shared out evenly": "tasks_lib/test_planning.py::test_lots_hold_every_group_once",
+        "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
+        "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_one_with_the_highest_mean_of_its_last_evaluation",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",
         "with none the run ends at once": "flows/test_deployment.py::test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_that_adds_one",
         "is left out; its groups go to others": "tasks_lib/test_shards.py::test_a_shard_whose_worker_cannot_write_goes_to_others",
@@ -298,6 +311,17 @@ NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
         "Of more than # tasks a fixed sample": (ALL,),
     },
     "docs/resume.md": {"up to # times an update": (RESTARTS,)},
+    "docs/kubernetes.md": {"which is started again up to # times": (RUN_RESTARTS,)},
+    "docs/sites.md": {
+        "held out # to #, demonstrations from #, training # to #, validation from #": (
+            WORLDS[Split.HELD_OUT].start,
+            WORLDS[Split.HELD_OUT].stop - 1,
+            WORLDS[Split.DEMO].start,
+            WORLDS[Split.TRAIN].start,
+            WORLDS[Split.TRAIN].stop - 1,
+            WORLDS[Split.VALIDATION].start,
+        ),
+    },
     "docs/live-sites.md": {"doubles it, up to # times": (MAX_TIMES,)},
     "docs/webarena.md": {"for at most # s and # MB": (shop.DEADLINE, site_http.MAX_ANSWER / 1e6)},
     "docs/design2code.md": {"of more than # characters is refused": (MAX_HTML,)},

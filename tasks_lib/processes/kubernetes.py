@@ -22,6 +22,8 @@ HEALTH_PORT = 8790
 PREFECT_PORT = 4200
 UID = 1000
 """User of the images (docker/Dockerfile)."""
+RUN_RESTARTS = 20
+"""Of the run's Job, until Kubernetes gives it up."""
 
 
 def manifests(spec: ClusterSpec, arguments: Sequence[str]) -> str:
@@ -158,7 +160,7 @@ class _Pods:
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": self._metadata(role),
-            "spec": {"backoffLimit": 20, "template": pod},
+            "spec": {"backoffLimit": RUN_RESTARTS, "template": pod},
         }
 
     def _workload(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -124,6 +125,26 @@ async def test_a_reward_that_fails_ends_the_run(mine: Path, monkeypatch: pytest.
     with pytest.raises(ExceptionGroup) as failed:
         await graded({"extra": {"my_wrong:wrong": 1.0}}, page_facts=DONE)
     assert failed.group_contains(ConfigError, match="my_wrong:wrong failed .* shop/lamp: AttributeError")
+
+
+async def test_a_plain_reward_runs_in_a_thread_and_an_async_one_on_the_event_loop(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, threading.Thread] = {}
+
+    def plain(_episode: object) -> float:
+        threads["plain"] = threading.current_thread()
+        return 1.0
+
+    async def waiting(_episode: object) -> float:
+        threads["waiting"] = threading.current_thread()
+        return 1.0
+
+    module = ModuleType("my_threads")
+    vars(module).update(plain=plain, waiting=waiting)
+    monkeypatch.setitem(sys.modules, "my_threads", module)
+    await graded({"extra": {"my_threads:plain": 1.0, "my_threads:waiting": 1.0}}, page_facts=DONE)
+    assert threads["plain"] is not threading.current_thread() is threads["waiting"]
 
 
 KINDS: dict[str, tuple[Extensions[Any], str, str]] = {

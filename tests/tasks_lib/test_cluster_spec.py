@@ -163,7 +163,10 @@ FAKES = {
 
 def test_slurm_s_script_starts_each_machine_s_processes_and_the_run(tmp_path: Path) -> None:
     found = load_cluster(PROJECT / "deployments" / "clusters" / "slurm.yaml")
+    found = found.model_copy(update={"account": "physics", "partition": "gpu", "hours": 5})
     script = batch_script(found, ["--set", "tasks.kinds=[click-test, click-link]", "--help"])
+    for given in ("--account=physics", "--partition=gpu", "--time=5:00:00"):
+        assert script.count(f"#SBATCH {given}\n") == 3, "of each component"
     for name, body in FAKES.items():
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (tmp_path / name).chmod(0o755)
