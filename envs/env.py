@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -70,7 +70,7 @@ class StepResult:
     """The episode is over; go on with ``reset``."""
     observation: Observation
     """The page as a text policy sees it; ``observation.error`` has the reason why the last action was not carried out."""
-    screenshot: bytes
+    screenshot: bytes = field(repr=False)
     """JPEG of the viewport; empty where the site shows nothing at the end (MiniWoB)."""
     stop: StopReason | None = None
     """Reason why the episode is over; ``None`` before its end."""

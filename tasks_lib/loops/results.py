@@ -62,8 +62,9 @@ def result_sentence(result: dict[str, Any]) -> str:
     """Return the result as a sentence."""
     before, after = result["success_before"], result["success_after"]
     split = describe_split(result.get("split", "held_out"))  # older results have no split
+    kinds = len(result["success_by_kind"])
     return (
-        f"{split} success {describe_success(before, 2)} -> {describe_success(after, 2)} over {len(result['success_by_kind'])} task kinds "
+        f"{split} success {describe_success(before, 2)} -> {describe_success(after, 2)} over {kinds} task kind{'s' * (kinds != 1)} "
         f"(n = {after['n']}), {result['updates']} updates, {result['seconds']['total'] / 60:.1f} min"
     )
 

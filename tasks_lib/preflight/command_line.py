@@ -135,7 +135,8 @@ def _changed_values(config: Settings) -> list[str]:
     except ConfigError:
         base = {}  # a flow that has keys without a default
     changed = [f"{key}: {now}  # {then}" for key, now, then in differences(values, base)]
-    return [f"# {len(changed)} values other than {where}; --dry-run full prints them all", *changed]
+    values_changed = f"{len(changed)} value{'s' * (len(changed) != 1)}"
+    return [f"# {values_changed} other than {where}; --dry-run full prints them all", *changed]
 
 
 def _log_start(message: str) -> None:

@@ -62,6 +62,10 @@ def examine(run_dir: Path) -> list[Finding]:
         ConfigError: the folder is not there, or nothing in it is a run's.
     """
     store = RunStore(run_dir)
+    if not store.root.is_dir():
+        raise ConfigError(
+            f"--run: there is no folder {store.root}; runs are in runs/, or in the root that they were given"
+        )
     if not any((store.root / name).exists() for name in ("config.json", "groups", "policies", "trajectories")):
         raise ConfigError(f"--run: {store.root} is no folder of a run; give one such as runs/quickstart-seed0")
     return list(_Doctor(store).findings())

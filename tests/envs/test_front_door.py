@@ -109,6 +109,7 @@ def test_an_action_may_be_an_object_a_dictionary_or_a_text(play: Play) -> None:
     for first, last, trajectory in play(scenario, "miniwob/click-test", seed=7):
         assert (first.reward, first.done, first.stop) == (0.0, False, None)
         assert first.screenshot[:2] == b"\xff\xd8" and first.observation.instruction == "Click the button."
+        assert "screenshot" not in repr(first) and "Click the button." in repr(first), "a prompt shows no bytes"
         assert (last.reward, last.done, last.stop, last.abstained) == (1.0, True, StopReason.DONE, None)
         assert [step.action for step in trajectory.steps] == [Click(element=1)] and trajectory.seed == 7
 

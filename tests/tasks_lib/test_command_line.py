@@ -172,7 +172,7 @@ def test_a_dry_run_says_what_was_found_and_a_refused_one_only_why(capsys: pytest
     assert run_command(never, EvaluateConfig, looked, [*ARGUMENTS, "--dry-run"]) == 0
     would, tasks, *values = capsys.readouterr().out.splitlines()
     assert would.startswith("# would evaluate") and would.endswith("/mine") and tasks == "# 2 tasks"
-    assert values[0] == "# 1 values other than the defaults; --dry-run full prints them all"
+    assert values[0] == "# 1 value other than the defaults; --dry-run full prints them all"
     assert len(values) == 2 and values[1].startswith("run_id: mine  # evaluate-")
     assert run_command(never, EvaluateConfig, looked, [*ARGUMENTS, "--dry-run", "full"]) == 0
     shown = capsys.readouterr().out

@@ -405,5 +405,7 @@ def test_the_doctor_sees_a_journal_that_is_behind_and_one_that_is_none(run: tupl
 
 
 def test_what_is_no_run_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--run", str(tmp_path)]) == 2 and main(["--run", str(tmp_path / "gone")]) == 2
+    assert main(["--run", str(tmp_path)]) == 2
     assert "is no folder of a run" in capsys.readouterr().err
+    assert main(["--run", str(tmp_path / "gone")]) == 2
+    assert f"there is no folder {tmp_path / 'gone'}; runs are in runs/" in capsys.readouterr().err

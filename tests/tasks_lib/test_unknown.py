@@ -119,7 +119,10 @@ def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any]
         "b": {"before": None, "after": 0.5, "n": 4},
     }
     assert read_json(store.result_path)["success_before"] == NOTHING
-    assert "success unknown, no episode has a reward -> 0.50 [0.10, 0.90]" in result_sentence(result)
+    assert "success unknown, no episode has a reward -> 0.50 [0.10, 0.90] over 2 task kinds (" in result_sentence(
+        result
+    )
+    assert " over 1 task kind (" in result_sentence({**result, "success_by_kind": {"b": {}}})
 
 
 @BOTH
