@@ -250,8 +250,10 @@ def test_it_is_looked_at_before_a_cluster_starts_and_nothing_is_written(tmp_path
 
     store = _stored(tmp_path)
     assert look(which="all") == ["3 of 3 episodes are to be graded"] and look() == ["1 of 1 episodes are to be graded"]
-    with pytest.raises(ConfigError, match="nowhere has no groups; name the folder of a run"):
-        look(run=str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    for run, said in (("nowhere", "is not there"), ("empty", "has no groups")):
+        with pytest.raises(ConfigError, match=f"{run} {said}; name the folder of a run"):
+            look(run=str(tmp_path / run))
     spent = store.spent_path("again")
     assert not spent.parent.exists()
     spent.parent.mkdir(parents=True)
