@@ -40,7 +40,7 @@ CHECKS = {
     "flows.simulate": checks.check_simulation,
 }
 READERS_OWN = re.compile(
-    r"…|(?<![\w/.])(?:/?(?:models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"
+    r"…|(?<![\w/.])(?:/?(?:mine|models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"
 )
 """What the reader has: a checkpoint, a run's folder, a task file outside `datasets/`, the environment of `make vllm`."""
 
