@@ -23,7 +23,7 @@ PREFECT_PORT = 4200
 UID = 1000
 """User of the images (docker/Dockerfile)."""
 RUN_RESTARTS = 20
-"""Of the run's Job, until Kubernetes gives it up."""
+"""Retries of the run's Job, after which Kubernetes gives it up."""
 
 
 def manifests(spec: ClusterSpec, arguments: Sequence[str]) -> str:

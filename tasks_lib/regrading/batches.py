@@ -69,8 +69,8 @@ class Regrading:
         chosen = {episode_id: record.task_id for episode_id, record in groups.items()}
         self._phases = {episode_id: record.phase for episode_id, record in groups.items()}
         if not self._records:
-            found = "has no groups" if config.run_dir.is_dir() else "is not there"
-            raise ConfigError(f"run: {config.run_dir} {found}; name the folder of a run that has played episodes")
+            problem = "has no groups" if config.run_dir.is_dir() else "is not there"
+            raise ConfigError(f"run: {config.run_dir} {problem}; name the folder of a run that has played episodes")
         self.episodes = chosen
         self._run = _started_with(self.store)
         try:
