@@ -10,6 +10,7 @@ Starting it again under the same run_id goes on with the episodes that are left;
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 from prefect import flow
@@ -27,12 +28,13 @@ from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_once
+from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
-from tasks_lib.rollouts.evaluation import evaluate_version, mark_evaluations_doubtful
+from tasks_lib.rollouts.evaluation import evaluate_version, is_outdated, mark_evaluations_doubtful
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
 
@@ -63,6 +65,19 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         if version not in store.versions():
             mark_evaluations_doubtful(store)
             publish_base(store, checkpoint, version)
+        rollouts = Rollouts(
+            store,
+            config.policy,
+            config.rollout,
+            seed=0,
+            rewards=config.rewards,
+            live=config.tasks.live,
+            serving=config.serving,
+        )
+        if not store.evaluation_path(version).exists() or is_outdated(store, version):
+            graded = some_of(tasks, [Split(config.split)])
+            for what in ask_judge(rollouts.request([], version), graded, here=not config.cluster.address):
+                progress.log(escape(what))
         progress.log("starting workers with their browsers and the policy …")
         with (
             serve_policy(config.serving, config.policy, store, version) as servers,
@@ -71,16 +86,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             progress.log(f"evaluating {checkpoint} on {config.episodes} {describe_split(config.split)} episodes …")
             record_workers_browsers(store, config.rollout)
             result = evaluate_version(
-                Rollouts(
-                    store,
-                    config.policy,
-                    config.rollout,
-                    seed=0,
-                    rewards=config.rewards,
-                    live=config.tasks.live,
-                    serving=config.serving,
-                    servers=servers,
-                ),
+                replace(rollouts, servers=servers),
                 version,
                 tasks,
                 episodes=config.episodes,

@@ -14,12 +14,14 @@ import sys
 from typing import Any
 
 from prefect import flow
+from rich.markup import escape
 
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_regrading
+from tasks_lib.preflight.tasks import ask_judge
 from tasks_lib.regrading.batches import Regrading, figure
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.report import build_report
@@ -41,6 +43,10 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
     check_once(check_regrading, config)
     regrading = Regrading(config)
     with run_lock(regrading.folder), RunProgress(1) as progress:
+        if requests := regrading.requests() if regrading.remaining() else []:
+            graded = [task for request in requests for task in request.tasks.values()]
+            for what in ask_judge(requests[0], graded, here=not config.cluster.address, key="judge"):
+                progress.log(escape(what))
         try:
             if regrading.episodes:
                 with (

@@ -13,8 +13,9 @@ import time
 from typing import Any
 
 from prefect import flow
+from rich.markup import escape
 
-from envs.types import DiskError, RollwrightError
+from envs.types import DiskError, RollwrightError, Split
 from tasks_lib.config import TrainConfig, resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import publish_base
@@ -27,6 +28,7 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_training
+from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.processes.prefect_run import announce_run, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
@@ -60,6 +62,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
         for what in (*findings, *filter(None, [run.choices]), *run.repairs):
             progress.log(what)
         config = run.config  # with what is derived
+        graded = some_of(run.tasks, (Split.TRAIN, Split(config.evaluation.split)))
+        for what in ask_judge(run.rollouts.request([], 0), graded, here=not config.cluster.address):
+            progress.log(escape(what))
         progress.log("starting the trainer, and workers with their browsers and the policy …")
         checkpoint = resolve_path(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))

@@ -20,6 +20,7 @@ MADE_BY_START = frozenset(
             "config.copy.json",
             "config.json",
             "journal.sqlite",
+            "judge_spent.sqlite",
             "live",
             "metrics.jsonl",
             "policies",

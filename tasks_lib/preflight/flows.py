@@ -3,7 +3,8 @@
 The flow itself and ``--dry-run`` use them.
 
 Each function raises what the flow would be refused for (``RollwrightError`` with the key and the fix), and otherwise gives lines of what was found.
-Endpoints, clusters and live sites are not asked: they need not be there yet. Nor is what only other machines have.
+Endpoints, clusters and live sites are not asked: they need not be there yet, and ``--dry-run`` needs no network. Nor is what only other machines
+have. The judge is asked when the flow begins (`tasks_lib.preflight.tasks.ask_judge`).
 """
 
 from __future__ import annotations

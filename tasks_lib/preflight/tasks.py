@@ -9,6 +9,7 @@ still comes to a reward is only told of.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from envs.rewards import DESIGNS, Component, EpisodeEvidence, FactResult, combine
+from envs.rewards.judge import CallError, Ledger, try_models
 from envs.rewards.webarena import (
     ADMIN,
     NOT_ACHIEVABLE,
@@ -31,6 +33,7 @@ from envs.sites import SITES, LiveOptions, LiveSite, is_served, make_site, read_
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Fact, JudgeFact, Rubric, SignalFact, SiteError, Split, SubscoreFact, WebTask, near
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
+from tasks_lib.worker.requests import WorkerRequest
 
 ALL = 10_000
 """Tasks up to which every one is checked: a second or two."""
@@ -157,7 +160,7 @@ def check_gradable(tasks: TaskIndex, check: Gradable, splits: Iterable[Split], s
         ConfigError: some can never be graded; with the first one and what to set.
         TaskError: no site has the name of a task's.
     """
-    refuse_ungradable(_some_of(tasks, splits), check, say)
+    refuse_ungradable(some_of(tasks, splits), check, say)
 
 
 def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[str], None]) -> None:
@@ -182,6 +185,53 @@ def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[
         say(
             f"{len(partly)} of {looked} tasks have a part of their grading that is not available: {task_id} needs {what}"
         )
+
+
+def ask_judge(request: WorkerRequest, tasks: Iterable[WebTask], *, here: bool, key: str = "rollout.judge") -> list[str]:
+    """Ask each model of the judge one question, if a task needs it; a warning of each failure that may pass.
+
+    Args:
+        request: As the workers will get it.
+        here: Only this machine asks it. Workers elsewhere may reach it, and have its key, where this machine cannot.
+        key: Of the judge in the configuration.
+
+    Raises:
+        ConfigError: it refuses the question, or, ``here``, it cannot be reached or has no key.
+    """
+    judge = request.rollout.judge
+    without = Gradable(request.rollout.model_copy(update={"judge": None}), request.rewards, request.live)
+    if judge is None or not any(
+        missing and NEEDS_JUDGE in missing.what for missing in map(without.find_missing, tasks)
+    ):
+        return []
+    try:
+        calls = asyncio.run(try_models(judge, Ledger(request.spent_path)))
+    except ConfigError as error:
+        if here:
+            raise ConfigError(f"{key}.{error}") from error
+        return [f"warning: the judge was not asked from this machine: {key}.{error}"]
+    lines = []
+    for call in calls:
+        answer = f"{judge.base_url}, model {call.model!r}: {call.trouble}"
+        if call.error is CallError.REFUSED:
+            raise ConfigError(
+                f"{key}: the judge refuses its first question ({answer}); {_correction(key, call.trouble)}"
+            )
+        if call.error is CallError.UNREACHABLE and here:
+            raise ConfigError(f"{key}: no judge answers ({answer}); start it, or correct {key}.base_url")
+        if call.error is not None:
+            lines.append(
+                f"warning: {key}: no answer to a first question ({answer}); until it answers, episodes abstain"
+            )
+    return lines
+
+
+def _correction(key: str, trouble: str) -> str:
+    if trouble.startswith(("HTTP 401", "HTTP 403")):
+        return f"give its key by {key}.api_key_env"
+    if trouble.startswith(("HTTP 400", "HTTP 422")):
+        return f"change {key} as it says"
+    return f"correct {key}.models or {key}.base_url"
 
 
 def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> None:
@@ -256,7 +306,7 @@ def _is_live(name: str, live: LiveOptions) -> bool:
     return not is_served(name, live.addresses)
 
 
-def _some_of(tasks: TaskIndex, splits: Iterable[Split]) -> TaskIndex:
+def some_of(tasks: TaskIndex, splits: Iterable[Split]) -> TaskIndex:
     """Those of a set that are looked at, in its order."""
     rows = np.flatnonzero(np.any([tasks.seeds_of(split) > 0 for split in splits], axis=0))
     if len(rows) > ALL:

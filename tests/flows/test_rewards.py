@@ -15,15 +15,16 @@ from playwright.sync_api import sync_playwright
 from envs.browser.chromium import find_chromium
 from envs.rewards import read_rubric
 from envs.tasks import load_tasks, save_tasks
-from envs.types import rubric_hash
+from envs.types import ConfigError, rubric_hash
 from flows.evaluate import evaluate
 from flows.regrade import regrade
-from tasks_lib.config import EvaluateConfig, resolve, resolve_path
+from flows.train import train
+from tasks_lib.config import EvaluateConfig, TrainConfig, resolve, resolve_path
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, read_log
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.report import build_report
-from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, says
+from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, purpose_of, says
 from training.ledger.store import RunStore, read_json
 
 from .services import DaskCluster
@@ -41,12 +42,20 @@ RUBRIC = read_rubric(
 
 
 @contextmanager
-def endpoint() -> Iterator[FakeJudge]:
-    """The fake judge on a loop of its own: the flow's workers are other processes, and the flow blocks this thread."""
+def endpoint(lost: bool = False) -> Iterator[FakeJudge]:
+    """The fake judge on a loop of its own: the flow's workers are other processes, and the flow blocks this thread.
+
+    Args:
+        lost: It answers the first question of a run, and drops the connections of all others.
+    """
+    answer = judged(verdict=says("SUCCESS", "the button <b>changed</b>"))
+    if lost:
+        answer = lambda _, request: says("SUCCESS") if purpose_of(request) == "same_answer" else None  # noqa: E731
+
     ready, found, over = threading.Event(), list[FakeJudge](), asyncio.Event()
 
     async def serve() -> None:
-        async with fake_judge(judged(verdict=says("SUCCESS", "the button <b>changed</b>"))) as fake:
+        async with fake_judge(answer) as fake:
             found.append(fake)
             ready.set()
             await over.wait()
@@ -99,12 +108,29 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(
         "rollout": {"concurrency": 2, "dom_diffs": True, "judge": {**judge, "base_url": "http://127.0.0.1:9"}},
         "policy": {"max_new_tokens": 24},
     }
-    evaluate(**parameters_of(resolve(EvaluateConfig, values)))
     store = RunStore(tmp_path / "alone")
-    make_old(store)
-    assert evaluate(**parameters_of(resolve(EvaluateConfig, values)))["n"] == 2, (
-        "what is missing is played, beside blobs of the older names"
-    )
+    with pytest.raises(ConfigError, match=r"rollout\.judge: no judge answers \(http://127\.0\.0\.1:9, model 'm'"):
+        evaluate(**parameters_of(resolve(EvaluateConfig, {**values, "cluster": {}})))
+    assert not store.config_path.exists() and not (store.root / "episodes").exists(), "nothing was played"
+    training = {name: values[name] for name in ("root", "tasks", "rollout")}
+    with pytest.raises(ConfigError, match=r"rollout\.judge: no judge answers \(http://127\.0\.0\.1:9, model 'm'"):
+        train(**parameters_of(resolve(TrainConfig, {"preset": "quickstart", "run_id": "trained", **training})))
+    assert not RunStore(tmp_path / "trained").config_path.exists()
+    with endpoint(lost=True) as fake:
+        values["rollout"]["judge"]["base_url"] = fake.url
+        evaluate(**parameters_of(resolve(EvaluateConfig, values)))
+        make_old(store)
+        asked = len(fake.requests)
+        assert evaluate(**parameters_of(resolve(EvaluateConfig, values)))["n"] == 2, (
+            "what is missing is played, beside blobs of the older names"
+        )
+        assert fake.count("same_answer") == 2 < asked < len(fake.requests)
+        asked = len(fake.requests)
+        evaluate(**parameters_of(resolve(EvaluateConfig, values)))
+        assert len(fake.requests) == asked, "a finished one needs no judge"
+    regrading = {"run": str(store.root), "which": "all", "name": "dead", "judge": {**judge, "base_url": fake.url}}
+    with pytest.raises(ConfigError, match=r"judge: no judge answers .*start it, or correct judge\.base_url"):
+        regrade(**parameters_of(resolve(RegradeConfig, regrading)))
     names = [path.stem for path in (store.root / "blobs").glob("*/*/*")]
     assert len(names) == len(set(names)), "none is there under both names"
     before = {each: store.trajectory(each).reward for each in store.episode_ids()}

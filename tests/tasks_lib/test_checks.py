@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from envs.rewards import read_rubric
+from envs.rewards.judge import Ledger
 from envs.tasks import TaskIndex, save_tasks
 from envs.types import ConfigError, SeedRange, Split, WebTask
 from envs.types.webarena import EvalType, WebArenaEval
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig, TrainConfig, resolve
 from tasks_lib.preflight.flows import check_training
-from tasks_lib.preflight.tasks import SAMPLE, SHOWN, Gradable, check_gradable, check_sites
+from tasks_lib.preflight.tasks import SAMPLE, SHOWN, Gradable, ask_judge, check_gradable, check_sites
+from tasks_lib.worker.requests import WorkerRequest
+from tests.chat_endpoint import Says, completion, endpoint
 
 JUDGE = {"judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}}
 SPLITS = (Split.TRAIN, Split.HELD_OUT)
@@ -290,3 +293,79 @@ def test_a_run_is_refused_for_its_tasks_before_it_has_a_folder(tmp_path: Path) -
     with pytest.raises(ConfigError, match="'nowhere'"):
         open_checked(make_task(site="nowhere"), "nowhere")
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+# ------------------------------------------------------------------------------------------- the judge's first question
+
+
+def asked(folder: Path, task: WebTask, *, here: bool = True, **judge: Any) -> list[str]:
+    """What a run with this judge and task is warned of."""
+    known = {"models": {"default": "big", "keyframe": "small"}, "backoff": 0.01, "api_key_env": "JUDGE_KEY"}
+    rollout = RolloutConfig.model_validate({"judge": known | judge})
+    return ask_judge(WorkerRequest(run_dir=str(folder), rollout=rollout), [make_task(), task], here=here)
+
+
+def knows(*models: str, status: int = 404) -> Says:
+    return lambda body: (200, completion("yes")) if body["model"] in models else (status, {"error": "wrong: sesame"})
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_KEY", "sesame")
+
+
+def test_each_model_of_a_judge_is_asked_once_where_a_task_needs_it(tmp_path: Path, key: None) -> None:
+    with endpoint(knows("big", "small")) as (address, served):
+        assert asked(tmp_path, rubric_task(URL), base_url=address) == [] and not served.asked, "nobody needs it"
+        cache = tmp_path / "answers"
+        for _ in range(2):  # an answer of before would prove nothing
+            assert asked(tmp_path, rubric_task(URL, JUDGED), base_url=address, cache=cache) == []
+    assert [body["model"] for body in served.asked] == ["big", "small"] * 2 and set(served.keys) == {"Bearer sesame"}
+    assert Ledger(tmp_path / "judge_spent.sqlite").read().requests == 4, "counted as all that the run asks"
+
+
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize(
+    ("says", "correction"),
+    [
+        (knows("big", status=404), r"model 'small': HTTP 404: .*correct rollout\.judge\.models or rollout\.judge\.base_url"),
+        (knows(status=401), r"model 'big': HTTP 401: .*wrong: \[key\].*give its key by rollout\.judge\.api_key_env"),
+        (knows("big", status=400), r"model 'small': HTTP 400: .*change rollout\.judge as it says"),
+    ],
+)  # fmt: skip
+def test_a_judge_that_refuses_for_good_ends_the_run_at_its_start(
+    tmp_path: Path, key: None, says: Says, correction: str, here: bool
+) -> None:
+    with (
+        endpoint(says) as (address, served),
+        pytest.raises(ConfigError, match=rf"^rollout\.judge: .*{address}, {correction}$"),
+    ):
+        asked(tmp_path, rubric_task(JUDGED), base_url=address, here=here)
+    assert len(served.asked) <= 2, "trying again changes nothing"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_of_a_failure_that_may_pass_the_run_is_warned(tmp_path: Path, key: None, status: int) -> None:
+    with endpoint(knows("big", status=status)) as (address, served):
+        (warning,) = asked(tmp_path, rubric_task(JUDGED), base_url=address)
+    assert warning.startswith("warning: rollout.judge: no answer to a first question")
+    assert f"{address}, model 'small': HTTP {status}" in warning
+    assert [body["model"] for body in served.asked] == ["big", "small", "small"]
+
+
+def test_a_judge_that_is_not_there_ends_the_run_unless_others_may_reach_it(tmp_path: Path, key: None) -> None:
+    with endpoint(knows()) as (address, _):
+        pass  # its port is free again
+    match = rf"^rollout\.judge: no judge answers \({address}, model 'big': ConnectError.*start it, or correct rollout\.judge\.base_url$"
+    with pytest.raises(ConfigError, match=match):
+        asked(tmp_path, rubric_task(JUDGED), base_url=address)
+    warnings = asked(tmp_path, rubric_task(JUDGED), base_url=address, here=False)
+    assert len(warnings) == 2 and all(f"({address}, model" in each for each in warnings)
+
+
+def test_the_key_of_a_judge_is_needed_where_it_is_asked(tmp_path: Path) -> None:
+    match = r"^rollout\.judge\.api_key_env: the variable JUDGE_KEY is not set; export it or leave it out$"
+    with pytest.raises(ConfigError, match=match):
+        asked(tmp_path, rubric_task(JUDGED), base_url="http://judge.test/v1")
+    (warning,) = asked(tmp_path, rubric_task(JUDGED), base_url="http://judge.test/v1", here=False)
+    assert warning.startswith("warning: the judge was not asked from this machine: rollout.judge.api_key_env")

@@ -13,7 +13,7 @@ Only ``client``, ``cache`` and ``ledger`` touch a network or a disk. What an end
 question without a readable answer is an abstention, recorded with its cause, and never a zero. docs/judge.md says how to use it.
 """
 
-from envs.rewards.judge.client import MAX_ANSWER, endpoint_client
+from envs.rewards.judge.client import MAX_ANSWER, endpoint_client, try_models
 from envs.rewards.judge.config import (
     JudgeConfig,
     JudgeModels,
@@ -75,5 +75,6 @@ __all__ = [
     "endpoint_client",
     "endpoint_key",
     "refused_parameter",
+    "try_models",
     "without_parameters",
 ]

@@ -20,9 +20,9 @@ import httpx
 from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.rewards.judge import payloads as wire
 from envs.rewards.judge.cache import CachedReply, ReplyCache
-from envs.rewards.judge.config import JudgeConfig
+from envs.rewards.judge.config import JudgeConfig, JudgeModels
 from envs.rewards.judge.ledger import Budget, Ledger
-from envs.rewards.judge.prompts import PROMPTS_VERSION
+from envs.rewards.judge.prompts import PROMPTS_VERSION, same_answer
 from envs.rewards.judge.records import CallError, CallRecord
 from envs.rewards.judge.verdict import MalformedReply
 from envs.types import StorageError
@@ -259,6 +259,18 @@ class JudgeClient:
     def _scrubbed(self, text: str) -> str:
         """Endpoints quote a wrong key in their message."""
         return text.replace(self._key, "[key]") if self._key else text
+
+
+async def try_models(config: JudgeConfig, ledger: Ledger) -> list[CallRecord]:
+    """Ask each model one short question, without a picture or the cache, at most twice; what came of it. Raises as `JudgeClient`."""
+    records: list[CallRecord] = []
+    apart = {"cache": None, "retries": min(config.retries, 1)}
+    for name in dict.fromkeys(filter(None, config.models.model_dump().values())):
+        alone = config.model_copy(update={**apart, "models": JudgeModels(default=name)})
+        async with JudgeClient(alone, ledger) as client:
+            client._answered = True  # the caller says what is refused
+            await client.ask(same_answer("What is 1 + 1?", "2", "2"), str, records.append)
+    return records
 
 
 def endpoint_client(address: str, key: str, connections: int | None = None) -> httpx.AsyncClient:
