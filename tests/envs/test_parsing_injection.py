@@ -311,8 +311,19 @@ WHOLE = {
     "several tool calls": f"{WRITTEN['tool call']}\n{WRITTEN['tool call']}",
     "word": "back",
     "text of two lines": 'type [3] "a\nb"',
+    "backticks": "`click [3]`",
+    "call in backticks": "`click(3)`",
+    "label and backticks": "Action: `click [3]`",
+    "tag in a sentence": "So I do <action>click [3]</action>",
+    "tool call in a sentence": 'I call <tool_call>{"name": "click", "arguments": {"element": 3}}</tool_call>',
+    "fence in a sentence": "So ```click [3]```",
+    "JSON fence in a sentence": 'So ```json\n{"action": "click", "element": 3}\n```',
 }
-"""Actions that begin a line; which of two within sentences is quoted cannot be told."""
+"""Actions that begin a line, or that a tag or fence encloses after plain words.
+
+Of JSON in a sentence without a fence (``So I say {…}.``), and of what is enclosed after a colon, a quotation mark or a word such as ``says``, it
+cannot be told whether it is a quotation: there the last action of the turn is done.
+"""
 
 
 @pytest.mark.parametrize("form", WHOLE)

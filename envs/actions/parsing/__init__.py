@@ -7,7 +7,9 @@ or what a closing tag or fence encloses there. Of several actions (lines, tool c
 quoted before it is not read, since a page can say anything: not in a thought, not in a code block, not in a JSON string. After the action may
 stand lines such as ``Memory: …`` and ``Observation: …``, which are not read either, and a plain remark (``Done.``) if the action is labelled
 (``Action: …``) or enclosed on lines of its own. A broken action at the end makes the turn ``Invalid``; nothing is taken in its place. So does
-another whole action before it, with words between (`pieces`): one of the two is quoted, or invented with the turn that it stands in.
+another whole action before it, with words between (`pieces`): one of the two is quoted, or invented with the turn that it stands in. An action
+in a sentence is told from a quotation only if a tag or fence encloses it after plain words: of JSON in a sentence (``So I say {…}.``), or of an
+action after a colon, a quotation mark or a word such as ``says``, it is not, and the last action of the turn is done.
 
 **The forms.** How a turn was read is part of the result, so that each form can be counted:
 

@@ -1,4 +1,4 @@
-"""Finds the whole actions that begin a line of a turn, to tell an action from what is quoted after it."""
+"""Finds the whole actions of a turn that begin a line or are enclosed, to tell an action from what is quoted after it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ LINE = re.compile(
     rf"(?:^|</think>)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{LABEL})?", re.MULTILINE | re.IGNORECASE
 )
 """What stands before a piece that is read as a whole: the beginning of a line, perhaps a tag or a fence, perhaps a label."""
+
+_WITHIN = re.compile(
+    r"""^(?:(?!\b(?:says|said|tells|told|asks|wants|shows|reads|contains|answers|answered)\b)[^"'“”‘’「«:：<>`{}()\[\]\n])+
+    (?P<open><action>|<tool_call>|```(?:[a-z_]*\n)?)\s*""",
+    re.MULTILINE | re.VERBOSE,
+)
+"""What stands before an enclosed piece within a line: words that report nothing, without quotation marks."""
+_CLOSER = {"<action>": "</action>", "<tool_call>": "</tool_call>"}
 
 OBSERVED = re.compile(r"[ \t*]*(?:</?tool_response>|(?:observation|user|human|assistant)[ *]*[:：])", re.IGNORECASE)
 """How an invented next turn begins."""
@@ -45,7 +53,7 @@ IsAction = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A whole action that begins a line."""
+    """A whole action that begins a line, or is enclosed within one."""
 
     start: int
     end: int
@@ -81,20 +89,26 @@ def only_actions(text: str, is_action: IsAction) -> bool:
 
 
 def whole_actions(text: str, is_action: IsAction) -> Iterator[Piece]:
-    """Actions that begin a line, perhaps in a tag, a fence or after a label.
+    """Actions that begin a line, perhaps in a tag, a fence or after a label, or that a tag or fence encloses after plain words.
 
-    One without these may end within its line only in the first and in the last line of the text.
+    JSON within a sentence is none, nor what stands after a colon, a quotation mark or a word such as ``says``. One without tag, fence or label may
+    end within its line only in the first and in the last line of the text.
     """
-    starts = list(LINE.finditer(text))
+    starts = sorted([*LINE.finditer(text), *_WITHIN.finditer(text)], key=re.Match.end)
     if len(starts) > _FIRST_TRIES + _LAST_TRIES:
         starts = [*starts[:_FIRST_TRIES], *starts[-_LAST_TRIES:]]
     last = 0
     for found in starts:
         if found.start() < last or found.end() < last:
             continue
-        enclosed = found.group().strip() not in ("", "</think>")
-        end = _end(text, found.end(), is_action)
+        begin = found.end()
+        ticked = text[begin : begin + 1] == "`" != text[begin + 1 : begin + 2]
+        enclosed = ticked or found.group().strip() not in ("", "</think>")
+        end = _end(text, begin + ticked, is_action)
         if end is None:
+            continue
+        within = found.re is _WITHIN
+        if within and not _is_closed(text, found, end):
             continue
         rest, line_ends, _ = text[end:].partition("\n")
         if (
@@ -107,7 +121,17 @@ def whole_actions(text: str, is_action: IsAction) -> Iterator[Piece]:
             continue
         last = end
         quoted = _COLON.search(text, max(0, found.start() - 100), found.start()) is not None
-        yield Piece(found.start(), end, not quoted or _OBSERVED_NEXT.match(text, end) is not None)
+        yield Piece(
+            found.start("open") if within else found.start(),
+            end,
+            not quoted or _OBSERVED_NEXT.match(text, end) is not None,
+        )
+
+
+def _is_closed(text: str, opened: re.Match[str], end: int) -> bool:
+    """A piece that ends there is all that stands in its tag or fence, which is in no other fence."""
+    rest, closer = text[end:].lstrip(), _CLOSER.get(opened["open"], "```")
+    return (not rest or rest.startswith(closer)) and text.count("```", 0, opened.start("open")) % 2 == 0
 
 
 def _end(text: str, start: int, is_action: IsAction) -> int | None:
