@@ -43,7 +43,7 @@ def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
     place = _Place.of(tree, problem["loc"])
     match problem["type"]:
         case "extra_forbidden":
-            return place.unknown()
+            return place.unknown(problem["input"])
         case "missing":
             return f"{place.key}: required, and not given; {place.wanted()}"
         case "union_tag_invalid" | "union_tag_not_found":
@@ -121,8 +121,8 @@ class _Place:
         """Dotted, without the kinds of blocks, which are no keys."""
         return _dotted(self.steps)
 
-    def unknown(self) -> str:
-        """A key that there is not."""
+    def unknown(self, given: Any) -> str:
+        """A key that there is not, with what was given under it."""
         *above, last = self.steps
         keys = last.owner.kinds[last.kind].keys
         paths = list(dict.fromkeys(self.tree.paths()))
@@ -134,6 +134,9 @@ class _Place:
             hint = f"it is a key of kind {' and '.join(others)}; "
         elif not hint and elsewhere:
             hint = f"did you mean {' or '.join(elsewhere[:MAX_NEAR])}? "
+        elif not hint and isinstance(given, Mapping):  # keys under a block that is not there
+            inner = [path for path in paths if path.rpartition(".")[2] in given]
+            hint = f"did you mean {' or '.join(inner[:MAX_NEAR])}? " if inner else ""
         elif not hint:  # a slip in a key of another block
             names = {path.rpartition(".")[2]: path for path in reversed(paths)}
             like = difflib.get_close_matches(str(last.part), names, n=MAX_NEAR, cutoff=OTHER_BLOCK)

@@ -14,7 +14,7 @@ from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
 from envs.types import ConfigError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
-from tasks_lib.config import TrainConfig, WarmStartConfig, merge, parse_assignments, resolve
+from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, merge, parse_assignments, resolve
 from tasks_lib.config.shapes import Shape, assignment
 from tasks_lib.regrading.config import RegradeConfig
 from tests.tasks_lib.config_trees import MODELS, TREES, Path, walk
@@ -312,6 +312,10 @@ def test_an_example_is_typed_as_the_shell_and_yaml_read_it() -> None:
             {"algorithm": {"learning-rat": 1}},
             "algorithm.learning-rat: no such key; did you mean trainer.learning_rate? ",
         ),
+        (EvaluateConfig, {"evaluation": {"episodes": 4}}, "evaluation: no such key; did you mean episodes? "),
+        (EvaluateConfig, {"trainer": {"greedy": True}}, "trainer: no such key; did you mean greedy? "),
+        (EvaluateConfig, {"trainer": {"learning_rate": 1}}, "trainer: no such key; the top level has: "),
+        (TrainConfig, {"judge": {"base_url": "x"}}, "judge: no such key; did you mean rollout.judge? "),
         (
             TrainConfig,
             {"preset": "quikstart"},
