@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks_lib.config.reading import resolve_path
+from tasks_lib.config.shapes import write_value
 from training.policy.templates import derive_template
 
 _ABSENT = object()
@@ -50,7 +51,7 @@ def _comparable_trainer(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Dotted key, value now and value then, as YAML writes plain ones; ``(none)`` of a key that one of them does not have.
+    """Dotted key, value now and value then, as YAML reads them; ``(none)`` of a key that one of them does not have.
 
     >>> list(differences({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "c": 2}}))
     [('a.b', '1', 'null')]
@@ -65,12 +66,4 @@ def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str,
 
 
 def _plain(value: Any) -> str:
-    return (
-        NONE
-        if value is _ABSENT
-        else "null"
-        if value is None
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    return NONE if value is _ABSENT else write_value(value)

@@ -199,6 +199,13 @@ def assignment(key: str, value: Any) -> str:
     if isinstance(value, dict) and len(value) == 1 and not isinstance(next(iter(value.values())), dict | list):
         (inner, value), *_ = value.items()
         key = f"{key}.{inner}"
-    plain = isinstance(value, str) and yaml.safe_load(value) == value
-    written = value if plain else json.dumps(value, ensure_ascii=False)
-    return f"--set {shlex.quote(f'{key}={written}')}"
+    return f"--set {shlex.quote(f'{key}={write_value(value)}')}"
+
+
+def write_value(value: Any) -> str:
+    """A value as YAML reads it: JSON, but a text without quotation marks where it is read as that text."""
+    try:
+        plain = isinstance(value, str) and yaml.safe_load(value) == value
+    except yaml.YAMLError:
+        plain = False
+    return value if plain else json.dumps(value, ensure_ascii=False)

@@ -185,6 +185,14 @@ def test_a_dry_run_says_what_was_found_and_a_refused_one_only_why(capsys: pytest
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("run_id", ["0123", "off", "1e3", "null", "plain"])
+def test_a_dry_run_prints_values_as_yaml_reads_them(run_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--set", f'run_id="{run_id}"', "--set", 'tasks.kinds=["it\'s", "no"]', "--dry-run"]
+    assert run_command(never, EvaluateConfig, looked, given) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed == {"run_id": run_id, "tasks.kinds": ["it's", "no"]}
+
+
 @pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade"])
 def test_help_keeps_paragraphs_and_commands(
     flow: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
