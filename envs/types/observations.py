@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
@@ -59,6 +60,11 @@ class Element(Record):
     """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out this field."``…"""
     whole: Whole | None = None
     """``None`` where nothing is shortened, and in records from before there was this field."""
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Leave out what is as usual: people print lists of elements."""
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
+        return [(name, value) for name, value in super().__repr_args__() if value != usual[str(name)]]
 
 
 class Hidden(Record):

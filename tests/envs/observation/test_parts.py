@@ -115,3 +115,10 @@ def test_a_picture_is_near_itself_and_far_from_another() -> None:
 
     assert len(one) == 16 and bits_from(screen_hash(picture())) == 0
     assert bits_from(text) < bits_from(other)
+
+
+def test_a_printed_element_has_only_what_is_not_as_usual() -> None:
+    plain, field = element(3), element(4, value="Ann", focused=True, in_viewport=False)
+    assert repr(plain) == "Element(index=3, tag='button', text='t', box=(0.0, 0.0, 10.0, 10.0), id='e3')"
+    assert repr(field).endswith("value='Ann', focused=True, box=(0.0, 0.0, 10.0, 10.0), id='e4', in_viewport=False)")
+    assert field.model_dump().keys() == Element.model_fields.keys() and Element(**field.model_dump()) == field
