@@ -31,7 +31,7 @@ from tasks_lib.config import (
     resolve,
 )
 from tasks_lib.config.cluster_spec import ClusterSpec, ambient_settings, load_cluster
-from tasks_lib.config.differences import differences
+from tasks_lib.config.differences import NONE, differences
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.progress import clock_since
@@ -132,9 +132,15 @@ def _changed_values(config: Settings) -> list[str]:
     where = f"the preset {values['preset']}" if preset else "the defaults"
     try:
         base = resolve(type(config), preset).model_dump(mode="json")
-    except ConfigError:
-        base = {}  # a flow that has keys without a default
-    changed = [f"{key}: {now}  # {then}" for key, now, then in differences(values, base)]
+    except ConfigError:  # a flow that has keys without a default
+        needed = {
+            name: getattr(config, name) for name, field in type(config).model_fields.items() if field.is_required()
+        }
+        defaults = type(config).model_construct(**needed).model_dump(mode="json")
+        base = {name: value for name, value in defaults.items() if name not in needed}
+    changed = [
+        f"{key}: {now}  # {'no default' if then == NONE else then}" for key, now, then in differences(values, base)
+    ]
     values_changed = f"{len(changed)} value{'s' * (len(changed) != 1)}"
     return [f"# {values_changed} other than {where}; --dry-run full prints them all", *changed]
 

@@ -20,6 +20,7 @@ from tasks_lib.config.parameters import takes_groups
 from tasks_lib.preflight.command_line import hide_own_errors, run_command
 from tasks_lib.preflight.flows import check_once
 from tasks_lib.preflight.startup import begin_command
+from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.sweeps.config import SweepConfig
 
 ARGUMENTS = ["--set", "run_id=mine"]
@@ -191,6 +192,15 @@ def test_a_dry_run_prints_values_as_yaml_reads_them(run_id: str, capsys: pytest.
     assert run_command(never, EvaluateConfig, looked, given) == 0
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed == {"run_id": run_id, "tasks.kinds": ["it's", "no"]}
+
+
+def test_a_dry_run_of_a_flow_with_required_keys_prints_only_what_was_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--set", f"run={tmp_path}", "--set", "rewards.length=0.5", "--dry-run"]
+    assert run_command(never, RegradeConfig, looked, given) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("# ")]
+    assert lines[-1] == f"run: {tmp_path}  # no default" and lines[0].startswith('rewards: {"') and len(lines) == 2
 
 
 @pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade"])
