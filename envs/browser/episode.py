@@ -351,6 +351,7 @@ class EpisodePage:
             point=point,
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
+            unreachable=tab.clock.requests.main_unreachable,
             frames=reading.frames,
             signals=signals,
             inspected=inspected,

@@ -39,6 +39,8 @@ class PageStep:
     """Makes `dom_hash`, which few steps need."""
     status: int | None = None
     """HTTP status of the document."""
+    unreachable: bool = False
+    """Nothing answers at its address: the status is the egress proxy's own."""
     frames: tuple[str, ...] = ()
     """Addresses of the frames that can be seen."""
     signals: PageSignals | None = None

@@ -13,6 +13,7 @@ import asyncio
 import base64
 import io
 from typing import Any
+from urllib.parse import urlsplit
 
 from envs.actions import Dialogs, Interceptor
 from envs.background import log_failure
@@ -58,6 +59,10 @@ class Tab:
         """
         settled = await self.visit(url)
         status = self.clock.requests.main_status
+        if status is not None and self.clock.requests.main_unreachable:
+            raise BrowserError(
+                f"{url}: nothing answers at {urlsplit(url).netloc}; start the site, or correct its address"
+            )
         if status is not None and not 200 <= status < 400:
             raise BrowserError(f"{url} answered {status}; expected a page")
         return settled

@@ -217,6 +217,10 @@ def parse_response(head: bytes) -> ServerResponse:
     return ServerResponse(int(status), f"HTTP/1.1 {rest}", headers, reusable)
 
 
+ERROR_HEADER = "x-rollwright-error"
+"""Of the answers that are the proxy's own because the site gave none."""
+
+
 def refusal(reason: Reason, host: str) -> bytes:
     """The answer to what is not allowed: 403 with the reason in ``x-rollwright-blocked``."""
     return _answer("403 Forbidden", ("x-rollwright-blocked", reason), f"{host} is not reachable from here ({reason}).")
@@ -224,7 +228,7 @@ def refusal(reason: Reason, host: str) -> bytes:
 
 def unreachable(host: str) -> bytes:
     """The answer when an allowed site does not answer: 502."""
-    return _answer("502 Bad Gateway", ("x-rollwright-error", "unreachable"), f"{host} does not answer.")
+    return _answer("502 Bad Gateway", (ERROR_HEADER, "unreachable"), f"{host} does not answer.")
 
 
 def _answer(status: str, header: tuple[str, str], text: str) -> bytes:

@@ -6,6 +6,7 @@ It checks the page after each look, and the steps in a row. The page's own end i
 from __future__ import annotations
 
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from envs.browser import PageStep
 from envs.ends import RepetitionDetector, Sighting, blocked, http_error
@@ -47,6 +48,11 @@ class EpisodeWatch:
         sign = blocked(url=seen.url, title=seen.title, text=seen.text, status=status, frames=result.frames)
         if sign is not None:
             return Unusable(StopReason.BLOCKED, f"{seen.url} shows {sign.hint} ({sign.name})", sign.name)
+        if result.unreachable:
+            where = urlsplit(seen.url).netloc
+            return Unusable(
+                StopReason.HTTP_ERROR, f"{seen.url}: nothing answers at {where}; start the site, or correct its address"
+            )
         if http_error(status):
             return Unusable(StopReason.HTTP_ERROR, f"{seen.url} answered {status}")
         if first and status is not None and status >= NO_PAGE:

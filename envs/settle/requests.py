@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from envs.egress.message import ERROR_HEADER
+
 if TYPE_CHECKING:
     from envs.cdp import Cdp
 
@@ -84,6 +86,8 @@ class RequestTracker:
     """Requests by id."""
     main_status: int | None = None
     """Status of the newest main document; ``None`` before its answer."""
+    main_unreachable: bool = False
+    """The egress proxy gave that answer itself: nothing answers at the address."""
     workers: int = 0
     """Workers that the document has made, shared ones too."""
     unanswered: int = 0
@@ -231,6 +235,7 @@ class RequestTracker:
         status = int(event["response"]["status"])
         if self._is_main(event.get("type"), event.get("frameId")):
             self.main_status = status
+            self.main_unreachable = ERROR_HEADER in event["response"].get("headers", {})
         request = self.open.get(event["requestId"])
         if request is not None:
             request.status, request.media = status, event["response"].get("mimeType", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -212,6 +213,10 @@ def test_a_failing_browser_or_site_is_no_reward(play: Play, web: str, monkeypatc
 
     page = play(missing, f"{web}/missing.html", instruction="Read it.", reward=lambda episode: 1.0)
     assert page.reward is None and page.done and "answered 404" in page.abstained
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        dead = f"127.0.0.1:{server.getsockname()[1]}"
+    page = play(missing, f"http://{dead}/missing.html", instruction="Read it.", reward=lambda episode: 1.0)
+    assert page.reward is None and f"nothing answers at {dead}; start the site" in page.abstained
 
 
 def test_an_address_reaches_its_own_origin_alone(play: Play, web: str) -> None:
