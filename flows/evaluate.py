@@ -35,6 +35,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
 from tasks_lib.rollouts.evaluation import evaluate_version, is_outdated, mark_evaluations_doubtful
+from tasks_lib.rollouts.planning import fit_default
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
 
@@ -83,13 +84,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             serve_policy(config.serving, config.policy, store, version) as servers,
             use_cluster(config.cluster, None) as workers,
         ):
-            progress.log(f"evaluating {checkpoint} on {config.episodes} {describe_split(config.split)} episodes …")
+            episodes = fit_default(config.episodes, tasks, Split(config.split))
+            progress.log(f"evaluating {checkpoint} on {episodes} {describe_split(config.split)} episodes …")
             record_workers_browsers(store, config.rollout)
             result = evaluate_version(
                 replace(rollouts, servers=servers),
                 version,
                 tasks,
-                episodes=config.episodes,
+                episodes=episodes,
                 workers=workers,
                 split=Split(config.split),
                 greedy=config.greedy,

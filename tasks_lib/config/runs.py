@@ -258,7 +258,9 @@ class EvaluateConfig(Settings):
     rollout: RolloutConfig = RolloutConfig()
     rewards: RewardConfig = RewardConfig()
     cluster: ClusterConfig = ClusterConfig()
-    episodes: int = Field(200, ge=1, le=100_000, description="Episodes, shared over the kinds.")
+    episodes: int = Field(
+        200, ge=1, le=100_000, description="Episodes, shared over the kinds; of 200, as many as there are page seeds."
+    )
     split: Literal["held_out", "validation", "train", "demo"] = Field(
         "held_out", description="Split of the page seeds."
     )

@@ -44,7 +44,7 @@ from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
 from tasks_lib.regrading.batches import Regrading
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.evaluation import is_outdated
-from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.planning import evaluation_groups, fit_default
 from tasks_lib.simulation.compare import base_of
 from tasks_lib.simulation.config import SimulateConfig
 from tasks_lib.sweeps.config import SweepConfig
@@ -272,6 +272,9 @@ def _check_tasks(
         check_uploads(tasks, task_root(config.tasks.file))
     check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
     check_gradable(tasks, Gradable(config.rollout, config.rewards, config.tasks.live), splits, lines.append)
+    if isinstance(config, EvaluateConfig) and (fitting := fit_default(episodes, tasks, evaluated)) != episodes:
+        lines.append(f"{fitting} episodes: the tasks have no more {evaluated} seeds")
+        episodes = fitting
     try:
         evaluation_groups(tasks, phase="e000000", episodes=episodes, split=evaluated)
     except ConfigError as error:

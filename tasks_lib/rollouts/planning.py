@@ -14,6 +14,7 @@ import numpy as np
 from envs.ends import HorizonPolicy
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Split, WebTask
+from tasks_lib.config import EvaluateConfig
 from tasks_lib.folder.task_sets import with_hashes
 from training.groups import GroupSpec
 
@@ -105,6 +106,16 @@ def evaluation_groups(
         page_seeds = tuple(range(first, first + share))
         groups.append(GroupSpec(group_id=f"{phase}-g{number:04d}", task=task, seeds=page_seeds, greedy=greedy))
     return groups
+
+
+def fit_default(episodes: int, tasks: TaskIndex, split: Split) -> int:
+    """Return the default number of episodes of `flows.evaluate`, cut to the seeds of a smaller set.
+
+    Any other number is returned as it is.
+    """
+    if episodes != EvaluateConfig.model_fields["episodes"].default:
+        return episodes
+    return min(episodes, int(tasks.seeds_of(split).astype(np.int64).sum()) or episodes)
 
 
 def equal_shares(total: int, limits: Sequence[int]) -> list[int]:

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from envs.types import BrowserError, ConfigError, PolicyError, RollwrightError, StorageError, TaskError
+from envs.tasks import TaskIndex, load_tasks, save_tasks
+from envs.types import (
+    BrowserError,
+    ConfigError,
+    PolicyError,
+    RollwrightError,
+    SeedRange,
+    Split,
+    StorageError,
+    TaskError,
+)
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import open_build
 from tasks_lib.config import PRESETS, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
@@ -24,6 +34,7 @@ from tasks_lib.preflight.flows import (
     check_training,
     check_warm_start,
 )
+from tasks_lib.rollouts.planning import fit_default
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import open_sweep
 from tasks_lib.warm_start.stages import open_warm_start
@@ -81,6 +92,20 @@ def test_what_a_run_names_is_looked_at_and_nothing_is_written(
         with pytest.raises(error, match=says):
             check_evaluation(evaluation(tmp_path, **changes))
     assert not files(tmp_path)
+
+
+def test_the_default_number_of_episodes_fits_a_small_set(tmp_path: Path) -> None:
+    tasks = [
+        task.model_copy(update={"seeds": {Split.HELD_OUT: SeedRange(start=0, stop=1)}})
+        for task in list(load_tasks(Path("datasets/tasks/miniwob.jsonl")))[:3]
+    ]
+    save_tasks(tmp_path / "small.jsonl", tasks)
+    small = {"tasks": {"file": str(tmp_path / "small.jsonl")}}
+    assert check_evaluation(evaluation(tmp_path, **small))[1] == "3 episodes: the tasks have no more held_out seeds"
+    assert [fit_default(number, TaskIndex.build(tasks), Split.HELD_OUT) for number in (2, 3, 200)] == [2, 3, 3]
+    assert len(check_evaluation(evaluation(tmp_path, **small, episodes=3))) == 1
+    with pytest.raises(ConfigError, match=r"^episodes: 4 held_out .* lower the number of episodes to 3"):
+        check_evaluation(evaluation(tmp_path, **small, episodes=4))
 
 
 def test_a_corrected_run_may_have_the_name_of_the_refused_one(tmp_path: Path) -> None:
