@@ -218,7 +218,7 @@ def parse_response(head: bytes) -> ServerResponse:
 
 
 ERROR_HEADER = "x-rollwright-error"
-"""Of the answers that are the proxy's own because the site gave none."""
+"""Header of the proxy's own answers, where the site gave none."""
 
 
 def refusal(reason: Reason, host: str) -> bytes:
