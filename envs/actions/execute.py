@@ -134,7 +134,7 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
     if isinstance(spot, ActionError):
         return spot
     if isinstance(action, Hover):
-        await pointer.move(context.cdp, *spot.point)
+        await pointer.move_at_once(context.cdp, *spot.point)
         await context.clock.give(HOVER_MS)
     else:
         spot = await move_to_target(context, nodes, action, spot)

@@ -42,16 +42,8 @@ _FLUSH = {"type": "char", "windowsVirtualKeyCode": 27}
 unless another kind of event waits behind them."""
 
 
-async def move(cdp: Cdp, x: float, y: float) -> None:
-    """Move the mouse to a point of the viewport, in CSS pixels.
-
-    The page hears of it with its next frame.
-    """
-    await _mouse(cdp, "mouseMoved", (x, y))
-
-
 async def move_at_once(cdp: Cdp, x: float, y: float, **held: Any) -> None:
-    """Move the mouse as `move`, without waiting for a frame; ``held`` are the fields of a pressed button."""
+    """Move the mouse to a point of the viewport, in CSS pixels; ``held`` are the fields of a pressed button."""
     await asyncio.gather(_mouse(cdp, "mouseMoved", (x, y), **held), cdp.send(_KEY, dict(_FLUSH)))
 
 
