@@ -130,7 +130,9 @@ class EpisodePage:
                 raise BrowserError(f"{site.origin}{path} opened more than {MAX_ALERTS} dialogs before it was reset")
         if dialogs.pending is None and (context.episodes or site.stateless_pages):  # elsewhere nobody has moved it yet
             width, height = context.viewport
-            await pointer.move_at_once(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
+            await pointer.move_at_once(
+                self.tab.cdp, width - 1, height - 1
+            )  # or the last click's place would show a hover
         if script:
             await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
