@@ -4,6 +4,20 @@
     python -m flows.train --preset quickstart --set algorithm.group_size=4 --dry-run
 
 Starting the same run again goes on from what is committed; a finished one only prints its result.
+
+Who runs, and who waits for whom::
+
+    flow process (this file)          Dask workers                      trainer process
+    ────────────────────────          ────────────                      ───────────────
+    check, open the run folder
+    use_cluster ────────────────────> start: sites, browsers, engine
+    loop: groups of episodes ───────> play, grade, commit to the folder
+          batch of groups    ─────────────────────────────────────────> train, write the version
+          publish, evaluate  ───────> load the version, play held-out seeds
+    result.json, report.html
+
+The flow waits for workers and trainer; they exchange trajectories, batches and checkpoints through
+the run's folder alone (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""A leased browser session: reset a task to a seed, act, observe, and look at the end."""
+"""A leased browser session: reset a task to a seed, act, observe, and look at the end.
+
+Who runs, and who waits for whom, all in one event loop::
+
+    episode ── await step() ──> WebSession ── guard(deadline) ──> EpisodePage.act
+                                                                      │ its queue's turn (Dispatcher)
+                                                                      v
+                                        Tab ── CDP calls, one batch ──> Chromium
+    episode <── PageStep ────── WebSession <── look at the page ── settled (VirtualClock)
+
+A lost connection, a crash or the deadline cancels the guarded work: the caller gets one
+`BrowserError`, and the context is not used again.
+"""
 
 from __future__ import annotations
 

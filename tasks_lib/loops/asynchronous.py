@@ -1,8 +1,20 @@
 """The asynchronous training loop: rollouts go on while versions are trained and published.
 
-The loop waits for shards, the update under way and evaluations. After each of these ends it starts
-the groups that admission allows, and an update when its groups are ready. A version is published
-between two tokens of the turns under way; none is broken off. See docs/async.md.
+Who runs, and who waits for whom::
+
+    flow thread (this loop)       Dask workers              update thread      trainer process
+    ───────────────────────       ────────────              ─────────────      ───────────────
+    start groups  ───────────────> roll_out(shard)
+    wait for an event <─ shard ─── ended: groups committed
+    batch ready: start update ────────────────────────────> update_policy ───> train the batch
+    start groups, wait ...         (rollouts go on)         wait for it  <──── version written
+    wait for an event <─ update ─────────────────────────── ended
+    publish the version ─────────> engines load it between two tokens
+    start an evaluation ─────────> (its own thread waits for it)
+
+The loop waits for events alone: a shard, the update or an evaluation that ended. After each it
+starts the groups that admission allows, and an update when its groups are ready. No turn is broken
+off for a publication. See docs/async.md.
 """
 
 from __future__ import annotations
