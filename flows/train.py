@@ -4,20 +4,6 @@
     python -m flows.train --preset quickstart --set algorithm.group_size=4 --dry-run
 
 Starting the same run again goes on from what is committed; a finished one only prints its result.
-
-Who runs, and who waits for whom::
-
-    flow process (this file)          Dask workers                      trainer process
-    ────────────────────────          ────────────                      ───────────────
-    check, open the run folder
-    use_cluster ────────────────────> start: sites, browsers, engine
-    loop: groups of episodes ───────> play, grade, commit to the folder
-          batch of groups    ─────────────────────────────────────────> train, write the version
-          publish, evaluate  ───────> load the version, play held-out seeds
-    result.json, report.html
-
-The flow waits for workers and trainer; they exchange trajectories, batches and checkpoints through
-the run's folder alone (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -49,6 +35,20 @@ from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
 from tasks_lib.rollouts.shards import warm_up
+
+# Who runs, and who waits for whom:
+#
+#     flow process (this file)          Dask workers                      trainer process
+#     ────────────────────────          ────────────                      ───────────────
+#     check, open the run folder
+#     use_cluster ────────────────────> start: sites, browsers, engine
+#     loop: groups of episodes ───────> play, grade, commit to the folder
+#           batch of groups    ─────────────────────────────────────────> train, write the version
+#           publish, evaluate  ───────> load the version, play held-out seeds
+#     result.json, report.html
+#
+# The flow waits for workers and trainer; they exchange trajectories, batches and checkpoints through
+# the run's folder alone (docs/architecture.md).
 
 LOOPS = {"sync": SynchronousLoop, "async": AsynchronousLoop}
 
