@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import psutil
+from distributed import Client
 
 from tasks_lib.config import PROJECT
 from training.environment import TORCH_ENVIRONMENT
@@ -199,15 +200,21 @@ class DaskCluster:
         self.address = f"tcp://127.0.0.1:{free_port()}"
         port = self.address.rsplit(":", 1)[1]
         services.start("scheduler", "dask", "scheduler", "--host", "127.0.0.1", "--port", port, *QUIET)
-        services.wait_until("scheduler", lambda: "Scheduler at" in services.log("scheduler"))
+        services.wait_until("scheduler", lambda: self.address in services.log("scheduler"))
 
     @contextmanager
     def worker(self, name: str, *options: str) -> Iterator[None]:
-        """One more worker, for as long as this lasts."""
+        """Run one more worker, which the scheduler lists when the block begins."""
         command = ("dask", "worker", self.address, "--nthreads", "2", *QUIET, *options)
+        before = self._workers()
         self._services.start(name, *command, environment=TORCH_ENVIRONMENT)
-        self._services.wait_until(name, lambda: "Registered to" in self._services.log(name))
         try:
+            self._services.wait_until(name, lambda: bool(self._workers() - before))
             yield
         finally:
             self._services.stop(name)
+
+    def _workers(self) -> set[str]:
+        """Return the addresses that the scheduler lists."""
+        with Client(self.address, set_as_default=False, timeout=180) as client:
+            return set(client.scheduler_info(n_workers=-1)["workers"])

@@ -72,6 +72,7 @@ def test_two_machines_take_the_steps_of_one(services: Services, checkpoint: Path
             trainer.update(version)
     cluster = DaskCluster(services)
     with ExitStack() as stack, disable_run_logger():
+        stack.callback(services.stop, "scheduler")
         for name in "ab":
             stack.enter_context(cluster.worker(name, *OFFER))
         spread = TrainConfig.model_validate({**config(nodes=2), "cluster": cluster.address})
