@@ -38,7 +38,7 @@ async def _echo(server: ServerConnection) -> None:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -98,7 +98,7 @@ async def test_a_ping_is_answered() -> None:
         answered.set()
 
     async with connected(ping):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await answered.wait()
 
 
@@ -110,7 +110,7 @@ async def test_a_message_that_is_too_long_ends_the_connection_and_says_so() -> N
 
     async with connected(long) as (socket, heard):
         socket.send(b"go")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert str(MAX_SIZE) in await socket.ended
         assert heard == []
 
@@ -120,7 +120,7 @@ async def test_a_goodbye_ends_the_connection() -> None:
         await server.close()
 
     async with connected(leave) as (socket, _):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await socket.ended
         socket.send(b"into nothing")  # dropped: whoever waits for an answer hears of the end
 
@@ -128,7 +128,7 @@ async def test_a_goodbye_ends_the_connection() -> None:
 async def test_an_abort_ends_the_connection() -> None:
     async with connected(_echo) as (socket, _):
         socket.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await socket.ended
 
 
@@ -142,7 +142,7 @@ async def test_a_refusal_is_told_with_its_status() -> None:
 async def test_what_is_no_websocket_is_told(answer: bytes) -> None:
     async with raw_server(answer) as url:
         with pytest.raises((WebSocketException, OSError)):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await WebSocket.connect(url, max_size=MAX_SIZE)
 
 

@@ -185,7 +185,7 @@ async def test_a_session_that_leaves_lets_the_batch_go(leaver):
             if leaver == "fails":
                 raise ConnectionError("the browser is gone")
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.gather(leave(), play(engine, "e1", 1, random.Random(0), 0.0), return_exceptions=True)
     await engine.close()
 
@@ -193,7 +193,7 @@ async def test_a_session_that_leaves_lets_the_batch_go(leaver):
 async def test_a_turn_that_is_given_up_is_not_in_the_batch_and_its_session_comes_with_the_next():
     model = RecordingModel()
     engine = make(model, deadline=0.2)
-    async with asyncio.timeout(5), engine.session("e0"), engine.session("e1"):
+    async with asyncio.timeout(60), engine.session("e0"), engine.session("e1"):
         given_up = asyncio.create_task(engine.generate(request("e0/0")))
         await asyncio.sleep(0.15)
         given_up.cancel()
