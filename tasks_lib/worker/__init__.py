@@ -1,7 +1,8 @@
 """State of a Dask worker: sites, browsers and the inference engine.
 
-It lives for as long as the worker does.
+The state lives for as long as the worker does.
 
-``rollout_worker`` is the worker's plugin, ``event_loop`` its thread, ``requests`` what it is asked and answers, ``slots`` which
-episodes share a slot, ``committing`` keeps finished groups, ``blocklist`` the walls that sites put up.
+``rollout_worker`` is the worker's Dask plugin and ``event_loop`` its thread. ``requests`` has the
+requests and reports. ``slots`` and ``permits`` decide which episode is played where and when,
+``committing`` plays them and stores finished groups, and ``blocklist`` records the walls of sites.
 """

@@ -1,7 +1,8 @@
 """Plays the episodes of a slot, stores them, and commits them as groups.
 
-A group may be played by two workers at once. Each stores its trajectories under its own token; the first to make the group's record
-wins, and the other one deletes what it stored of that group. What a worker that died has stored stays, as `RunStore.orphans`.
+Two workers may play the same group at once. Each stores its trajectories under its own token. The
+first to write the group's record wins, and the other one deletes its trajectories of that group.
+Trajectories of a worker that died stay, as `RunStore.orphans`.
 """
 
 from __future__ import annotations
@@ -30,22 +31,31 @@ from training.ledger.store import RunStore, write_json_once
 logger = logging.getLogger(__name__)
 
 WAITING = 4
-"""Episodes of a rollout that wait for a permit, or have one, for each that a worker plays at once: enough to find one of the same page."""
+"""Episodes of a rollout that wait for a permit or hold one, per episode played at once.
+
+Enough that an episode of the page just left is usually among them.
+"""
 
 
 @dataclass(slots=True)
 class PermitCounts:
-    """How long episodes waited until they were played."""
+    """Waiting times of episodes before they were played."""
 
     done: int = 0
-    """Episodes that were begun."""
+    """Episodes that were started."""
     waiting_seconds: float = 0.0
-    """Sum of the times from when their shard came to the worker: for a slot, for others in it, and for a permit."""
+    """Sum of their waiting times, from the arrival of their shard at the worker.
+
+    They wait for a slot, for other episodes in it, and for a permit.
+    """
 
 
 @dataclass(frozen=True)
 class Play:
-    """Plays the episodes of one rollout. They are graded and stored beside it, in ``tasks``: a slot goes on at once."""
+    """Plays the episodes of one rollout.
+
+    Grading and storing run in ``tasks``, so that a slot plays its next episode at once.
+    """
 
     groups: list[GroupSpec]
     runner: EpisodeRunner
@@ -53,16 +63,17 @@ class Play:
     live: LiveState
     tasks: asyncio.TaskGroup
     permits: Permits
-    """Of the worker, over all its rollouts."""
+    """Permits of the worker, shared by all its rollouts."""
     counts: PermitCounts = field(default_factory=PermitCounts)
-    _came: float = field(default_factory=time.perf_counter)
+    _arrived: float = field(default_factory=time.perf_counter)
 
     def slots(self, count: int, *, fixed: bool) -> Iterator[Coroutine[Any, Any, None]]:
-        """What is to be run side by side.
+        """Yield the coroutines to run concurrently.
 
         Args:
             count: Episodes that the worker plays at once.
-            fixed: The episodes of ``count`` slots are planned beforehand; otherwise each waits for a permit.
+            fixed: True to plan the episodes of ``count`` slots beforehand; otherwise each episode
+                waits for a permit.
         """
         if fixed:
             for number, plan in enumerate(plan_slots(self.groups, count)):
@@ -74,7 +85,7 @@ class Play:
                 yield self._wait_and_play(queue)
 
     async def _slot(self, plan: Iterable[tuple[int, int]], session: str) -> None:
-        """Play the (group index, sample) of a plan one after the other, in one session of the actor."""
+        """Play the (group index, sample) pairs of a plan in order, in one session of the actor."""
         status = self.live.slot()
         async with self.permits.hold(None), self.runner.actor.session(session):
             for index, sample in plan:
@@ -82,7 +93,10 @@ class Play:
             status.rest()
 
     async def _wait_and_play(self, queue: Iterator[tuple[int, int]]) -> None:
-        """Play what nobody has taken from a queue yet, each episode when it gets a permit and in a session of its own."""
+        """Play episodes that no other slot has taken from the queue.
+
+        Each waits for a permit and is played in a session of its own.
+        """
         for index, sample in queue:
             task = self.groups[index].task
             page = (task.site, task.path) if self.runner.sites[task.site].stateless_pages else None
@@ -94,14 +108,17 @@ class Play:
 
     async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
         self.counts.done += 1
-        self.counts.waiting_seconds += time.perf_counter() - self._came
+        self.counts.waiting_seconds += time.perf_counter() - self._arrived
         attempts = await self.runner.run(self.groups[index], sample, status, session)
         self.live.ended(attempts)
         self.tasks.create_task(self.committer.add(self.groups[index], attempts))
 
 
 class GroupCommitter:
-    """Has trajectories graded and stores them as they come, and commits a group once all its episodes are stored."""
+    """Grades and stores trajectories as they come.
+
+    A group is committed when all its episodes are stored.
+    """
 
     def __init__(
         self,
@@ -114,10 +131,13 @@ class GroupCommitter:
     ) -> None:
         """
         Args:
-            ours: Sites that we serve ourselves: no judge's word blocks them.
+            ours: Names of sites that we serve ourselves; a judge cannot block them.
         """
         self.token = os.urandom(6).hex()
-        """Of this attempt at its groups: in the names of their trajectories' files, and in the records of the groups that it wins."""
+        """Random id of this attempt at its groups.
+
+        It is in the file names of their trajectories, and in the records of the groups it commits.
+        """
         self._open = {group.group_id: len(group.seeds) for group in groups}
         self._summaries: dict[str, list[EpisodeSummary]] = {group.group_id: [] for group in groups}
         self._store = store
@@ -127,7 +147,7 @@ class GroupCommitter:
         self._stage = stage
 
     async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
-        """Store the attempts of an episode, graded, and commit the group with its last one."""
+        """Grade and store the attempts of an episode; commit the group after its last episode."""
         attempts = [await self._stage.grade(group.task, attempt) for attempt in attempts]
         with self._clock("store"):
             loop = asyncio.get_running_loop()
@@ -142,7 +162,7 @@ class GroupCommitter:
                 await loop.run_in_executor(self._files, self._commit, group, version)
 
     def _commit(self, group: GroupSpec, version: int) -> None:
-        """Make the group's record, unless another attempt has."""
+        """Write the group's record, unless another attempt wrote it."""
         if group.task.rubric is not None:
             self._store.put_rubric(group.task.rubric)
         record = GroupRecord(
@@ -155,6 +175,6 @@ class GroupCommitter:
         )
         write_json_once(self._store.group_path(group.group_id), record, sealed=True)
         if read_group(self._store, group.group_id).token != self.token:
-            logger.warning("another worker committed group %s first: this worker's episodes of it go", group.group_id)
+            logger.warning("another worker committed group %s first: deleted our episodes of it", group.group_id)
             for episode in record.episodes:
                 self._store.trajectory_path(episode.episode_id, self.token).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """The event loop thread of a Dask worker.
 
-Dask's threads hand it requests and wait.
+Dask's threads hand requests to it and wait.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from envs.types import BrowserError, DiskError, RollwrightError
 T = TypeVar("T")
 
 LAST_SECONDS = 2.0
-"""What a request waits when its worker ends before it fails: by then Dask has told its scheduler that the worker is gone, which gives the request to
-another one. Had it failed before, that would be the run's failure."""
+"""Seconds that a request waits before it fails, when its worker ends.
+
+By then Dask's scheduler knows that the worker is gone and gives the request to another one. An
+earlier failure would be the run's failure.
+"""
 
 
 class WorkerLoop:
-    """Runs coroutines for other threads. A request is broken off when the worker ends, anything else is waited for."""
+    """Runs coroutines for other threads.
+
+    When the worker ends, requests are cancelled and everything else is waited for.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -32,9 +38,11 @@ class WorkerLoop:
         self._ends = False
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result. Of several errors at once the first of ours, which says what to do; without one, all of them.
+        """Run a coroutine on the loop and return its result.
 
-        Of ours a full disk comes first: others may be of what it did to the rest.
+        Of several errors at once, the first `RollwrightError` is raised, because it says what to
+        do; a `DiskError` comes before the others, which may be its consequences. Without one, the
+        whole group is raised.
         """
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -42,14 +50,15 @@ class WorkerLoop:
             ours = _first(group, DiskError) or _first(group, RollwrightError)
             if ours is None:
                 raise
-        # Not inside: the group would become its context, and such a circle cannot be sent to the flow's process.
+        # Outside of `except`: else the group would become its context, and such a circle cannot be
+        # pickled for the flow's process.
         raise ours
 
     def carry_out(self, request: Coroutine[Any, Any, T]) -> T:
-        """`wait` for a request, which the end of this worker breaks off.
+        """Run a request as `wait` does; the end of this worker cancels it.
 
         Raises:
-            BrowserError: it was.
+            BrowserError: the worker ended before the request was done.
         """
         try:
             if not self._ends:
@@ -62,19 +71,22 @@ class WorkerLoop:
         raise BrowserError("this Dask worker was told to end in the middle of its work; start the same command again")
 
     def cancel_requests(self) -> None:
-        """From now on none is carried out. Those under way end where they are: their episodes are lost, the groups that are committed stay."""
+        """Cancel the requests under way and refuse new ones.
+
+        Episodes under way are lost; committed groups stay.
+        """
         self._ends = True
-        self.wait(self._break_off())
+        self.wait(self._cancel_all())
 
     def stop(self) -> None:
-        """The loop ends, and its thread."""
+        """End the loop and its thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
     async def _as_request(self, coroutine: Coroutine[Any, Any, T]) -> T:
         task = asyncio.current_task()
         assert task is not None
-        if self._ends:  # it came while `_break_off` was on its way
+        if self._ends:  # it came after `_cancel_all` was scheduled
             coroutine.close()
             raise asyncio.CancelledError
         self._requests.add(task)
@@ -83,7 +95,7 @@ class WorkerLoop:
         finally:
             self._requests.discard(task)
 
-    async def _break_off(self) -> None:
+    async def _cancel_all(self) -> None:
         requests = list(self._requests)
         for request in requests:
             request.cancel()
@@ -91,7 +103,7 @@ class WorkerLoop:
 
 
 def _first(group: ExceptionGroup[Exception], kind: type[RollwrightError]) -> BaseException | None:
-    found: BaseException | None = group.subgroup(kind)
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    error: BaseException | None = group.subgroup(kind)
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,4 +1,4 @@
-"""Which of the episodes that wait on a worker is played next, over all its rollouts."""
+"""Permits that decide which waiting episode a worker plays next, over all its rollouts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
 PASSED_OVER = 4
-"""Episodes of other pages that may follow their like before the one that waits longest gets its permit."""
+"""Times in a row that an episode of the page just left may overtake the longest waiting one."""
 
 
 class Permits:
-    """One for each episode that a worker may play at once. Used from one event loop.
+    """Permits to play an episode, one for each that a worker may play at once.
 
-    An episode of the page that the last one has left comes before those that wait longer, `PASSED_OVER` times in a row at most: its page
-    is not loaded again. The others get theirs in the order in which they came.
+    An episode of the page that the last one has left overtakes those that wait longer, at most
+    `PASSED_OVER` times in a row, because its page need not be loaded again. The others get their
+    permits in order of arrival. Used from one event loop.
     """
 
     def __init__(self, count: int) -> None:
         self._free = count
-        """None while an episode waits."""
+        """Free permits; 0 while an episode waits."""
         self._waiting: dict[asyncio.Future[None], Hashable] = {}
-        """Pages, those of the episodes that came first in front."""
+        """Pages of the waiting episodes, in order of arrival."""
         self._passed_over = 0
-        """Permits that went past the first one since it is the first."""
+        """Episodes that overtook the longest waiting one since it became that."""
 
     @asynccontextmanager
     async def hold(self, page: Hashable) -> AsyncIterator[None]:
-        """A permit for an episode of ``page``, ``None`` where a page is loaded for each episode anyway. Waits for it."""
+        """Wait for a permit for an episode of ``page``, and hold it inside.
+
+        ``page`` is ``None`` where each episode loads its page anyway.
+        """
         await self._take(page)
         try:
             yield
@@ -45,7 +49,7 @@ class Permits:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._waiting.pop(turn, None)
-            else:  # it was given a permit in the same moment
+            else:  # it got a permit at the same moment
                 self._give(page)
             raise
 
@@ -56,8 +60,8 @@ class Permits:
             return
         chosen = first
         if page is not None and self._passed_over < PASSED_OVER:
-            alike = (turn for turn, of in self._waiting.items() if of == page and not turn.done())
-            chosen = next(alike, first)
+            same_page = (turn for turn, waiting in self._waiting.items() if waiting == page and not turn.done())
+            chosen = next(same_page, first)
         self._passed_over = 0 if chosen is first else self._passed_over + 1
         del self._waiting[chosen]
         chosen.set_result(None)

@@ -20,11 +20,14 @@ from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
 
 ActorName = Literal["policy", "oracle", "teacher"]
-"""Who decides: the policy, or for demonstrations the task kinds' scripted oracles or a teacher."""
+"""Name of the actor: the policy, or for demonstrations the scripted oracles or a teacher."""
 
 
 class WorkerRequest(Record):
-    """What a worker is told of the web side. Requests are small: they travel through Prefect and Dask."""
+    """The web side of a request to a worker.
+
+    Requests are small, because they travel through Prefect and Dask.
+    """
 
     run_dir: str
     policy: PolicyConfig = PolicyConfig()
@@ -34,11 +37,14 @@ class WorkerRequest(Record):
 
     @property
     def spent_path(self) -> Path:
-        """Where its judge's budget is counted: one for all requests of a run."""
+        """File in which the judge's budget is counted, the same for all requests of a run."""
         return RunStore(Path(self.run_dir)).spent_path()
 
     def pool_options(self) -> PoolOptions:
-        """The browser pool that it asks for; uploads come from the run's copy of its tasks' files."""
+        """Return the options of its browser pool.
+
+        Uploads come from the run's copy of its tasks' files.
+        """
         return replace(pool_options(self.rollout, self.policy), files=RunStore(self.run_dir).task_files_path)
 
 
@@ -52,99 +58,114 @@ class RolloutRequest(WorkerRequest):
     seed: int
     serving: ServingConfig = ServingConfig()
     servers: tuple[str, ...] = ()
-    """Addresses of the vLLM servers that have the version; none where the engine is the worker's own."""
+    """Addresses of the vLLM servers that have the version.
+
+    Empty where the worker has an engine of its own.
+    """
     actor: ActorName = "policy"
     or_newer: bool = False
-    """An engine that serves a newer version keeps it (asynchronous runs)."""
+    """True if an engine that serves a newer version keeps it (asynchronous runs)."""
     teacher: TeacherConfig | None = None
 
 
 class WorkerUse(Record):
-    """How much of a worker was in use, from when it began to one moment: two of them tell what it did between."""
+    """Use of a worker from its start to one moment.
+
+    The difference of two of them is the use between the two moments.
+    """
 
     worker: str
-    """Of one engine in one process: only numbers of the same one can be compared."""
+    """Id of one engine in one process: only numbers with the same id can be compared."""
     seconds: float
-    """Wall clock."""
+    """Seconds of wall clock time."""
     slots: int
     """Episodes that may have a browser at once."""
     lent: float
     """Seconds that browsers were lent to episodes, added up over the browsers."""
     generating: float
-    """Seconds in which its engine made at least one turn, or servers made one for it."""
+    """Seconds in which its engine, or a server for it, generated at least one turn."""
     batches: int = 0
-    """Of its engine; 0 where servers make them, here and below."""
+    """Generation batches of its engine; 0 where servers generate, here and below."""
     late_batches: int = 0
-    """Of those: without every open session (`EngineStatistics`)."""
+    """Batches that closed at the deadline without every open session."""
     turns: int = 0
-    """Whose wait for the engine was measured."""
+    """Turns whose wait for the engine was measured."""
     waited: float = 0.0
     """Seconds that these turns waited for the engine, added up."""
 
 
 class RolloutReport(Record):
-    """What a shard came to; the results themselves are in the store."""
+    """Report on a shard; the results themselves are in the store."""
 
     group_ids: tuple[str, ...]
     """Groups of the request that are committed now."""
     already_committed: int
-    """How many of them were there before and were not run again."""
+    """Number of those groups that were committed before and were not run again."""
     seconds: dict[str, float]
-    """Wall seconds by activity, of all that the worker did meanwhile."""
+    """Wall seconds by activity, of all that the worker did during the shard."""
     browser: dict[str, Any] = Field(default_factory=dict)
-    """What the worker's browser pool has done so far, and the state of its connections."""
+    """Counters of the worker's browser pool so far, and the state of its connections."""
     pipeline: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """What the stages between capture and generation did in this shard, the stage of ``reward``s, and the wait for a ``permit``."""
+    """Metrics of this shard by stage.
+
+    The stages are those between capture and generation, ``reward``, and the wait for a ``permit``.
+    """
     use: tuple[WorkerUse, WorkerUse] | None = None
-    """Of the worker, when the shard began and when it ended; ``None`` where all of it was there before."""
+    """Use of the worker when the shard began and when it ended.
+
+    ``None`` if all of its groups were committed before.
+    """
 
 
 class GradeRequest(WorkerRequest):
     """A batch of stored episodes to be graded again by one worker."""
 
     name: str
-    """Of the folder of the results."""
+    """Name of the folder of the results."""
     episodes: tuple[str, ...]
-    """Their ids; all of the tasks below."""
+    """Ids of the episodes; all of them are episodes of ``tasks``."""
     tasks: dict[str, WebTask]
-    """By id."""
+    """Tasks by id."""
     horizons: dict[str, int] = Field(default_factory=dict)
-    """Most steps that episodes had, by their ids, where the run gave tasks others than their own."""
+    """Horizons by episode id, where the run gave its tasks other horizons than their own."""
 
     def attempted(self, episode_id: str, task_id: str) -> WebTask:
-        """The task as an episode attempted it."""
+        """Return the task as an episode attempted it, with the horizon that it had."""
         task, horizon = self.tasks[task_id], self.horizons.get(episode_id)
         return task if horizon is None else task.model_copy(update={"horizon": horizon})
 
     @property
     def spent_path(self) -> Path:
-        """A regrading has a budget of its own."""
+        """File in which the budget of this regrading is counted."""
         return RunStore(Path(self.run_dir)).spent_path(self.name)
 
 
 class GradeReport(Record):
-    """What a batch came to; the rewards themselves are in the store."""
+    """Report on a batch; the rewards themselves are in the store."""
 
     graded: int
     already_graded: int
-    """Episodes that had been graded under this name before, and were not again."""
+    """Episodes that were graded under this name before and were not graded again."""
     stage: dict[str, Any] = Field(default_factory=dict)
-    """What the stage of rewards did."""
+    """Metrics of the reward stage."""
 
 
 class WorkerNeeds(NamedTuple):
-    """What engine and pool are made for; a request with other needs gets new ones."""
+    """The parts of a request that engine and pool depend on.
+
+    A request with other needs gets a new engine and a new pool.
+    """
 
     run_dir: str
     template: str
     batching: tuple[bool, int, float]
-    """Of the local engine: deterministic, cohorts, deadline."""
+    """Options of the local engine: deterministic, cohorts, deadline in seconds."""
     serving: ServingConfig
     servers: tuple[str, ...]
     pool: PoolOptions
     judge: JudgeConfig | None
     spent_path: Path
-    """Of the judge."""
+    """File in which the judge's budget is counted."""
     live: LiveOptions
     clip: str
     similarity: Mode
@@ -170,12 +191,14 @@ class WorkerNeeds(NamedTuple):
         )
 
 
-def _device(given: DeviceConfig | None) -> Device | None:
-    return None if given is None else Device((given.width, given.height), given.scale, given.mobile, given.user_agent)
+def _device(config: DeviceConfig | None) -> Device | None:
+    if config is None:
+        return None
+    return Device((config.width, config.height), config.scale, config.mobile, config.user_agent)
 
 
 def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
-    """The browser pool that a rollout asks for."""
+    """Return the options of the browser pool for a rollout."""
     return PoolOptions(
         max_sessions=rollout.concurrency,
         step_deadline=rollout.step_deadline,

@@ -2,8 +2,8 @@
 
 They share one event loop, and live for as long as the worker does.
 
-A Prefect task that runs on the worker gets at it with ``RolloutWorker.of_this_process()`` and waits for ``roll_out``; the episodes
-themselves are coroutines of the loop.
+A Prefect task on the worker finds the plugin with ``RolloutWorker.of_this_process()`` and waits for
+``roll_out``. The episodes themselves are coroutines of the loop.
 """
 
 from __future__ import annotations
@@ -67,26 +67,34 @@ if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
 ACTIVITIES = ("generate", "browser", "reward", "store")
-"""What a worker's wall time is charged to, first match wins; the rest is idle."""
+"""Activities that a worker's wall time is charged to; the first match wins, the rest is idle."""
 
 COLLECT_AFTER = 50_000
-"""New objects after which Python looks for garbage. A snapshot of a page is made of ten thousand small lists, none of them garbage: with Python's
-own 700, looking costs two fifths of the time that an observation takes (measured on benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this)."""
+"""New objects after which Python collects garbage.
+
+A snapshot of a page has ten thousand small lists, none of them garbage. With Python's default of
+700, collection takes two fifths of the time of an observation (measured on
+benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this).
+"""
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
-    """Dask worker plugin. Costs nothing until the first request; ``warm`` starts the slow parts (model libraries, Chromium) early."""
+    """Dask worker plugin that plays and grades episodes.
+
+    Costs nothing until the first request. ``warm`` starts the slow parts (model libraries,
+    Chromium) early.
+    """
 
     name = "rollwright-rollout"
     idempotent = True
-    """A cluster of the user's own keeps the plugin it has: another run may be using it."""
+    """A user's own cluster keeps the plugin that it has, because another run may be using it."""
     _instance: ClassVar[RolloutWorker | None] = None
 
     def __init__(self, warm: RolloutRequest | None = None) -> None:
         self._warm = warm
 
     def setup(self, worker: Any) -> None:
-        """Called by Dask in the worker."""
+        """Prepare the worker; called by Dask."""
         self._loop = WorkerLoop()
         self._files = ThreadPoolExecutor(2, "store")
         self._encoding = ThreadPoolExecutor(1, "encode")
@@ -99,47 +107,52 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._clock = ActivityClock(ACTIVITIES)
         self._live = LiveFile()
         self._served = -1
-        """Version that the engine serves."""
+        """Version that the engine serves; -1: none."""
         self._permits: Permits | None = None
         self._judge: Judge | None = None
         self._clip: Clip | None = None
-        self._looks: VisualRewardSources | None = None
+        self._visual: VisualRewardSources | None = None
         self._helpers: Mapping[str, Helper] = {}
         self._made_for: WorkerNeeds | None = None
         self._preparing = threading.RLock()
         self._busy = 0
         self._idle = threading.Condition()
-        """Of requests under way: what they use is not closed for one with other needs."""
+        """Notified when a request ends; a request with other needs waits until none runs."""
         RolloutWorker._instance = self
         logging.getLogger(STATES).addFilter(is_not_cancelled)
         logging.getLogger("prefect.task_runs").addFilter(is_not_reported_by_flow)
         collect_seldom()
-        # Python's last garbage collection takes seconds with torch's objects about, and Dask kills a worker 4 s after it was told to end.
+        # Python's last garbage collection takes seconds with torch's objects loaded, and Dask kills
+        # a worker 4 s after it asked it to end.
         atexit.register(gc.freeze)
         self._warming: threading.Thread | None = None
         rolls_out = worker is None or {BROWSER_RESOURCE, EVALUATION_RESOURCE} & worker.state.total_resources.keys()
-        if self._warm is not None and rolls_out:  # a worker that only trains needs no browser and no model
+        # A worker that only trains needs no browser and no model.
+        if self._warm is not None and rolls_out:
             self._warming = threading.Thread(target=self._prepare, args=(self._warm,), name="warm", daemon=True)
             self._warming.start()
 
     def teardown(self, worker: Any) -> None:
-        """Called by Dask when the worker stops: no Chromium is left behind, and no episode that our own end broke off is stored."""
+        """Close everything; called by Dask when the worker stops.
+
+        Leaves no Chromium behind, and stores no episode that this cancels.
+        """
         RolloutWorker._instance = None
         self._loop.cancel_requests()
         if self._warming is not None:
-            # Loading a model cannot be broken off, and a plugin that takes this one's place must not load beside it.
+            # Loading a model cannot be cancelled, and a plugin that replaces this one must not load
+            # at the same time.
             self._warming.join()
         self._loop.wait(self._close())
         self._loop.stop()
         self._files.shutdown()
         self._encoding.shutdown()
-        self._grading.shutdown(
-            wait=False, cancel_futures=True
-        )  # an expression may never end, and its deadline has passed
+        # No wait: an expression may never end, and its deadline has passed.
+        self._grading.shutdown(wait=False, cancel_futures=True)
 
     @classmethod
     def of_this_process(cls) -> RolloutWorker:
-        """The plugin of the worker that the caller runs in."""
+        """Return the plugin of the worker that the caller runs in."""
         if cls._instance is None:
             raise BrowserError(
                 f"no {cls.name} plugin in this process: rollouts run on Dask workers that it is registered with"
@@ -147,11 +160,17 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         return cls._instance
 
     def warm_up(self, request: RolloutRequest) -> None:
-        """Load what the groups of ``request`` will need. Blocks; called from a Dask task's thread."""
+        """Load what the groups of ``request`` will need.
+
+        Blocks; called from a Dask task's thread.
+        """
         self._prepare(request)
 
     def serve(self, run_dir: str, version: int, checkpoint: Path) -> None:
-        """Serve a run's version from now on, while episodes go on; nothing where another run's, a newer one, or none is served. Blocks."""
+        """Switch the engine to a version of a run, while episodes go on. Blocks.
+
+        Does nothing where it serves another run, this or a newer version, or nothing yet.
+        """
         with self._preparing:
             ours = self._made_for is not None and self._made_for.run_dir == run_dir
             if ours and self._engine is not None and version > self._served:
@@ -159,7 +178,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 self._served = version
 
     def roll_out(self, request: RolloutRequest) -> RolloutReport:
-        """Run the groups of ``request`` that are not committed yet. Blocks; called from a Dask task's thread."""
+        """Run the groups of ``request`` that are not committed yet.
+
+        Blocks; called from a Dask task's thread.
+        """
         store = RunStore(Path(request.run_dir))
         missing = [group for group in request.groups if not store.group_path(group.group_id).exists()]
         seconds: dict[str, float] = {}
@@ -179,9 +201,12 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         )
 
     def grade(self, request: GradeRequest) -> GradeReport:
-        """Grade the episodes of ``request`` that have not been yet. Blocks; called from a Dask task's thread. No model is loaded."""
+        """Grade the episodes of ``request`` that are not graded yet. Loads no policy.
+
+        Blocks; called from a Dask task's thread.
+        """
         store = RunStore(Path(request.run_dir))
-        missing = [each for each in request.episodes if not store.regraded_path(request.name, each).exists()]
+        missing = [episode for episode in request.episodes if not store.regraded_path(request.name, episode).exists()]
         stage: dict[str, Any] = {}
         if missing:
             judge_account(request.rollout.judge, request.spent_path)
@@ -194,10 +219,15 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     async def _roll_out(
         self, request: RolloutRequest, groups: list[GroupSpec], store: RunStore
     ) -> tuple[dict[str, float], dict[str, dict[str, Any]], tuple[WorkerUse, WorkerUse]]:
-        """Seconds by activity, what the stages of the turns did, and how much of the worker was in use before and after."""
+        """Play the groups.
+
+        Returns:
+            Seconds by activity, metrics of the stages by name, and the use of the worker before and
+            after.
+        """
         renderer, engine, pool, rollout = self._renderer, self._engine, self._pool, request.rollout
         assert renderer is not None and engine is not None and pool is not None
-        clock, began = self._clock, self._clock.seconds()
+        clock, seconds_before = self._clock, self._clock.seconds()
         if self._permits is None:
             self._permits = Permits(rollout.concurrency)
         policy = request.policy
@@ -224,20 +254,21 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         ours = frozenset(name for name, site in self._sites.items() if not isinstance(site, LiveSite))
         committer = GroupCommitter(groups, store, clock, self._files, stage, ours)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
-        before, used = engine.statistics, self._use(engine, rollout.concurrency)
+        statistics_before, use_before = engine.statistics, self._use(engine, rollout.concurrency)
         async with connections, self._live.shard(live, store) as live, asyncio.TaskGroup() as slots:
             play = Play(groups, runner, committer, live, slots, self._permits)
             for slot in play.slots(rollout.concurrency, fixed=rollout.deterministic):
                 slots.create_task(slot)
-        batches = asdict(engine.statistics - before)
-        seconds = {name: value - began[name] for name, value in clock.seconds().items()}
+        batches = asdict(engine.statistics - statistics_before)
+        seconds = {name: value - seconds_before[name] for name, value in clock.seconds().items()}
         stages = {**stage_metrics(turns), "reward": stage.counts.metrics(), "permit": asdict(play.counts)}
-        return seconds, {**stages, "batches": batches}, (used, self._use(engine, rollout.concurrency))
+        return seconds, {**stages, "batches": batches}, (use_before, self._use(engine, rollout.concurrency))
 
     def _use(self, engine: Engine, slots: int) -> WorkerUse:
-        """So far. On the worker's own loop."""
+        """Return the use of the worker so far. Called on the worker's own loop."""
         seconds, statistics = self._clock.seconds(), engine.statistics
-        measured = statistics.batches > 0  # else a server makes the batches, and does not say how long turns wait
+        # Servers do not report their batches, nor how long turns wait.
+        measured = statistics.batches > 0
         return WorkerUse(
             worker=self._engine_id,
             seconds=sum(seconds.values()),
@@ -251,7 +282,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         )
 
     async def _grade(self, request: GradeRequest, episodes: list[str], store: RunStore) -> dict[str, Any]:
-        """What the stage of rewards did."""
+        """Grade stored episodes and return the metrics of the reward stage."""
         stage = self._stage(request, store, ActivityClock(ACTIVITIES))
         loop = asyncio.get_running_loop()
 
@@ -267,7 +298,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 judgement=graded.judgement,
             )
             path = store.regraded_path(request.name, episode_id)
-            # Another worker may grade the same episode: a judge may say something else, and the first one counts.
+            # Another worker may grade the same episode, and its judge may differ: the first counts.
             await loop.run_in_executor(self._files, partial(write_json_once, path, result, sealed=True))
 
         async with asyncio.TaskGroup() as batch:
@@ -277,8 +308,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def _stage(self, request: WorkerRequest, store: RunStore, clock: ActivityClock) -> RewardStage:
         assert self._pool is not None
-        if self._looks is None:
-            self._looks = VisualRewardSources(
+        if self._visual is None:
+            self._visual = VisualRewardSources(
                 self._pool, self._sites, store.blob, self._clip, request.rewards.similarity
             )
         return RewardStage(
@@ -286,10 +317,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             clock,
             sources=[
                 *part_sources(request.live.addresses, self._judge),
-                *self._looks.sources,
+                *self._visual.sources,
                 *extra_sources(request.rewards.extra),
             ],
-            measure=self._looks.measured,
+            measure=self._visual.measured,
             threads=self._grading,
             judge=self._judge,
             screenshot=store.blob,
@@ -298,7 +329,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     @contextmanager
     def _using(self, prepare: Callable[[], None]) -> Iterator[None]:
-        """What a request needs is there inside."""
+        """Prepare what a request needs, and keep it open inside."""
         with self._preparing:
             prepare()
             with self._idle:
@@ -315,21 +346,24 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         self._loop.wait(self._start_web({task.site for task in request.tasks.values()}, request))
 
     def _prepare(self, request: RolloutRequest) -> None:
-        """Have the sites, the pool and the right policy version in place. Requests of different runs may follow each other."""
+        """Start the sites, the pool and the engine with the request's policy version.
+
+        Requests of different runs may follow each other.
+        """
         with self._preparing:
             self._use_needs(WorkerNeeds.of(request))
             checkpoint = Path(request.checkpoint)
             if self._engine is None:
                 self._renderer, self._engine = self._make_engine(request, checkpoint)
                 self._engine_id = os.urandom(6).hex()
-                gc.freeze()  # what the libraries made stays, and is not looked through again
+                gc.freeze()  # objects of the libraries stay: they need not be scanned again
             if not (request.or_newer and request.version <= self._served):
                 self._loop.wait(self._engine.publish(request.version, checkpoint))
                 self._served = request.version
             self._loop.wait(self._start_web({group.task.site for group in request.groups}, request))
 
     def _make_engine(self, request: RolloutRequest, checkpoint: Path) -> tuple[Renderer, Engine]:
-        """The worker's own model, or the way to the run's servers."""
+        """Make the worker's own engine, or connect to the run's servers."""
         from training.policy.renderer import Renderer
 
         renderer = Renderer(checkpoint, request.policy.template)
@@ -369,13 +403,13 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
             self._sites[name] = site
         if self._pool is None:
             self._pool = BrowserPool(request.pool_options())
-            # For as long as the log-ins are the same: the shop's token is asked for once.
+            # They live as long as the pool: the shop's token is requested once.
             self._helpers = site_helpers(request.live.addresses, request.live.logins)
         if self._judge is None and request.rollout.judge is not None:
             self._judge = await Judge(request.rollout.judge, Ledger(request.spent_path)).__aenter__()
 
     async def _close(self) -> None:
-        """Close all of them, also where closing one fails; raises what failed."""
+        """Close sites, pool, judge and engine, all of them even if one fails; raise what failed."""
         async with AsyncExitStack() as stack:
             for site in self._sites.values():
                 stack.push_async_callback(site.close)
@@ -385,18 +419,21 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
                 stack.push_async_callback(self._judge.__aexit__)
             if self._engine is not None:
                 stack.push_async_callback(self._engine.close)
-            self._sites, self._pool, self._judge, self._looks = {}, None, None, None
+            self._sites, self._pool, self._judge, self._visual = {}, None, None, None
             self._engine = self._renderer = self._permits = None
             self._served = -1
 
 
 async def serve_version(run_dir: str, version: int, checkpoint: str) -> None:
-    """Called on a worker by the run's flow: its engine is to serve a version that was published."""
+    """Have this worker's engine serve a published version; called by the run's flow."""
     await asyncio.to_thread(RolloutWorker.of_this_process().serve, run_dir, version, Path(checkpoint))
 
 
 def stragglers_of(request: RolloutRequest, groups: Sequence[GroupSpec]) -> OverSampling:
-    """Which slow episodes of a request are given up. An evaluation waits for all: those that it lost would not be chance."""
+    """Return the rules by which slow episodes of a request are given up.
+
+    An evaluation waits for all: leaving slow episodes out would bias its result.
+    """
     trains = groups[0].phase.startswith("i")
     episodes = sum(len(group.seeds) for group in groups)
     return OverSampling(episodes, request.rollout.quorum if trains else 1.0, request.rollout.grace)
@@ -405,7 +442,7 @@ def stragglers_of(request: RolloutRequest, groups: Sequence[GroupSpec]) -> OverS
 def make_actor(
     request: RolloutRequest, renderer: Renderer, engine: Engine
 ) -> tuple[Actor, AbstractAsyncContextManager[object]]:
-    """Who decides in the episodes of a request, and what is open while it does."""
+    """Return the actor of a request, and a context to be open while it acts."""
     if request.actor == "policy":
         patience = request.serving.patience
         return PolicyActor(engine, renderer, request.policy, request.seed, request.version, patience), nullcontext()
@@ -418,5 +455,5 @@ def make_actor(
 
 
 def collect_seldom() -> None:
-    """Have this process look for garbage less often than Python does by itself."""
+    """Make this process collect garbage less often than Python does by default."""
     gc.set_threshold(COLLECT_AFTER, 20, 20)

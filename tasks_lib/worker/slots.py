@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from training.groups import GroupSpec
 
 CHUNK = 4
-"""Episodes of one group that a slot runs in a row: long enough that a page is seldom navigated, short enough to balance slots."""
+"""Episodes of one group that a slot runs in a row.
+
+Enough that a page is seldom navigated, and few enough to balance the slots.
+"""
 
 
 def plan_slots(groups: Sequence[GroupSpec], slots: int) -> list[list[tuple[int, int]]]:
-    """Which (group index, sample) each slot runs, in order: longest chunks first onto the least loaded slot, kinds kept together.
+    """Return the (group index, sample) pairs that each slot runs, in order.
 
-    Fixed beforehand, so that which episodes share a generation batch does not depend on timing (but where over-sampled ones are given up).
+    The longest chunks go first, each onto the least loaded slot. A slot runs tasks of one kind
+    together. The plan is made beforehand, so that which episodes share a generation batch does not
+    depend on timing (except where over-sampled episodes are given up).
     """
     chunks = [
         (groups[index].task.horizon * len(samples), index, samples)
@@ -31,9 +36,14 @@ def plan_slots(groups: Sequence[GroupSpec], slots: int) -> list[list[tuple[int, 
 
 
 def order_episodes(groups: Sequence[GroupSpec]) -> list[tuple[int, int]]:
-    """All (group index, sample), for slots that take the next one when they are free: longest first, so that none is left to the end."""
-    order = sorted(range(len(groups)), key=lambda index: (-groups[index].task.horizon, groups[index].task.kind, index))
-    return [(index, sample) for index in order for sample in range(len(groups[index].seeds))]
+    """Return all (group index, sample) pairs, for slots that take the next one when they are free.
+
+    The longest come first, so that no long episode starts last.
+    """
+    longest_first = sorted(
+        range(len(groups)), key=lambda index: (-groups[index].task.horizon, groups[index].task.kind, index)
+    )
+    return [(index, sample) for index in longest_first for sample in range(len(groups[index].seeds))]
 
 
 def _chunks(samples: range) -> list[range]:
