@@ -12,9 +12,10 @@ LENT = "lent"
 
 
 class ActivityClock:
-    """Charges every instant to one activity: the first in ``priority`` that is going on, else ``idle``.
+    """Charges every instant to one activity.
 
-    So the seconds add up to the wall time. Used from one thread.
+    This is the first activity of ``priority`` that is going on, else ``idle``, so the seconds add
+    up to the wall time. Used from one thread.
 
     >>> clock = ActivityClock(("generate", "browser"))
     >>> with clock("browser"):
@@ -41,12 +42,12 @@ class ActivityClock:
             self._active[activity] -= 1
 
     def seconds(self) -> dict[str, float]:
-        """Seconds charged so far to each activity and to ``idle``."""
+        """Return the seconds charged so far to each activity and to ``idle``."""
         self._charge()
         return dict(self._seconds)
 
     def occupied(self, activity: str) -> float:
-        """Seconds of an activity so far, whatever else went on: where it goes on twice at a time, each second counts twice."""
+        """Return the seconds of an activity so far, summed over its concurrent instances."""
         self._charge()
         return self._occupied[activity]
 

@@ -1,6 +1,6 @@
 """Actors that choose actions: the policy under training, or a scripted oracle.
 
-An oracle gives demonstrations in the same form as the policy's turns.
+An oracle's demonstrations have the same form as the policy's turns.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ if TYPE_CHECKING:  # imports torch: seconds
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where an episode stands when its next turn is wanted."""
+    """State of an episode when its next turn is due."""
 
     group: GroupSpec
     sample: int
     frame: PageStep
     steps: Sequence[Step]
-    """The turns before."""
+    """The steps before."""
     memory: Memory | None = None
-    """What the episode remembers; ``None`` if it has no memory."""
+    """Memory of the episode; ``None`` if it has none."""
     session: str = ""
-    """Of the engine, that its turns are asked for in."""
+    """Session of the engine in which its turns are generated."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSituation:
-    """A situation as it is recorded and as the policy is asked about it."""
+    """A situation as it is recorded and as the policy sees it."""
 
     situation: Situation
     prompt: str
     rendered: RenderedPrompt
     pictures: tuple[Picture, ...]
     screenshot: str
-    """Name of its blob."""
+    """Name of the screenshot's blob."""
     context: tuple[ContextMessage, ...] = ()
     """The messages before the present one."""
     cut_rounds: int = 0
+    """Number of rounds left out because the prompt had too many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class Turn:
     response_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     policy_version: int
-    """Oldest version that a token of it is of."""
+    """Oldest version that generated one of its tokens."""
     finish_reason: FinishReason | None = None
-    """``None`` if no model gave it."""
+    """Reason why the model stopped; ``None`` if no model made the turn."""
     version_spans: tuple[TokenSpan, ...] = ()
-    """Where its tokens are of several versions."""
+    """Spans of its tokens by version; empty if one version generated all of them."""
 
 
 class Actor(Protocol):
@@ -75,43 +76,46 @@ class Actor(Protocol):
 
     @property
     def policy_version(self) -> int:
-        """Version that its turns are recorded under."""
+        """Version that is recorded for its episodes."""
 
     def session(self, name: str) -> AbstractAsyncContextManager[None]:
-        """Entered for an episode, or for those that a slot plays one after the other; the name is in their situations."""
+        """Open a session for an episode, or for those that a slot plays one after the other.
+
+        Their situations hold its name.
+        """
 
     async def act(self, asked: EncodedSituation) -> Turn:
-        """The next turn of an episode."""
+        """Return the next turn of an episode."""
 
 
 @dataclass(slots=True)
 class PolicyActor:
-    """The policy: an engine generates its turns."""
+    """The policy, whose turns an engine generates."""
 
     engine: Engine
     renderer: Renderer
     policy: PolicyConfig
     seed: int
-    """Seed of the run: with the episode's id it fixes the sampling noise."""
+    """Seed of the run, which fixes the sampling noise together with the episode's id."""
     policy_version: int
     """Version that the engine serves."""
     patience: float
-    """Seconds that a failing engine is waited for."""
+    """Seconds to wait for a failing engine."""
 
     def session(self, name: str) -> AbstractAsyncContextManager[None]:
         return self.engine.session(name)
 
     async def act(self, asked: EncodedSituation) -> Turn:
-        now = asked.situation
+        situation = asked.situation
         request = GenerationRequest(
             prompt=asked.rendered,
             pictures=asked.pictures,
-            key=f"{now.group.group_id}-s{now.sample:02d}/{len(now.steps)}",
-            episode=now.session,
+            key=f"{situation.group.group_id}-s{situation.sample:02d}/{len(situation.steps)}",
+            episode=situation.session,
             seed=self.seed,
             max_new_tokens=self.policy.max_new_tokens,
             temperature=self.policy.temperature,
-            greedy=now.group.greedy,
+            greedy=situation.group.greedy,
         )
         turn = await generate_patiently(self.engine, request, self.patience)
         version = min((span.version for span in turn.version_spans), default=self.policy_version)
@@ -129,7 +133,10 @@ class PolicyActor:
 
 @dataclass(slots=True)
 class OracleActor:
-    """The scripted oracle of each task. Its turns carry log-probability 0: they are certain, and used for cloning only."""
+    """The scripted oracle of each task.
+
+    Its turns carry log-probability 0: they are certain, and are used for cloning only.
+    """
 
     renderer: Renderer
     policy_version: int
@@ -139,14 +146,15 @@ class OracleActor:
 
     async def act(self, asked: EncodedSituation) -> Turn:
         action = _ask_oracle(asked.situation)
-        # An oracle at a loss says nothing, which ends the episode as a failure, like any policy's.
+        # An oracle without an action answers nothing, which ends the episode as a failure.
         response = "" if isinstance(action, Invalid) else format_action(action)
         response_ids = tuple(self.renderer.encode_response(response))
         return Turn(asked, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
 
 
-def _ask_oracle(now: Situation) -> Action:
-    task, seen, history = now.group.task, now.frame.observation, [step.action for step in now.steps]
+def _ask_oracle(situation: Situation) -> Action:
+    task, observation = situation.group.task, situation.frame.observation
+    history = [step.action for step in situation.steps]
     if is_generated(task):
-        return oracle_of(task)(seen, history)  # drawn anew each turn: it takes less than a millisecond
-    return oracle_action(task.kind, seen, history)
+        return oracle_of(task)(observation, history)  # made anew each turn, in under a millisecond
+    return oracle_action(task.kind, observation, history)

@@ -1,6 +1,6 @@
 """CLIP similarity of two images, from weights in a folder.
 
-Design2Code's visual part, as in its paper.
+The visual part of Design2Code's score, as in its paper.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from envs.types import ConfigError
 
 
 def load_clip(folder: Path) -> Clip:
-    """A function for `design_score` from a Hugging Face checkpoint of CLIP (the paper's is ViT-B/32). It computes on the CPU, one pair at a time.
+    """Load a Hugging Face checkpoint of CLIP as a function for `design_score`.
 
-    As in the paper each picture is made a square of its shorter side first, whatever that does to its proportions.
+    The paper's checkpoint is ViT-B/32. The function computes on the CPU, one pair at a time. As in
+    the paper, each picture is first resized to a square of its shorter side, which does not keep
+    its proportions.
 
     Raises:
-        ConfigError: the folder holds no such checkpoint.
+        ConfigError: the folder holds no CLIP checkpoint.
     """
     import torch
     from PIL import Image as Pictures

@@ -1,9 +1,9 @@
 """Live status of a run's workers: one small file each, rewritten every second.
 
-It is written while the worker rolls out. The data of a task monitor.
+The files are written while workers roll out, and shown by the task monitor.
 
-``run_dir/live/<worker>.json`` holds a `WorkerState`. It is no part of the run: nothing reads it back, and a file whose ``time`` stands still
-is what a killed worker left.
+``run_dir/live/<worker>.json`` holds a `WorkerState`. It is no part of the run, and no run reads it
+back. A killed worker leaves a file whose ``time`` no longer changes.
 """
 
 from __future__ import annotations
@@ -29,57 +29,60 @@ from training.ledger.store import RunStore, atomic_write_bytes
 
 logger = logging.getLogger(__name__)
 
-EVERY_SECONDS = 1.0
-"""Between two states of a worker."""
+WRITE_SECONDS = 1.0
+"""Seconds between two states of a worker."""
 
 MAX_LAG = 2.0
-"""Seconds that the worker's event loop may be late before a warning: deadlines of pages and turns are late as well then."""
+"""Seconds that the worker's event loop may be late before a warning.
+
+Deadlines of pages and turns are then late by as much.
+"""
 
 
 class Doing(StrEnum):
-    """What an episode waits for or does."""
+    """Activity of an episode."""
 
     IDLE = "idle"
-    """The slot has nothing more to do."""
+    """The slot has no episode."""
     PAGE = "page"
-    """Waits for a page, and for its reset."""
+    """The episode waits for a page and its reset."""
     TURN = "turn"
-    """Its page is made a prompt and the policy answers; also in the queues before."""
+    """The prompt is made and the policy answers; the waits in the queues before count too."""
     ACT = "act"
-    """The action is carried out, and the page looked at."""
+    """The action is carried out, and the page is observed."""
 
 
 class SlotState(Record):
     """One slot of a worker."""
 
     episode_id: str
-    """Empty when idle."""
+    """Id of the episode; empty when idle."""
     kind: str
     step: int
     horizon: int
     doing: Doing
     seconds: float
-    """Since it began doing it."""
+    """Seconds since the activity began."""
 
 
 class WorkerState(Record):
     """One worker at one moment."""
 
     worker: str
-    """Host and process."""
+    """Host and process id."""
     time: float
-    """Seconds since 1970."""
+    """Time of the state, in seconds since 1970."""
     phase: str
     """``i000012`` (rollouts of an iteration) or ``e000012`` (evaluation of a version)."""
     episodes: int
-    """Of the shards that are being rolled out."""
+    """Number of episodes of the shards that are being rolled out."""
     finished: dict[StopReason, int]
-    """Episodes that ended, retried ones too, by how they ended."""
+    """Number of ended attempts by stop reason, with attempts that were retried."""
     slots: tuple[SlotState, ...]
     browsers: dict[str, Any]
     """Counters of the browser pool, and the state of each browser's connection."""
     rewards: dict[str, Any] = Field(default_factory=dict)
-    """What the reward stage has done, and how many episodes wait for it."""
+    """Counters of the reward stage, and the number of episodes that wait for it."""
     lag: float = 0.0
     """Seconds that the worker's event loop was late before this state."""
     cpu: float = 0.0
@@ -99,27 +102,27 @@ class SlotStatus:
     doing: Doing = Doing.IDLE
     since: float = field(default_factory=time.monotonic)
     free: bool = False
-    """It may be used again."""
+    """True if another episode may use the slot."""
 
-    def now(self, doing: Doing, step: int | None = None) -> None:
-        """It does something else from now on."""
+    def set_doing(self, doing: Doing, step: int | None = None) -> None:
+        """Begin another activity, at ``step`` if that changes too."""
         self.doing, self.since = doing, time.monotonic()
         if step is not None:
             self.step = step
 
     def begin(self, episode_id: str, kind: str, horizon: int) -> None:
-        """An episode begins."""
+        """Begin an episode."""
         self.episode_id, self.kind, self.horizon = episode_id, kind, horizon
-        self.now(Doing.PAGE, 0)
+        self.set_doing(Doing.PAGE, 0)
 
-    def rest(self) -> None:
-        """There is nothing more to do."""
+    def set_free(self) -> None:
+        """Mark the slot as idle and free."""
         self.episode_id = self.kind = ""
         self.horizon, self.free = 0, True
-        self.now(Doing.IDLE, 0)
+        self.set_doing(Doing.IDLE, 0)
 
     def state(self) -> SlotState:
-        """What it does at this moment."""
+        """Return the record of the slot at this moment."""
         seconds = time.monotonic() - self.since
         return SlotState(
             episode_id=self.episode_id,
@@ -133,7 +136,7 @@ class SlotStatus:
 
 @dataclass(slots=True)
 class LiveState:
-    """The slots of a worker while shards are rolled out on it, and what became of their episodes."""
+    """Slots of a worker while it rolls out shards, and how their episodes ended."""
 
     phase: str
     episodes: int
@@ -143,8 +146,8 @@ class LiveState:
     finished: Counter[StopReason] = field(default_factory=Counter)
     lag: float = 0.0
 
-    def slot(self) -> SlotStatus:
-        """A free slot."""
+    def take_slot(self) -> SlotStatus:
+        """Return a free slot, a new one if there is none, and mark it as used."""
         for slot in self.slots:
             if slot.free:
                 slot.free = False
@@ -152,12 +155,12 @@ class LiveState:
         self.slots.append(SlotStatus())
         return self.slots[-1]
 
-    def ended(self, attempts: list[Trajectory]) -> None:
-        """An episode ended; all of its attempts."""
+    def record_end(self, attempts: list[Trajectory]) -> None:
+        """Count an ended episode, by all of its attempts."""
         self.finished.update(trajectory.stop_reason for trajectory in attempts)
 
     def state(self) -> WorkerState:
-        """All of it at this moment."""
+        """Return the record of the worker at this moment."""
         return WorkerState(
             worker=worker_name(),
             time=time.time(),
@@ -174,12 +177,12 @@ class LiveState:
 
 
 def worker_name() -> str:
-    """Host and process."""
+    """Return the name of this process: host and process id."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 class LiveFile:
-    """A worker's file, shared by the shards that it rolls out at once. One event loop."""
+    """Live file of a worker, shared by its concurrent shards. Used from one event loop."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -188,7 +191,10 @@ class LiveFile:
 
     @asynccontextmanager
     async def shard(self, live: LiveState, store: RunStore) -> AsyncIterator[LiveState]:
-        """The state that a shard writes its slots into: its own, or that of a shard that is under way."""
+        """Yield the state that a shard writes its slots into, and write the file meanwhile.
+
+        All shards of a worker share the state of the first one.
+        """
         if self._state is None:
             self._state = live
             await self._writing.enter_async_context(update_live_file(live, store))
@@ -202,12 +208,13 @@ class LiveFile:
             self._open -= 1
             if not self._open:
                 self._state, writing = None, self._writing.pop_all()
-                await writing.__aexit__(*sys.exc_info())  # what failed inside says more than a warning
+                # With the error inside, if any, which says more than a warning.
+                await writing.__aexit__(*sys.exc_info())
 
 
 @asynccontextmanager
 async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[None]:
-    """Keep the worker's file up to date inside, and once more at the end."""
+    """Write the worker's file every second inside, and once more at the end."""
     path, over = store.live_path(worker_name()), asyncio.Event()
     reported, refused = False, None
 
@@ -216,9 +223,9 @@ async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[No
         data = live.state().model_dump_json().encode()
         try:
             await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
-        except DiskError as error:  # said only of a rollout that goes well: otherwise its own error says it
+        except DiskError as error:  # reported if the rollout ends well, else its own error does
             refused = error
-        except OSError as error:  # nothing depends on the file: the rollout goes on without
+        except OSError as error:  # nothing depends on the file: the rollout goes on
             if not reported:
                 logger.warning("the task monitor cannot show this worker: %s cannot be written: %s", path, error)
             reported = True
@@ -229,9 +236,9 @@ async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[No
         loop = asyncio.get_running_loop()
         while not over.is_set():
             await write()
-            due = loop.time() + EVERY_SECONDS
+            due = loop.time() + WRITE_SECONDS
             with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), EVERY_SECONDS)
+                await asyncio.wait_for(over.wait(), WRITE_SECONDS)
             live.lag = max(0.0, loop.time() - due)
             if live.lag > MAX_LAG:
                 logger.warning(

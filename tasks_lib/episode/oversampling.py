@@ -1,7 +1,8 @@
 """Gives up slow episodes: those that their group does not need, and the last ones of a rollout.
 
-Over-sampling (`rollout.over_sampling`) starts more episodes than a group needs and stops the slowest. A quorum (`rollout.quorum`) closes a
-rollout some time after most of its episodes are over, as WebGym does. What both cost is that of the episodes the short ones are kept.
+Over-sampling (`rollout.over_sampling`) starts more episodes than a group needs and stops the
+slowest. A quorum (`rollout.quorum`) closes a rollout some time after most of its episodes are over,
+as WebGym does. Both have a cost: short episodes are kept more often than long ones.
 """
 
 from __future__ import annotations
@@ -24,42 +25,45 @@ TOO_LATE = "it was among the last of its rollout (rollout.quorum)"
 
 @dataclass(slots=True)
 class OverSampling:
-    """How far the groups of a shard are. Used in one event loop."""
+    """Progress of the groups of a shard, and the limits on their episodes.
+
+    Used from one event loop.
+    """
 
     episodes: int = 0
-    """Of the shard."""
+    """Number of episodes of the shard."""
     quorum: float = 1.0
-    """Share of them that has to be over before the others are given up; 1: all are waited for."""
+    """Share of the episodes that has to be over before the others are given up; 1: none are."""
     grace: float = 0.0
-    """Seconds that the others have then."""
+    """Seconds that the others may still run then."""
     closed: bool = False
-    """They had them."""
+    """True after those seconds."""
     _ended: int = 0
-    _over: Counter[str] = field(default_factory=Counter)
-    """Episodes that ended with something to be graded, by group."""
+    _gradable: Counter[str] = field(default_factory=Counter)
+    """Number of episodes that ended without an error and can be graded, by group."""
     _running: defaultdict[str, set[CancelScope]] = field(default_factory=lambda: defaultdict(set))
 
     def reason(self, group: GroupSpec) -> str:
-        """Why the episodes of a group that are not over are not needed any more; empty if they are."""
+        """Return why the running episodes of a group are given up; empty if they are not."""
         if self.has_enough(group):
             return NOT_NEEDED
         return TOO_LATE if self.closed else ""
 
     def has_enough(self, group: GroupSpec) -> bool:
-        """Whether the episodes of a group that are not over are not needed any more."""
-        return 0 < group.enough <= self._over[group.group_id]
+        """True if the group does not need its running episodes."""
+        return 0 < group.enough <= self._gradable[group.group_id]
 
     @contextmanager
     def running(self, group: GroupSpec, episode: CancelScope) -> Iterator[None]:
-        """An episode runs, and is cut as soon as its group has enough others."""
+        """Register a running episode, which is cancelled when it is given up."""
         self._running[group.group_id].add(episode)
         try:
             yield
         finally:
             self._running[group.group_id].discard(episode)
 
-    def ended(self) -> None:
-        """An episode is over, whatever became of it."""
+    def record_end(self) -> None:
+        """Count an episode that is over, with or without an error."""
         self._ended += 1
         if self.quorum < 1 and self._ended == math.ceil(self.quorum * self.episodes):
             asyncio.get_running_loop().call_later(self.grace, self._close)
@@ -70,9 +74,9 @@ class OverSampling:
             for episode in episodes:
                 episode.cancel()
 
-    def one_more(self, group: GroupSpec) -> None:
-        """An episode of a group ended with something to be graded."""
-        self._over[group.group_id] += 1
+    def record_gradable(self, group: GroupSpec) -> None:
+        """Count an episode of a group that ended without an error and can be graded."""
+        self._gradable[group.group_id] += 1
         if self.has_enough(group):
             for episode in self._running[group.group_id]:
                 episode.cancel()

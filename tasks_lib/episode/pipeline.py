@@ -1,12 +1,14 @@
-"""Capture, encoding and generation overlap, with at most a few frames between them.
+"""Asyncio pipelines whose stages overlap, with bounded queues between them.
 
-A *pipeline* is a row of stages. Each stage works on a bounded number of items at a time and has a bounded *queue* in front of it: an item leaves
-its stage only when there is a place in the next queue, so the slowest stage sets the pace, those before it stop when their queue is full
-(back-pressure), and no more screenshots pile up than the model can take.
+A *pipeline* is a row of stages. Each stage works on a bounded number of items at a time and has a
+bounded *queue* in front of it. An item leaves its stage only when the next queue has a place, so
+the slowest stage sets the pace. The stages before it stop when their queue is full (back-pressure),
+and captured screenshots do not pile up before the model.
 
-An item goes through in the task of whoever asked for it. There are no worker tasks: the exception of a stage is raised where the item came
-from and concerns no other item, cancelling the caller takes its item out wherever it is, and at the end there is nothing to shut down. Queues and
-stages are first come, first served. One event loop.
+An item passes through all stages in the asyncio task of its caller; there are no worker tasks. So
+the exception of a stage is raised at the caller and concerns no other item. Cancelling the caller
+takes its item out wherever it is, and there is nothing to shut down. Queues and stages are first
+come, first served. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -24,12 +26,16 @@ B = TypeVar("B")
 C = TypeVar("C")
 
 QUEUE = 4
-"""Items between two stages: enough that a stage finds the next item ready when its times vary, few enough that a frame is not old when it is used."""
+"""Most items between two stages.
+
+Enough that a stage finds the next item ready although its times vary, and few enough that a
+captured page is not old when it is used.
+"""
 
 
 @dataclass(slots=True)
 class StageMetrics:
-    """What a stage has done."""
+    """Counters of a stage."""
 
     queued: int = 0
     """Items in its queue now."""
@@ -37,13 +43,13 @@ class StageMetrics:
     running: int = 0
     done: int = 0
     failed: int = 0
-    """Raised, or their caller was cancelled, while the stage worked on them."""
+    """Items that the stage failed on, or whose caller was cancelled during its work."""
     busy_seconds: float = 0.0
-    """Sum of the times that items were worked on."""
+    """Seconds that items were worked on, summed over the items."""
     blocked_seconds: float = 0.0
-    """Sum of the times that finished items waited for a place in the next queue."""
+    """Seconds that finished items waited for a place in the next queue, summed over the items."""
     waiting_seconds: float = 0.0
-    """Sum of the times that items waited for this stage, before its queue and in it."""
+    """Seconds that items waited before the queue of this stage and in it, summed over the items."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +74,7 @@ class Stage(Generic[A, B]):
 
     @classmethod
     def in_threads(cls, name: str, work: Callable[[A], B], executor: Executor, *, workers: int = 1) -> Stage[A, B]:
-        """A stage that runs a plain function in threads, such as encoding an image."""
+        """Return a stage that runs a plain function in threads, such as encoding an image."""
 
         async def run(item: A) -> B:
             return await asyncio.get_running_loop().run_in_executor(executor, work, item)
@@ -76,13 +82,16 @@ class Stage(Generic[A, B]):
         return cls(name, run, workers)
 
     async def enter(self) -> None:
-        """Take a place in the queue; waits while it is full."""
+        """Take a place in the queue; wait while it is full."""
         await self._wait(self._places)
         self.metrics.queued += 1
         self.metrics.most_queued = max(self.metrics.most_queued, self.metrics.queued)
 
     async def run(self, item: A) -> B:
-        """Work on an item that has a place in the queue, when it is its turn. `leave` must follow, unless this raises."""
+        """Work on an item that has a place in the queue, when its turn comes.
+
+        The caller calls `leave` afterwards, unless this raises.
+        """
         try:
             await self._wait(self._slots)
         finally:
@@ -101,10 +110,10 @@ class Stage(Generic[A, B]):
         self.metrics.done += 1
         return result
 
-    async def _wait(self, turn: asyncio.Semaphore) -> None:
+    async def _wait(self, semaphore: asyncio.Semaphore) -> None:
         started = asyncio.get_running_loop().time()
         try:
-            await turn.acquire()
+            await semaphore.acquire()
         finally:
             self.metrics.waiting_seconds += asyncio.get_running_loop().time() - started
 
@@ -119,25 +128,27 @@ class Pipeline(Generic[A, B]):
 
     Example::
 
-        pipeline = Pipeline.of(Stage("capture", capture, workers=4)).then(Stage.in_threads("encode", encode, threads)).then(
-            Stage("generate", generate, workers=16)
+        pipeline = (
+            Pipeline.of(Stage("capture", capture, workers=4))
+            .then(Stage.in_threads("encode", encode, threads))
+            .then(Stage("generate", generate, workers=16))
         )
         turn = await pipeline.run(session)
     """
 
     def __init__(self, stages: tuple[Stage[Any, Any], ...]) -> None:
-        """Use `of` and `then`, which see to it that the types fit."""
+        """Internal; use `of` and `then`, which check the types of the stages."""
         self.stages = stages
 
     @classmethod
     def of(cls, stage: Stage[A, B]) -> Pipeline[A, B]:
-        """The pipeline of one stage."""
+        """Return the pipeline of one stage."""
         return Pipeline((stage,))
 
     def then(self, stage: Stage[B, C]) -> Pipeline[A, C]:
-        """This pipeline with one more stage.
+        """Return this pipeline with one more stage.
 
-        The stages are shared: bounds hold over all pipelines that a stage is in.
+        The stages are shared: their bounds hold over all pipelines that contain them.
         """
         return Pipeline((*self.stages, stage))
 
@@ -145,29 +156,30 @@ class Pipeline(Generic[A, B]):
         """Take an item through all stages.
 
         Raises:
-            Exception: what a stage raised. The item is then out of the pipeline, as when the caller is cancelled.
+            Exception: an error of a stage. The item has then left the pipeline, as it has when the
+                caller is cancelled.
         """
         value: Any = item
-        before: Stage[Any, Any] | None = None
+        previous: Stage[Any, Any] | None = None
         for stage in self.stages:
-            await _pass_on(before, stage)
+            await _pass_on(previous, stage)
             value = await stage.run(value)
-            before = stage
-        if before is not None:
-            before.leave()
+            previous = stage
+        if previous is not None:
+            previous.leave()
         result: B = value
         return result
 
 
-async def _pass_on(before: Stage[Any, Any] | None, stage: Stage[Any, Any]) -> None:
-    """From the stage where an item is done to the queue of the next.
+async def _pass_on(previous: Stage[Any, Any] | None, stage: Stage[Any, Any]) -> None:
+    """Move a finished item from its stage to the queue of the next.
 
-    The worker is free once there is a place.
+    Its stage can work on another item as soon as the queue has a place.
     """
     started = asyncio.get_running_loop().time()
     try:
         await stage.enter()
     finally:
-        if before is not None:
-            before.metrics.blocked_seconds += asyncio.get_running_loop().time() - started
-            before.leave()
+        if previous is not None:
+            previous.metrics.blocked_seconds += asyncio.get_running_loop().time() - started
+            previous.leave()

@@ -1,6 +1,6 @@
 """Plays one episode: policy and browser alternate until it ends.
 
-The page, the horizon or a failure ends it.
+The policy, the page, the horizon, a deadline or a failure ends it.
 """
 
 from __future__ import annotations
@@ -28,74 +28,79 @@ from training.groups import GroupSpec
 
 @dataclass(slots=True)
 class EpisodeRunner:
-    """What the episodes of one rollout share on a worker. ``run`` is called concurrently on one event loop."""
+    """Plays the episodes of one rollout on a worker, and holds the parts that they share.
+
+    ``run`` is called concurrently on one event loop.
+    """
 
     pool: BrowserPool
     sites: Mapping[str, Site]
-    """By name; started."""
+    """Started sites by name."""
     actor: Actor
     turns: TurnPipeline
-    """Of the actor."""
+    """Pipeline of the actor's turns."""
     clock: ActivityClock
     rollout: RolloutConfig
     live: LiveOptions = field(default_factory=LiveOptions)
     evidence: PageEvidence | None = None
-    """Keeps what steps change in documents (``rollout.dom_diffs``)."""
+    """Stores the changes of documents by steps (``rollout.dom_diffs``)."""
     keep: Callable[[bytes], str] | None = None
-    """Stores a blob and gives its name, for the last page's picture; ``None``: that is not kept."""
+    """Stores the last page's picture and returns the blob's name; ``None``: it is not stored."""
     helpers: Mapping[str, Helper] = field(default_factory=dict)
-    """What WebArena's checks may call beside those that need no site."""
+    """Helper functions of WebArena's checks that need a site."""
     parse: Reader = parse
     """Reads the action of a turn (`rollout.parser`)."""
     oversampling: OverSampling = field(default_factory=OverSampling)
-    """Of the shard, for all its runners."""
+    """Progress of the shard, by which slow episodes are given up."""
 
     async def run(self, group: GroupSpec, sample: int, slot: SlotStatus, session: str = "") -> list[Trajectory]:
-        """Run an episode, again after a failure that is neither the policy's nor a wall up to ``rollout.attempts`` times; every attempt is
-        returned, graded and stored by the caller.
+        """Run an episode in up to ``rollout.attempts`` attempts, and return all of them.
 
-        What it does at each moment is written into ``slot``.
+        Another attempt follows a failure that is neither the policy's nor a wall. The caller grades
+        and stores the attempts.
 
         Args:
-            session: Of the actor, that the caller is in.
+            sample: Number of the episode in its group, from 0.
+            slot: Slot whose live status is kept up to date.
+            session: Name of the actor's session that the caller has entered.
         """
         attempts: list[Trajectory] = []
         for attempt in range(self.rollout.attempts):
-            attempts.append(await self._attempt(_Episode(self, group, sample, attempt, slot, session)))
-            # A reward that nobody can tell would be no better known, and a wall stands longer than an episode takes to come back.
+            attempts.append(await self._play_attempt(_Attempt(self, group, sample, attempt, slot, session)))
+            # Another attempt would not make a reward known that is not, and a wall outlasts it.
             if attempts[-1].is_last_attempt:
                 break
-        self.oversampling.ended()
+        self.oversampling.record_end()
         if attempts[-1].error is None:
-            self.oversampling.one_more(group)
+            self.oversampling.record_gradable(group)
         return attempts
 
-    async def _attempt(self, episode: _Episode) -> Trajectory:
-        web, group = episode.web, episode.group
+    async def _play_attempt(self, attempt: _Attempt) -> Trajectory:
+        web, group = attempt.web, attempt.group
         started = time.perf_counter()
         limit = CancelScope(self.rollout.episode_deadline)
         try:
             if reason := self.oversampling.reason(group):
                 web.abstain(StopReason.ABANDONED, reason)
-                return episode.trajectory(0.0)
+                return attempt.trajectory(0.0)
             async with limit:
                 with self.oversampling.running(group, limit):
-                    await episode.play()
+                    await attempt.play()
         except BrowserError as error:
             web.fail(error)
         except EngineError as error:
             web.abstain(StopReason.ENGINE_ERROR, str(error))
         except TimeoutError:
             if not limit.expired:
-                raise  # of something within, whose deadline says nothing of the episode
+                raise  # the timeout of a part, not the episode's deadline
             if limit.was_cancelled:
                 web.abstain(StopReason.ABANDONED, self.oversampling.reason(group))
             else:
                 web.abstain(StopReason.DEADLINE, f"not over after {self.rollout.episode_deadline:g} s")
-        return episode.trajectory(time.perf_counter() - started)
+        return attempt.trajectory(time.perf_counter() - started)
 
 
-class _Episode:
+class _Attempt:
     """The state of one attempt while it is played."""
 
     def __init__(
@@ -121,7 +126,7 @@ class _Episode:
         )
 
     async def play(self) -> None:
-        """Reset, then step until done. Raises ``BrowserError``."""
+        """Reset, then step until the episode is over. Raises ``BrowserError``."""
         task = self.group.task
         self.slot.begin(self.episode_id, task.kind, task.horizon)
         async with self.runner.pool.lease(self.runner.sites[task.site]) as session:
@@ -146,8 +151,8 @@ class _Episode:
             await web.read_end(runner.live.addresses, runner.helpers)
 
     async def _step(self, frame: PageStep, observe_seconds: float) -> tuple[PageStep, float]:
-        web, clock = self.web, time.perf_counter()
-        self.slot.now(Doing.TURN)
+        web, started = self.web, time.perf_counter()
+        self.slot.set_doing(Doing.TURN)
         memory = web.memory.entries if web.memory is not None else None
         turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory, self.session))
         generated = time.perf_counter()
@@ -159,7 +164,7 @@ class _Episode:
             )
             return frame, 0.0
         parsed = self.runner.parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
-        self.slot.now(Doing.ACT)
+        self.slot.set_doing(Doing.ACT)
         with self.runner.clock("browser"):
             after = await web.act(parsed.action)
         acted = time.perf_counter()
@@ -181,14 +186,17 @@ class _Episode:
                 "finish_reason": turn.finish_reason,
                 "form": parsed.form,
                 "dom_diff": dom_diff,
-                "seconds": StepSeconds(observe=observe_seconds, generate=generated - clock, act=acted - generated),
+                "seconds": StepSeconds(observe=observe_seconds, generate=generated - started, act=acted - generated),
             },
         )
         self.slot.step = len(web.steps)
-        return after, 0.0  # the look at the new page is part of the action's time
+        return after, 0.0  # observing the new page is part of the action's time
 
     def trajectory(self, seconds: float) -> Trajectory:
-        """The record of the episode as it stands, not graded yet; an abstention if it failed for a reason that is not the policy's."""
+        """Return the record of the attempt so far, without a reward.
+
+        It is an abstention if the attempt failed for a reason that is not the policy's.
+        """
         return self.web.trajectory(
             episode_id=self.episode_id,
             group_id=self.group.group_id,

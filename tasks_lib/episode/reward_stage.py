@@ -1,8 +1,9 @@
 """The reward stage: grades ended episodes after the browser is released, with bounded concurrency.
 
-An episode enters it when its browser and its slot were given back, and leaves it with its reward, for whoever stores it. Facts are checked by
-program once, in a thread; then the judge and the sources of parts are asked, at the same time. An episode that is not graded
-within ``rewards.deadline`` of its turn, the judge's turn included, abstains. What fails unexpectedly is raised, and ends the rollout.
+An episode enters it after its browser and its slot are released, and leaves it with its reward.
+Facts are checked by program once, in a thread. Then the judge and the sources of parts are asked
+concurrently. An episode that is not graded within ``rewards.deadline`` of its turn, the judge's
+turn included, abstains. Unexpected errors are raised and end the rollout.
 """
 
 from __future__ import annotations
@@ -26,37 +27,43 @@ from tasks_lib.episode.activity import ActivityClock
 
 
 def judge_account(judge: JudgeConfig | None, spent: Path) -> dict[str, Any]:
-    """What the judges of a run have spent, for its metrics: ``{"judge": {"requests": {"spent": 12, "left": 88}, "tokens": …}}``; ``left`` is
-    ``None`` without a budget. Nothing without a judge. Also called before anything is played: what cannot be counted would not be judged.
+    """Return the spending of a run's judges, for its metrics; empty without a judge.
+
+    It has the form ``{"judge": {"requests": {"spent": 12, "left": 88}, "tokens": …}}``, where
+    ``left`` is ``None`` without a budget. Also called before anything is played, because a judge
+    does not send requests that it cannot count.
 
     Raises:
-        StorageError: it cannot be read what was spent; names the file, and what to do.
+        StorageError: the file of the spending cannot be read; names the file, and what to do.
     """
     return {} if judge is None else {"judge": judge.limits.account(Ledger(spent).read())}
 
 
 @dataclass(slots=True)
 class StageCounts:
-    """What a reward stage has done."""
+    """Counters of a reward stage."""
 
     graded: int = 0
-    """Episodes that were graded, abstentions of the grading among them."""
+    """Episodes that were graded, including abstentions of the grading."""
     abstained: int = 0
-    """Of those, episodes that nobody could give a reward."""
+    """Graded episodes that got no reward."""
     timed_out: int = 0
-    """Of those, episodes whose deadline passed."""
+    """Graded episodes whose deadline passed."""
     waiting: int = 0
-    """Episodes that wait now."""
+    """Episodes that wait for their turn now."""
     most_waiting: int = 0
     waiting_seconds: float = 0.0
-    """Sum of the times that episodes waited for their turn."""
+    """Seconds that episodes waited for their turn, summed over the episodes."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Sums by what took them: ``program``, ``ask`` (the judge) and components. Several may run at once."""
+    """Seconds by activity: ``program``, ``ask`` (the judge) and components.
+
+    Several activities may run at once.
+    """
     cost: Cost = field(default_factory=Cost)
-    """Of all bundles together."""
+    """Total cost of all rewards."""
 
     def metrics(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the counters as JSON values."""
         return {
             "graded": self.graded,
             "abstained": self.abstained,
@@ -71,7 +78,7 @@ class StageCounts:
 
 
 class RewardStage:
-    """Grades the episodes of one shard. One event loop."""
+    """Grades the episodes of one shard. Used from one event loop."""
 
     def __init__(
         self,
@@ -87,11 +94,12 @@ class RewardStage:
     ) -> None:
         """
         Args:
-            measure: Adds to the evidence what has to be measured before facts can be checked.
-            threads: Where facts are checked by program.
-            judge: Entered. Has limits of its own beside those of ``config``.
-            screenshot: The bytes of a blob.
-            keep: Stores a blob and gives its name, for what the judge was asked and said; ``None``: that is not kept.
+            measure: Adds measurements to the evidence that the check of facts needs.
+            threads: Executor in which facts are checked by program.
+            judge: Entered judge, which has limits of its own beside those of ``config``.
+            screenshot: Returns the bytes of a blob.
+            keep: Stores questions and answers of the judge and returns the blob's name; ``None``:
+                they are not stored.
         """
         self.counts = StageCounts()
         self._grader = EpisodeGrader(
@@ -110,43 +118,47 @@ class RewardStage:
         self._keep = keep
 
     async def grade(self, task: WebTask, trajectory: Trajectory) -> Trajectory:
-        """The episode with its reward, when it is its turn; one that failed for a reason that is not the policy's stays as it is.
+        """Return the episode with its reward, when its turn comes.
+
+        An episode that failed for a reason that is not the policy's is returned as it is.
 
         Raises:
             JudgeError: the task's rubric or its evaluators are not those that were frozen.
-            DamagedLedger: the judge cannot count what it spends until somebody mends that. No episode is given up for it.
-            Exception: a grader failed in a way that nobody foresaw.
+            DamagedLedger: the judge cannot count its spending until its file is repaired. No
+                episode is given up for it.
+            Exception: an unexpected error of a grader.
         """
         if trajectory.error is not None:
             return trajectory
         counts, arrived = self.counts, time.perf_counter()
         counts.waiting += 1
         counts.most_waiting = max(counts.most_waiting, counts.waiting)
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as turns:
             try:
-                # The judge's turn first: an episode that waits for it takes no other's place, and its deadline has not begun.
+                # The judge's turn first: an episode that waits for it occupies no place here, and
+                # its deadline has not begun.
                 if self._judge is not None and self._grader.may_ask(task):
-                    await held.enter_async_context(self._judge.turns)
-                await held.enter_async_context(self._places)
+                    await turns.enter_async_context(self._judge.turns)
+                await turns.enter_async_context(self._places)
             finally:
                 counts.waiting -= 1
                 counts.waiting_seconds += time.perf_counter() - arrived
             with self._clock("reward"):
-                found = await self._grader.grade(task, trajectory)
-                kept = await self._kept(found.judgement)
+                graded = await self._grader.grade(task, trajectory)
+                judgement_blob = await self._store_judgement(graded.judgement)
         if self._judge is not None and self._judge.damage is not None:
             raise self._judge.damage
-        for name, seconds in found.seconds.items():
+        for name, seconds in graded.seconds.items():
             counts.seconds[name] += seconds
-        reward = found.reward
+        reward = graded.reward
         counts.graded += 1
-        counts.timed_out += found.timed_out
+        counts.timed_out += graded.timed_out
         counts.abstained += reward.abstained is not None
         counts.cost += reward.cost
-        return trajectory.model_copy(update={"reward": reward, "wall": found.wall, "judgement": kept})
+        return trajectory.model_copy(update={"reward": reward, "wall": graded.wall, "judgement": judgement_blob})
 
-    async def _kept(self, judgement: Judgement | None) -> str:
-        """Name of the blob of what the judge was asked and said; empty without one."""
+    async def _store_judgement(self, judgement: Judgement | None) -> str:
+        """Store what the judge was asked and answered; return the blob's name or an empty text."""
         if judgement is None or self._keep is None:
             return ""
         return await asyncio.to_thread(self._keep, judgement.model_dump_json().encode())

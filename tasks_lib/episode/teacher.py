@@ -1,7 +1,7 @@
 """A teacher behind a chat-completions endpoint, which plays demonstrations.
 
-It sees the messages and screenshots that the policy would see, and its text is read by the policy's parser. Requests are counted before
-they are sent, over all workers and restarts of a run.
+It sees the messages and screenshots that the policy would see, and the policy's parser reads its
+text. Requests are counted before they are sent, over all workers and restarts of a run.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
 SPENT = "teacher_spent.sqlite"
-"""In a run's folder: how many requests were sent."""
+"""File in a run's folder that counts the requests sent."""
 FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
-"""Seconds before a request is sent again: the first time, doubled each time, and at most."""
+"""Seconds before the first retry; each further pause is twice as long."""
+MAX_PAUSE = 60.0
+"""Longest pause before a retry in seconds."""
 WRONG_ENDPOINT = (401, 403, 404)
-"""Statuses that every further request would get."""
+"""HTTP statuses that every further request would get too."""
 
 
 class TeacherClient:
-    """Connections to the endpoint of a `TeacherConfig`; used as ``async with``.
+    """Client of the endpoint of a `TeacherConfig`; used as ``async with``.
 
     Args:
         spent: File in which all clients of a run count their requests.
 
     Raises:
-        ConfigError: when entered, the variable of the key is not set.
+        ConfigError: the environment variable of the key is not set (raised when entered).
     """
 
     def __init__(self, config: TeacherConfig, spent: Path) -> None:
@@ -67,7 +68,7 @@ class TeacherClient:
         self._budget = Budget(Limits(config.budget_requests, None), Ledger(spent))
         self._key = ""
         self._left_out: list[str] = []
-        """Parameters that the endpoint has refused."""
+        """Parameters that the endpoint has refused, left out of further requests."""
         self._http: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
@@ -81,15 +82,17 @@ class TeacherClient:
             self._http = None
 
     async def ask(self, messages: list[dict[str, Any]], tools: str = "") -> str:
-        """What the teacher says; calls of tools are written as ``<tool_call>``.
+        """Ask the teacher and return its text, with tool calls written as ``<tool_call>``.
 
         Args:
-            messages: As chat completions take them.
+            messages: Messages in the format of chat completions.
             tools: JSON list of functions; empty: none.
 
         Raises:
-            EngineError: no answer after all retries, an answer that was cut off, or the budget is used up.
-            PolicyError: the endpoint knows neither us nor the model; another request would be refused too.
+            EngineError: no answer after all retries, an answer that was cut off, or the budget is
+                used up.
+            PolicyError: the endpoint refuses the key or does not know the model; another request
+                would be refused too.
         """
         config = self._config
         body = {"model": config.model, "messages": messages, "temperature": config.temperature}
@@ -99,11 +102,11 @@ class TeacherClient:
             try:
                 return read_answer(await self._post(without_parameters(body, self._left_out)))
             except CallFailed as failure:
-                if failure.parameter is not None:  # left out from now on, which is no retry
+                if failure.parameter is not None:  # sent again without it, which is no retry
                     self._left_out += [failure.parameter] if failure.parameter not in self._left_out else []
                     continue
                 if not failure.again or attempt == config.retries:
-                    raise EngineError(f"teacher: {self._scrubbed(str(failure))}") from None
+                    raise EngineError(f"teacher: {self._scrub(str(failure))}") from None
                 await asyncio.sleep(pause(attempt, failure.retry_after, random.random()))
                 attempt += 1
 
@@ -127,30 +130,30 @@ class TeacherClient:
             raise CallFailed(CallError.TIMEOUT, f"no answer within {seconds:g} s", again=True) from error
         except httpx.HTTPError as error:
             raise CallFailed(CallError.UNREACHABLE, f"{type(error).__name__}: {error}", again=True) from error
-        said = data[:1000].decode("utf-8", "replace")
+        excerpt = data[:1000].decode("utf-8", "replace")
         if response.status_code in WRONG_ENDPOINT:
-            why = self._scrubbed(" ".join(said.split())[:200])
+            why = self._scrub(" ".join(excerpt.split())[:200])
             raise PolicyError(
                 f"teacher: {address} refuses us ({response.status_code}: {why}); check teacher.address, model and api_key"
             )
-        check_status(response, said, parameter=refused_parameter(response.status_code, said, body))
+        check_status(response, excerpt, parameter=refused_parameter(response.status_code, excerpt, body))
         return bytes(data)
 
-    def _scrubbed(self, text: str) -> str:
-        """Endpoints quote a wrong key in their message."""
+    def _scrub(self, text: str) -> str:
+        """Hide the key, which endpoints quote in their messages when it is wrong."""
         return text.replace(self._key, "[key]") if self._key else text
 
 
 def read_answer(data: bytes) -> str:
-    """The text of a chat completion and its tool calls.
+    """Return the text of a chat completion and its tool calls.
 
     Raises:
-        CallFailed: it is none, is empty, was cut off, or is an error.
+        CallFailed: the data are no chat completion, are empty, were cut off, or are an error.
     """
     try:
-        found = json.loads(data)
-        check_error(found)
-        choice = found["choices"][0]
+        completion = json.loads(data)
+        check_error(completion)
+        choice = completion["choices"][0]
         message = {"content": None, **choice["message"]}
         parts = [content_text(message) or "", *map(_call_text, message.get("tool_calls") or ())]
         text = "\n".join(part.strip() for part in parts).strip()
@@ -164,29 +167,38 @@ def read_answer(data: bytes) -> str:
 
 
 def _call_text(call: Mapping[str, Any]) -> str:
-    """A call as the policy writes it. Its arguments come as JSON in a string, or as null where there are none."""
+    """Write a tool call as the policy does.
+
+    Its arguments are JSON in a string, or null where there are none.
+    """
     function = call["function"]
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         arguments = json.loads(arguments)
-    said = json.dumps({"name": function["name"], "arguments": arguments or {}}, ensure_ascii=False)
-    return f"<tool_call>\n{said}\n</tool_call>"
+    text = json.dumps({"name": function["name"], "arguments": arguments or {}}, ensure_ascii=False)
+    return f"<tool_call>\n{text}\n</tool_call>"
 
 
 def pause(attempt: int, retry_after: float | None, draw: float) -> float:
-    """Seconds before the next try: doubled each time with jitter (half to whole), or what the server asks for.
+    """Return the seconds before the next attempt.
+
+    They double each time, with jitter (half to whole), unless the server asks for a pause.
 
     Args:
-        attempt: 0 for the first try.
-        draw: Uniform in [0, 1).
+        attempt: Number of the attempt that failed, from 0.
+        retry_after: Seconds that the server asks for.
+        draw: Random number, uniform in [0, 1).
     """
     if retry_after is not None:
-        return min(LONGEST_PAUSE, retry_after * (1 + 0.1 * draw))
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**attempt) * (0.5 + 0.5 * draw)
+        return min(MAX_PAUSE, retry_after * (1 + 0.1 * draw))
+    return min(MAX_PAUSE, FIRST_PAUSE * 2.0**attempt) * (0.5 + 0.5 * draw)
 
 
 def chat_messages(asked: EncodedSituation, system: str) -> list[dict[str, Any]]:
-    """A situation as chat completions take it: the policy's messages, with their screenshots before their text."""
+    """Return the policy's messages in the format of chat completions.
+
+    Screenshots come before the text of their message.
+    """
     pictures = iter(asked.pictures)
     shown = [(message.role, message.text, len(message.pictures)) for message in asked.context]
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -198,17 +210,20 @@ def chat_messages(asked: EncodedSituation, system: str) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class TeacherActor:
-    """The teacher as an actor. Its turns carry log-probability 0, as an oracle's do: they are used for cloning only.
+    """The teacher as an actor.
 
-    A policy with the prompt ``plain`` knows its actions without being told, which a teacher does not: it is told WebGym's short answer, and
-    the action that is read from its text is written as such a policy writes it. With every other prompt its text is kept.
+    Its turns carry log-probability 0, as an oracle's do, because they are used for cloning only.
+
+    The prompt ``plain`` does not list the actions, which a teacher must know. So the teacher is
+    asked with the prompt ``vanilla``, and the action of its answer is rewritten in the plain form.
+    With every other prompt its text is kept.
     """
 
     client: TeacherClient
     renderer: Renderer
     policy: PolicyConfig
     parse: Reader
-    """Of the run."""
+    """Parser of the run, which reads the action of a text."""
     policy_version: int
 
     def session(self, name: str) -> AbstractAsyncContextManager[None]:

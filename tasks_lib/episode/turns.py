@@ -2,8 +2,9 @@
 
 Both overlap with the browser.
 
-An episode that wants a turn while four pages wait to be encoded is held back, so that captured pages do not pile up before a slow encoder. What
-waits for the policy is bounded by the slots: each has one turn in a batch.
+An episode waits with its turn while four pages are queued for encoding, so that captured pages do
+not pile up before a slow encoder. The turns that wait for the policy are bounded by the slots: each
+has one turn in a batch.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
 MAX_CACHED_PICTURES = 256
-"""Pictures of earlier steps that are kept in memory, with their sizes: four each of 64 episodes, some 25 MB."""
+"""Pictures of earlier steps that are kept in memory: four of each of 64 episodes, some 25 MB."""
 
 JPEG_QUALITY = 90
-"""Of pictures that are scaled down."""
+"""JPEG quality of pictures that are scaled down, of 100."""
 
 EncodeStage = Stage[Situation, EncodedSituation]
 TurnPipeline = Pipeline[Situation, Turn]
@@ -46,7 +47,10 @@ def encode_stage(
     threads: ThreadPoolExecutor,
     memory_budget: int = MEMORY_BUDGET,
 ) -> EncodeStage:
-    """Keeps the screenshot as a blob, writes the prompt, and makes token ids of it: one at a time, tokenizers are not shared by threads."""
+    """Return the stage that stores the screenshot as a blob, and writes and tokenizes the prompt.
+
+    It works on one item at a time, because threads cannot share a tokenizer.
+    """
     encoder = PromptEncoder(renderer, store, policy, memory_budget)
     return Stage.in_threads("encode", encoder.encode, threads)
 
@@ -59,26 +63,28 @@ class PromptEncoder:
         self._memory_budget = memory_budget
         self._system = system_text(policy.prompt, policy.observation)
         self._tools = tools_text(policy.prompt, policy.observation)
-        most = max(1, renderer.context_tokens - policy.max_new_tokens)
-        self._limit = min(policy.context_tokens or most, most)
+        max_tokens = max(1, renderer.context_tokens - policy.max_new_tokens)
+        self._limit = min(policy.context_tokens or max_tokens, max_tokens)
         self._picture = lru_cache(maxsize=MAX_CACHED_PICTURES)(self._read_picture)
 
-    def encode(self, now: Situation) -> EncodedSituation:
-        """The prompt of a situation, with as many rounds as its tokens allow."""
+    def encode(self, situation: Situation) -> EncodedSituation:
+        """Return a situation with its prompt, which has as many rounds as the limit allows."""
         policy = self._policy
-        jpeg, size = fit_picture(now.frame.screenshot, self._renderer, policy.image_pixels)
+        jpeg, size = fit_picture(situation.frame.screenshot, self._renderer, policy.image_pixels)
         screenshot = self._store.put_blob(jpeg)
         present = Picture(jpeg, size, self._store.blob_path(screenshot))
         text = user_text(
-            now.frame.observation,
-            [step.response for step in now.steps] if policy.context == "present" else [],
+            situation.frame.observation,
+            [step.response for step in situation.steps] if policy.context == "present" else [],
             policy.observation,
-            memory=now.memory,
+            memory=situation.memory,
             memory_budget=self._memory_budget,
         )
         dropped = 0
         while True:
-            messages = make_conversation(policy.context, policy.context_rounds, now.steps, text, screenshot, dropped)
+            messages = make_conversation(
+                policy.context, policy.context_rounds, situation.steps, text, screenshot, dropped
+            )
             names = [name for message in messages for name in message.pictures]
             pictures = (*(self._picture(name) for name in names[:-1]), present)
             rendered = self._renderer.encode_conversation(
@@ -88,20 +94,28 @@ class PromptEncoder:
                 break
             dropped += 1
         return EncodedSituation(
-            now, text, rendered, pictures, screenshot, tuple(message.record() for message in messages[:-1]), dropped
+            situation,
+            text,
+            rendered,
+            pictures,
+            screenshot,
+            tuple(message.record() for message in messages[:-1]),
+            dropped,
         )
 
     def _read_picture(self, name: str) -> Picture:
-        """Of an earlier step."""
+        """Read the picture of an earlier step."""
         jpeg = self._store.blob(name)
         return Picture(jpeg, picture_size(jpeg), self._store.blob_path(name))
 
 
 def fit_picture(jpeg: bytes, renderer: Renderer, pixels: int) -> tuple[bytes, tuple[int, int]]:
-    """A screenshot within ``pixels``, and its size: the bytes that engine, server, trainer and judge are given.
+    """Scale a screenshot down to at most ``pixels``, and return it with its size.
+
+    Engine, server, trainer and judge all get these bytes.
 
     Raises:
-        BrowserError: as `picture_size`.
+        BrowserError: the browser gave no picture.
     """
     size = picture_size(jpeg)
     fitted = renderer.fitting_size(size, pixels)
@@ -113,7 +127,9 @@ def fit_picture(jpeg: bytes, renderer: Renderer, pixels: int) -> tuple[bytes, tu
 
 
 def picture_size(picture: bytes) -> tuple[int, int]:
-    """Width and height in the picture's own pixels, from its header: they are not the page's CSS pixels at every device scale.
+    """Return width and height in pixels, read from the picture's header.
+
+    They are not the page's CSS pixels at every device scale.
 
     Raises:
         BrowserError: the browser gave no picture.
@@ -127,10 +143,10 @@ def picture_size(picture: bytes) -> tuple[int, int]:
 
 
 def turn_pipeline(encode: EncodeStage, actor: Actor, slots: int) -> TurnPipeline:
-    """Turns of the episodes of an actor's ``slots``."""
+    """Return the pipeline of turns of an actor with ``slots`` concurrent episodes."""
     return Pipeline.of(encode).then(Stage("generate", actor.act, workers=slots))
 
 
 def stage_metrics(turns: TurnPipeline) -> dict[str, dict[str, Any]]:
-    """What the stages of a pipeline have done, by name."""
+    """Return the counters of a pipeline's stages, by name."""
     return {stage.name: asdict(stage.metrics) for stage in turns.stages}

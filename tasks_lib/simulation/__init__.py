@@ -1,2 +1,4 @@
-"""Compares settings by simulation, with distributions that are given or fitted to a run:
-``flows.simulate``."""
+"""Compares settings by simulation (``flows.simulate``).
+
+The distributions are given, or fitted to a run.
+"""

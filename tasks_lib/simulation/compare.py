@@ -1,4 +1,4 @@
-"""Simulates the settings of a configuration and puts the fastest first."""
+"""Simulates the settings of a configuration and sorts the results, fastest first."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SHOWN = (
     "staleness_mean",
     "binds",
 )
-"""Of a result, in the table."""
+"""Fields of a result that the table shows."""
 
 
 def compare(config: SimulateConfig) -> Iterator[tuple[dict[str, int], Result]]:
-    """The result of each combination of ``config.compare``, as they are done.
+    """Simulate each combination of ``config.compare`` and yield its result.
 
     Raises:
-        ConfigError: No run to fit, or a setting in which nothing can ever be trained on.
+        ConfigError: there is no run to fit, or nothing can ever be trained on in a setting.
     """
     base = base_of(config)
     for choice in config.choices():
@@ -42,7 +42,7 @@ def compare(config: SimulateConfig) -> Iterator[tuple[dict[str, int], Result]]:
 
 
 def base_of(config: SimulateConfig) -> tuple[Workload, Machine, Schedule]:
-    """What every setting begins with: as given, or as fitted to the run."""
+    """Return the values that all settings begin with: as given, or as fitted to the run."""
     if not config.run:
         return config.workload.workload(), config.machine.machine(), config.schedule.schedule()
     fitted = fit(config.run)
@@ -52,21 +52,24 @@ def base_of(config: SimulateConfig) -> tuple[Workload, Machine, Schedule]:
 def with_choice(
     base: tuple[Workload, Machine, Schedule], choice: dict[str, int], config: SimulateConfig
 ) -> tuple[Workload, Machine, Schedule]:
-    """The base with other values. Update times go with the size of the batch and against the number
-    of GPUs that train."""
+    """Return the base with the values of a choice.
+
+    Update times are proportional to the size of the batch, and inversely to the number of GPUs that
+    train.
+    """
     workload, machine, schedule = base
     gpus = config.machine
     engines = choice.get("engine_gpus", choice.get("replicas", gpus.engine_gpus))
     trainers = gpus.engine_gpus + gpus.trainer_gpus - engines if "engine_gpus" in choice else gpus.trainer_gpus
     batch = choice.get("batch", schedule.batch)
-    share = gpus.trainer_gpus / trainers
-    fixed = replace(
+    slowdown = gpus.trainer_gpus / trainers
+    update_seconds = replace(
         workload.update_seconds,
-        mean=workload.update_seconds.mean * share * batch / schedule.batch,
-        values=tuple(value * share * batch / schedule.batch for value in workload.update_seconds.values),
+        mean=workload.update_seconds.mean * slowdown * batch / schedule.batch,
+        values=tuple(value * slowdown * batch / schedule.batch for value in workload.update_seconds.values),
     )
     return (
-        replace(workload, update_seconds=fixed, update_step_seconds=workload.update_step_seconds * share),
+        replace(workload, update_seconds=update_seconds, update_step_seconds=workload.update_step_seconds * slowdown),
         replace(
             machine,
             browsers=choice.get("browsers", machine.browsers),
@@ -76,36 +79,37 @@ def with_choice(
             schedule,
             batch=batch,
             staleness=choice.get("staleness", schedule.staleness),
-            depth=None if "staleness" in choice else schedule.depth,  # a run's belongs to its own staleness
+            # The depth of a run belongs to its own staleness.
+            depth=None if "staleness" in choice else schedule.depth,
             running=choice.get("running", schedule.running),
         ),
     )
 
 
-def rows_of(found: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
-    """A table of the results, the most episodes an hour first."""
-    ordered = sorted(found, key=lambda each: -each[1].episodes_per_hour)
+def rows_of(results: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
+    """Return a table of the results, those with the most episodes per hour first."""
+    ordered = sorted(results, key=lambda pair: -pair[1].episodes_per_hour)
     return [{**choice, **{name: _short(getattr(result, name)) for name in SHOWN}} for choice, result in ordered]
 
 
 UNITS = {"period": "s", "update": "s", "staleness_mean": "versions"}
-"""Units of what `SHOWN` names; idle figures are shares of the time."""
+"""Units of the fields in `SHOWN`; idle figures are shares of the time."""
 
 
 def describe_row(row: dict[str, Any]) -> str:
-    """A row of the table as a line, with units."""
+    """Return a row of the table as a line, with units."""
     return "  ".join(f"{name.replace('_', ' ')} {value} {UNITS.get(name, '')}".rstrip() for name, value in row.items())
 
 
-def document_of(found: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
-    """All that is known of each setting, as JSON values."""
+def document_of(results: list[tuple[dict[str, int], Result]]) -> list[dict[str, Any]]:
+    """Return each setting with all fields of its result, as JSON values."""
     return [
         {
             "setting": choice,
             **asdict(result),
             "staleness_histogram": {str(lag): n for lag, n in result.staleness_histogram.items()},
         }
-        for choice, result in found
+        for choice, result in results
     ]
 
 

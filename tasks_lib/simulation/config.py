@@ -1,5 +1,4 @@
-"""The configuration of a simulation: a workload, a machine, a schedule, and the settings to
-compare."""
+"""The configuration of a simulation: workload, machine, schedule, and settings to compare."""
 
 from __future__ import annotations
 
@@ -14,27 +13,27 @@ from training.config import Settings
 from training.pacing.workload import Distribution, Machine, Schedule, Workload
 
 MAX_SETTINGS = 200
-"""Each takes about a second."""
+"""Most combinations of one simulation; each takes about a second."""
 
 
 class WorkloadConfig(Settings):
-    """What episodes and updates take on an unloaded machine. Not read where a run is given."""
+    """Times of episodes and updates on an unloaded machine. Not used if a run is given."""
 
     group_size: int = Field(8, ge=2, description="Episodes of a group.")
     success_steps: float = Field(5.1, ge=1, description="Mean steps of passed episodes.")
-    failure_steps: float = Field(12.5, ge=1, description="Of others.")
+    failure_steps: float = Field(12.5, ge=1, description="Mean steps of the others.")
     steps_sigma: float = Field(0.4, ge=0, le=3, description="Lognormal spread of steps.")
-    reset_seconds: float = Field(1.0, ge=0, description="Preparing a page.")
-    browser_seconds: float = Field(2.0, gt=0, description="Action and screenshot.")
-    generation_seconds: float = Field(1.0, gt=0, description="A model turn.")
+    reset_seconds: float = Field(1.0, ge=0, description="Seconds to prepare a page.")
+    browser_seconds: float = Field(2.0, gt=0, description="Seconds of action and screenshot.")
+    generation_seconds: float = Field(1.0, gt=0, description="Seconds of a model turn.")
     seconds_sigma: float = Field(0.8, ge=0, le=3, description="Lognormal spread of both.")
-    judge_seconds: float = Field(0.0, ge=0, description="Grading an episode.")
-    update_step_seconds: float = Field(0.02, ge=0, description="Update time, by step of the batch.")
-    publish_seconds: float = Field(1.0, ge=0, description="Until engines serve a version.")
-    pause_seconds: float = Field(0.2, ge=0, description="Of which they generate nothing.")
+    judge_seconds: float = Field(0.0, ge=0, description="Seconds to grade an episode.")
+    update_step_seconds: float = Field(0.02, ge=0, description="Update seconds per step of the batch.")
+    publish_seconds: float = Field(1.0, ge=0, description="Seconds until engines serve a version.")
+    pause_seconds: float = Field(0.2, ge=0, description="Seconds of these without generation.")
     abstain: float = Field(0.0, ge=0, lt=1, description="Share of episodes without a reward.")
     alpha: float = Field(1.0, gt=0, description="Beta distribution of tasks' success: alpha.")
-    beta: float = Field(1.0, gt=0, description="Its beta.")
+    beta: float = Field(1.0, gt=0, description="Beta of the same distribution.")
 
     def workload(self) -> Workload:
         return Workload(
@@ -55,11 +54,11 @@ class WorkloadConfig(Settings):
 
 
 class MachineConfig(Settings):
-    """How much there is of everything."""
+    """Browsers and GPUs of the cluster."""
 
     browsers: int = Field(64, ge=1, description="Concurrent episodes.")
     engine_gpus: int = Field(1, ge=1, description="GPUs (replicas) that generate.")
-    turns_per_gpu: float = Field(32.0, gt=0, description="Turns of one at full speed.")
+    turns_per_gpu: float = Field(32.0, gt=0, description="Concurrent turns of one GPU at full speed.")
     trainer_gpus: int = Field(1, ge=1, description="GPUs that train; update times are for this many.")
 
     def machine(self) -> Machine:
@@ -92,23 +91,23 @@ class ScheduleConfig(Settings):
 class PlanConfig(Settings):
     """Values to compare, each combination; empty: only the one above."""
 
-    staleness: tuple[int, ...] = Field((), description="Of schedule.staleness.")
-    batch: tuple[int, ...] = Field((), description="Of schedule.batch.")
-    running: tuple[int, ...] = Field((), description="Of schedule.running.")
-    browsers: tuple[int, ...] = Field((), description="Of machine.browsers.")
+    staleness: tuple[int, ...] = Field((), description="Values of schedule.staleness.")
+    batch: tuple[int, ...] = Field((), description="Values of schedule.batch.")
+    running: tuple[int, ...] = Field((), description="Values of schedule.running.")
+    browsers: tuple[int, ...] = Field((), description="Values of machine.browsers.")
     engine_gpus: tuple[int, ...] = Field((), description="GPUs that generate; the others train.")
     replicas: tuple[int, ...] = Field((), description="GPUs that generate; as many train as before.")
 
 
 class SimulateConfig(Settings):
-    """What is simulated."""
+    """Configuration of ``flows.simulate``."""
 
     flow: ClassVar[str] = "flows.simulate"
     bare: ClassVar[bool] = True
 
     run: str = Field("", description="Folder of a finished run to take times from; empty: workload.")
     versions: int = Field(10, ge=1, le=10_000, description="Versions measured, after two.")
-    seed: int = Field(0, ge=0, description="Of the draws.")
+    seed: int = Field(0, ge=0, description="Seed of the random draws.")
     output: str = Field("", description="JSON file of the results; empty: none.")
     workload: WorkloadConfig = WorkloadConfig()
     machine: MachineConfig = MachineConfig()
@@ -117,19 +116,21 @@ class SimulateConfig(Settings):
 
     @property
     def run_id(self) -> str:
-        """Of the flow run."""
+        """Name of the flow run."""
         return f"simulate-{Path(self.run).name}" if self.run else "simulate"
 
     def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
+        """Describe in a sentence what a run of this configuration would do."""
         source = f"times of {self.run}" if self.run else "the given times"
         return f"would simulate {len(self.choices())} settings of {self.versions} versions with {source}"
 
     def choices(self) -> list[dict[str, int]]:
-        """The combinations to compare: values of `PlanConfig` by name; one empty one where there
-        are none."""
+        """Return the combinations to compare, each with the values of `PlanConfig` by name.
+
+        Returns one empty combination if there are no values.
+        """
         lists = {name: values for name in PlanConfig.model_fields if (values := getattr(self.compare, name))}
-        return [dict(zip(lists, each, strict=True)) for each in itertools.product(*lists.values())]
+        return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from envs.types import ConfigError, Trajectory
+from envs.types import ConfigError, Step, Trajectory
 from tasks_lib.config import PacingConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
 from training.groups import EpisodeSummary, GroupRecord
@@ -18,12 +18,15 @@ from training.ledger.store import RunStore
 from training.pacing.workload import Distribution, Machine, Schedule, Workload
 
 MAX_TRAJECTORIES = 400
-"""Read for the seconds of steps: several thousand steps, a second or two of reading."""
+"""Most trajectories that are read for the seconds of steps.
+
+They have several thousand steps and take a second or two to read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A run as the simulator sees it."""
+    """Model of a run for the simulator."""
 
     workload: Workload
     machine: Machine
@@ -33,15 +36,15 @@ class Fitted:
 
 
 def fit(run: str) -> Fitted:
-    """Distributions, machine and schedule of a training run.
+    """Fit distributions, machine and schedule to a training run.
 
-    Seconds of a turn are those that were measured, with the run's own load in them: the engine that
-    is fitted serves the run's episodes at full speed and knows no limit. To compare other loads,
-    give the times of an unloaded engine instead.
+    The measured seconds of a turn include the run's own load, so the fitted engine serves all of
+    the run's episodes at full speed. To compare other loads, give the times of an unloaded engine
+    instead.
 
     Raises:
-        ConfigError: No training run, or no iteration that was trained on.
-        StorageError: A record cannot be read.
+        ConfigError: the folder is no training run, or has no iteration that was trained on.
+        StorageError: a record cannot be read.
     """
     store = RunStore(resolve_path(run))
     document = read_frozen(store.config_path)
@@ -63,7 +66,7 @@ def fit(run: str) -> Fitted:
 
 def _schedule(config: dict[str, Any]) -> Schedule:
     rollout = config["rollout"]
-    extra = rollout.get("over_sampling", rollout.get("spare", 0))  # its name before
+    extra = rollout.get("over_sampling", rollout.get("spare", 0))  # its old name
     schedule = Schedule(batch=rollout["groups_per_iteration"], over_sampling=extra)
     if config.get("mode", "sync") == "sync":
         return schedule
@@ -81,8 +84,8 @@ def _iterations(store: RunStore) -> list[dict[str, Any]]:
 
 
 def _trajectories(store: RunStore, episodes: Sequence[EpisodeSummary]) -> Iterable[Trajectory]:
-    every = max(1, len(episodes) // MAX_TRAJECTORIES)
-    return (store.trajectory(episode.episode_id) for episode in episodes[::every])
+    stride = max(1, len(episodes) // MAX_TRAJECTORIES)
+    return (store.trajectory(episode.episode_id) for episode in episodes[::stride])
 
 
 def _workload(
@@ -98,15 +101,15 @@ def _workload(
         raise ConfigError("run: none of its episodes has a reward; name a run that was trained on some")
     passed = [float(episode.steps) for episode in usable if episode.passed]
     failed = [float(episode.steps) for episode in usable if not episode.passed]
-    rest = [
-        max(0.0, each.seconds - sum(s.seconds.observe + s.seconds.generate + s.seconds.act for s in each.steps))
-        for each in trajectories
+    reset_seconds = [
+        max(0.0, trajectory.seconds - sum(_step_seconds(step) for step in trajectory.steps))
+        for trajectory in trajectories
     ]
     return Workload(
         group_size=group_size,
         success_steps=Distribution.of(passed or failed),
         failure_steps=Distribution.of(failed or passed),
-        reset_seconds=Distribution.of(rest),
+        reset_seconds=Distribution.of(reset_seconds),
         browser_seconds=Distribution.of([step.seconds.observe + step.seconds.act for step in steps]),
         generation_seconds=Distribution.of([step.seconds.generate for step in steps]),
         update_seconds=Distribution.of([_update_seconds(line) for line in lines]),
@@ -116,23 +119,35 @@ def _workload(
     )
 
 
+def _step_seconds(step: Step) -> float:
+    return step.seconds.observe + step.seconds.generate + step.seconds.act
+
+
 def _update_seconds(line: dict[str, Any]) -> float:
-    """Of the trainer, saving included; lines of old runs have one sum."""
+    """Return the trainer's seconds with saving, of which old runs record only the sum."""
     return float(sum(line.get("train_split", {"train": line["seconds"].get("train", 0.0)}).values()))
 
 
 def _until_served(line: dict[str, Any]) -> float:
-    """Seconds from the end of an update until the groups of the new version start; what runs beside rollouts is not in them."""
+    """Return the seconds from the end of an update until groups of the new version start.
+
+    Work that runs beside rollouts does not count.
+    """
     names = ("publish",) if "asynchronous" in line else ("batch", "sample", "orchestrate")
     return sum(float(line["seconds"].get(name, 0.0)) for name in names)
 
 
 def beta_of(groups: Sequence[tuple[int, int]]) -> tuple[float, float]:
-    """Beta distribution of tasks' chances by moments, from passed and usable episodes of each
-    group.
+    """Fit a beta distribution to the success rates of tasks, by moments.
 
-    The variance of group means is that of the chances and of the draws; the share of the first is
-    the correlation between two episodes of a group, ``1 / (alpha + beta + 1)``.
+    The variance of group means is that of the success rates plus that of the draws. The share of
+    the former is the correlation between two episodes of a group, ``1 / (alpha + beta + 1)``.
+
+    Args:
+        groups: Number of passed and of usable episodes of each group.
+
+    Returns:
+        Alpha and beta.
     """
     total = sum(count for _, count in groups)
     mean = min(0.99, max(0.01, sum(passed for passed, _ in groups) / total))

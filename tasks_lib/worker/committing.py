@@ -86,11 +86,11 @@ class Play:
 
     async def _slot(self, plan: Iterable[tuple[int, int]], session: str) -> None:
         """Play the (group index, sample) pairs of a plan in order, in one session of the actor."""
-        status = self.live.slot()
+        status = self.live.take_slot()
         async with self.permits.hold(None), self.runner.actor.session(session):
             for index, sample in plan:
                 await self._episode(index, sample, status, session)
-            status.rest()
+            status.set_free()
 
     async def _wait_and_play(self, queue: Iterator[tuple[int, int]]) -> None:
         """Play episodes that no other slot has taken from the queue.
@@ -102,15 +102,15 @@ class Play:
             page = (task.site, task.path) if self.runner.sites[task.site].stateless_pages else None
             session = f"{self.groups[index].group_id}-s{sample:02d}"
             async with self.permits.hold(page), self.runner.actor.session(session):
-                status = self.live.slot()
+                status = self.live.take_slot()
                 await self._episode(index, sample, status, session)
-                status.rest()
+                status.set_free()
 
     async def _episode(self, index: int, sample: int, status: SlotStatus, session: str) -> None:
         self.counts.done += 1
         self.counts.waiting_seconds += time.perf_counter() - self._arrived
         attempts = await self.runner.run(self.groups[index], sample, status, session)
-        self.live.ended(attempts)
+        self.live.record_end(attempts)
         self.tasks.create_task(self.committer.add(self.groups[index], attempts))
 
 

@@ -101,7 +101,7 @@ async def test_a_quorum_gives_the_others_their_grace_and_closes(tmp_path: Path) 
         await asyncio.sleep(0)
         for _ in range(6):
             assert not rollout.reason(group)
-            rollout.ended()
+            rollout.record_end()
         began = loop.time()
     assert 0.15 < loop.time() - began < 2
     assert rollout.reason(group) == TOO_LATE
@@ -110,7 +110,7 @@ async def test_a_quorum_gives_the_others_their_grace_and_closes(tmp_path: Path) 
 async def test_without_a_quorum_all_episodes_are_waited_for() -> None:
     group, rollout = group_of(4, enough=0), OverSampling(4)
     for _ in range(4):
-        rollout.ended()
+        rollout.record_end()
     await asyncio.sleep(0.01)
     assert not rollout.closed and not rollout.reason(group)
 

@@ -159,16 +159,16 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
 
 
 async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.episode.live.WRITE_SECONDS", 0.01)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
-    slot = live.slot()
+    slot = live.take_slot()
 
     def now() -> WorkerState:
         return read_live(store)[0]
 
     async with update_live_file(live, store):
         slot.begin("i000003-g0001-s02-a0", "click-link", 3)
-        slot.now(Doing.ACT, 2)
+        slot.set_doing(Doing.ACT, 2)
         async with asyncio.timeout(10):
             while not read_live(store) or now().slots[0].step != 2:
                 await asyncio.sleep(0.01)
@@ -179,14 +179,14 @@ async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, mo
             "horizon": 3,
             "doing": Doing.ACT,
         }
-        slot.rest()
+        slot.set_free()
     assert now().slots[0].doing is Doing.IDLE and now().slots[0].episode_id == ""
 
 
 async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.episode.live.WRITE_SECONDS", 0.01)
     monkeypatch.setattr("tasks_lib.episode.live.MAX_LAG", 60)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     folder = store.live_path("w").parent
@@ -209,7 +209,7 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
 async def test_an_event_loop_that_is_late_is_measured_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks_lib.episode.live.EVERY_SECONDS", 0.05)
+    monkeypatch.setattr("tasks_lib.episode.live.WRITE_SECONDS", 0.05)
     monkeypatch.setattr("tasks_lib.episode.live.MAX_LAG", 0.3)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     lags = []
@@ -226,12 +226,12 @@ async def test_an_event_loop_that_is_late_is_measured_and_named(
 async def test_shards_that_overlap_share_one_file_and_its_slots(tmp_path: Path) -> None:
     store, file = RunStore(tmp_path), LiveFile()
     async with file.shard(LiveState("i000003", 8, dict), store) as first:
-        first.slot().begin("a", "click", 3)
+        first.take_slot().begin("a", "click", 3)
         async with file.shard(LiveState("i000004", 4, dict), store) as second:
             assert second is first and (second.phase, second.episodes) == ("i000004", 12)
-            slot = second.slot()
-            slot.rest()
-            assert second.slot() is slot and len(second.slots) == 2, "a slot that is free is used again"
+            slot = second.take_slot()
+            slot.set_free()
+            assert second.take_slot() is slot and len(second.slots) == 2, "a slot that is free is used again"
     (state,) = read_live(store)
     assert (state.phase, state.episodes) == ("i000004", 12)
     async with file.shard(LiveState("i000005", 2, dict), store) as third:
