@@ -2,8 +2,9 @@
 
 Errors name the key.
 
-Precedence, left to right: defaults, the preset (``deployments/presets/NAME.yaml``), what is given: by ``--set key.sub=value``, by the
-parameters of a deployment (`parameters`), by a caller.
+Later sources override earlier ones: defaults, the preset (``deployments/presets/NAME.yaml``), and
+given values. Values are given by ``--set key.sub=value``, by the parameters of a deployment
+(`parameters`), or by a caller.
 """
 
 from tasks_lib.config.parts import (

@@ -1,4 +1,4 @@
-"""Specs of clusters (``deployments/clusters/*.yaml``): which machines roll out, train and serve, and how processes are started on them."""
+"""Cluster specs (``deployments/clusters/*.yaml``): roles of machines, and start of processes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Role = Literal["rollout", "train", "serve", "judge"]
 Method = Literal["local", "existing", "ssh", "slurm", "kubernetes"]
 
 DASK_PORT = 8786
-"""Of the scheduler, unless the spec names another one."""
+"""Default port of the Dask scheduler."""
 VARIABLE = "ROLLWRIGHT_CLUSTER"
-"""Environment variable with the spec of an existing cluster that flows run on where nothing else is said."""
+"""Environment variable with the spec of an existing cluster that flows run on by default."""
 SERVE_PORT = 8000
-"""Of the first vLLM server of a machine; the next ones follow."""
+"""Port of the first vLLM server of a machine; further servers have the next ones."""
 JUDGE_PORT = 8100
-"""Of the judge's vLLM server."""
+"""Port of the judge's vLLM server."""
 JUDGE_NAME = "judge"
-"""Of its model, as requests give it."""
+"""Name of the judge's model in requests."""
 
 
 class NodeGroup(Settings):
-    """Machines with one role. Groups may name the same machines: then they share them."""
+    """Machines with one role. Groups that name the same machines share them."""
 
     role: Role = Field(
         description="What they do: rollouts in browsers, training, serving the policy by vLLM, or serving a judge."
@@ -63,7 +63,7 @@ class ClusterSpec(Settings):
     """Machines, storage, and how processes are started."""
 
     name: str = Field(
-        pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", description="Of its folder of logs, and of the SLURM job."
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$", description="Name of its folder of logs, and of the SLURM job."
     )
     start: Method = Field(
         description="local: on this machine; existing: nothing is started; ssh; slurm, kubernetes: what to submit is printed."
@@ -105,11 +105,11 @@ class ClusterSpec(Settings):
         return self
 
     def group(self, role: Role) -> NodeGroup | None:
-        """The machines with a role."""
+        """Return the machines with a role; ``None`` if there are none."""
         return next((group for group in self.groups if group.role == role), None)
 
     def hosts_of(self, role: Role) -> tuple[str, ...]:
-        """Addresses of the machines with a role, as the others reach them."""
+        """Return the addresses by which other machines reach those with a role."""
         group = self.group(role)
         if group is None:
             return ()
@@ -128,11 +128,11 @@ class ClusterSpec(Settings):
 
     @property
     def address(self) -> str:
-        """Of the Dask scheduler."""
+        """Address of the Dask scheduler."""
         return f"tcp://{self.scheduler_host}:{self.port}"
 
     def servers(self) -> tuple[str, ...]:
-        """Addresses of the vLLM servers."""
+        """Return the addresses of the vLLM servers."""
         group = self.group("serve")
         if group and self.start == "kubernetes":  # a pod each
             pods = (f"{self.name}-serve-{number}" for number in range(group.size * group.processes))
@@ -147,25 +147,25 @@ class ClusterSpec(Settings):
         return f"http://{host}:{JUDGE_PORT}" if self.group("judge") else ""
 
     def settings(self) -> dict[str, Any]:
-        """What a run on this cluster is configured with, below what else is given."""
-        found: dict[str, Any] = {"root": self.storage, "cluster": {"address": self.address}}
+        """Return the configuration of a run on this cluster, which other given values override."""
+        settings: dict[str, Any] = {"root": self.storage, "cluster": {"address": self.address}}
         if train := self.group("train"):
-            found["trainer"] = {"nodes": train.size, "processes": train.size * train.processes}
+            settings["trainer"] = {"nodes": train.size, "processes": train.size * train.processes}
         if serve := self.group("serve"):
             # Servers of a machine share its GPUs evenly.
-            found["serving"] = {"engine": "vllm", "tensor_parallel": max(1, serve.gpus // serve.processes)} | (
+            settings["serving"] = {"engine": "vllm", "tensor_parallel": max(1, serve.gpus // serve.processes)} | (
                 {"replicas": serve.processes} if self.start == "local" else {"address": list(self.servers())}
             )
             if self.api_key:
-                found["serving"]["api_key"] = self.api_key
+                settings["serving"]["api_key"] = self.api_key
         if self.judge:
             key = {"api_key_env": self.api_key} if self.api_key else {}
-            found["rollout"] = {"judge": {"base_url": f"{self.judge}/v1", "models": JUDGE_NAME, **key}}
-        return found
+            settings["rollout"] = {"judge": {"base_url": f"{self.judge}/v1", "models": JUDGE_NAME, **key}}
+        return settings
 
 
 def run_settings(spec: ClusterSpec) -> list[str]:
-    """A spec's settings as ``--set`` options."""
+    """Return a spec's settings as ``--set`` options."""
     return [part for key, value in _flat(spec.settings()) for part in ("--set", f"{key}={_plain(value)}")]
 
 
@@ -182,12 +182,13 @@ def _plain(value: Any) -> str:
 
 
 def ambient_settings(model: type[Settings]) -> dict[str, Any]:
-    """What the cluster spec that ``ROLLWRIGHT_CLUSTER`` names gives to a configuration, below everything else.
+    """Return the values of the cluster spec that ``ROLLWRIGHT_CLUSTER`` names; empty without one.
 
-    Flows that train get all of `ClusterSpec.settings`, others storage and scheduler.
+    All other values override them. Flows that train get all of `ClusterSpec.settings`, others get
+    storage and scheduler.
 
     Raises:
-        ConfigError: The spec cannot be read, or something would have to be started.
+        ConfigError: the spec cannot be read, or something would have to be started.
     """
     path = os.environ.get(VARIABLE)
     if not path:
@@ -197,27 +198,28 @@ def ambient_settings(model: type[Settings]) -> dict[str, Any]:
         raise ConfigError(
             f"{VARIABLE}: {path} is started by {spec.start}; only a cluster that exists can be named there"
         )
-    found = spec.settings()
+    settings = spec.settings()
     kept = model.model_fields if {"trainer", "serving", "pacing"} <= model.model_fields.keys() else ("root", "cluster")
-    return {key: value for key, value in found.items() if key in kept and key in model.model_fields}
+    return {key: value for key, value in settings.items() if key in kept and key in model.model_fields}
 
 
-def load_cluster(path: str | Path, given: str = "--cluster") -> ClusterSpec:
-    """A spec file.
+def load_cluster(path: str | Path, source: str = "--cluster") -> ClusterSpec:
+    """Read a spec file.
 
     Args:
-        given: Option or variable that names it, for errors.
+        path: Path of the file.
+        source: Option or variable that names the file, for errors.
 
     Raises:
-        ConfigError: It is not there, or not valid; names each bad key.
+        ConfigError: the file does not exist or is not valid; names each bad key.
     """
     try:
         values = yaml.safe_load(Path(path).expanduser().read_text())
     except OSError as error:
-        raise ConfigError(f"{given}: {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{source}: {path} cannot be read: {error.strerror}") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{given}: {path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ConfigError(f"{source}: {path} is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{given}: {path} is no cluster spec: a block of keys is expected")
-    found: ClusterSpec = resolve(ClusterSpec, values, f"{given}: {path}")
-    return found
+        raise ConfigError(f"{source}: {path} is no cluster spec: a block of keys is expected")
+    spec: ClusterSpec = resolve(ClusterSpec, values, f"{source}: {path}")
+    return spec

@@ -1,4 +1,4 @@
-"""Differences between two trees of settings, key by key, and which are allowed."""
+"""Differences between two trees of settings, key by key, and those that are allowed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ NONE = "(none)"
 """Value of a key that one of two trees does not have."""
 
 BUDGETS = frozenset({"budget_requests", "budget_tokens"})
-"""Keys of an endpoint that may change when something is resumed: what used its budget up goes on with a greater one."""
+"""Keys of an endpoint that may change on resuming, to raise a budget that is used up."""
 
 
 BEFORE_CHOICES = {"bf16": False, "train_vision_tower": True}
-"""What runs had that were started before these keys of ``trainer`` could be left open."""
+"""Values of ``trainer`` keys in runs that were started before these keys could be null."""
 KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers", "nodes"})
-"""Keys of ``trainer`` that may change: what is kept, how it is read and on which machines, not what is computed."""
+"""Keys of ``trainer`` that may change, because they do not change what is computed."""
 
 
 def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """An endpoint's values that may not change."""
+    """Return the values of an endpoint that may not change."""
     return {key: value for key, value in endpoint.items() if key not in BUDGETS}
 
 
 def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """A configuration without the judge's budgets: they are counted for the whole run, so a run that has used them up goes on with greater ones.
+    """Return a configuration without the values that may change when a run is resumed.
 
-    An empty chat template is as the one that is derived from the checkpoint.
+    These include the judge's budgets: they are counted for the whole run, so a run that has used
+    them up goes on with greater ones. An empty chat template is replaced by the one that is derived
+    from the checkpoint.
     """
     policy = values.get("policy")
     if policy and policy.get("template") == "":

@@ -21,7 +21,7 @@ from training.serving.config import LOOPBACK, ServingConfig
 
 
 class TasksConfig(Settings):
-    """Which tasks are trained and evaluated."""
+    """Tasks to train and evaluate on."""
 
     file: str = Field(
         "datasets/tasks/miniwob.jsonl",
@@ -62,7 +62,7 @@ class TasksConfig(Settings):
 
     @property
     def live(self) -> LiveOptions:
-        """What the workers are told of live sites."""
+        """Options of live sites for the workers."""
         return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach), dict(self.logins))
 
     @model_validator(mode="after")
@@ -174,7 +174,7 @@ class RolloutConfig(Settings):
     @field_validator("judge")
     @classmethod
     def _one_cache(cls, judge: JudgeConfig | None) -> JudgeConfig | None:
-        """A relative folder of answers is the project's: workers have working directories of their own."""
+        """Make the cache folder absolute: workers have working directories of their own."""
         if judge is None or judge.cache is None:
             return judge
         return judge.model_copy(update={"cache": resolve_path(str(judge.cache))})
@@ -195,7 +195,7 @@ class RolloutConfig(Settings):
 
 
 class RewardConfig(Settings):
-    """What a reward is made of, and how many episodes are graded at once."""
+    """Parts of a reward, and the number of episodes graded at once."""
 
     concurrency: int = Field(16, ge=1, le=1024, description="Episodes graded at once on one worker.")
     deadline: float = Field(1200.0, gt=0, le=86_400, description="Seconds to grade one episode; then it abstains.")
@@ -240,12 +240,12 @@ class RewardConfig(Settings):
         return clip
 
     def weights(self) -> dict[str, float]:
-        """By component."""
+        """Return the weights by component."""
         return {**self.extra, **{component: getattr(self, component) for component in Component}}
 
 
 def check_measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:
-    """Raises ``ValueError`` if a part has a weight and could never be available."""
+    """Raise ``ValueError`` if a part has a weight and could never be available."""
     if rewards.performance and not rollout.signals:
         raise ValueError(
             f"rewards.performance: {rewards.performance:g} needs rollout.signals=true: without signals no quality is measured"
@@ -253,7 +253,7 @@ def check_measured(rewards: RewardConfig, rollout: RolloutConfig) -> None:
 
 
 def check_reached(serving: ServingConfig, cluster: ClusterConfig) -> None:
-    """Raises ``ValueError`` if workers of other machines are to ask servers that only this machine reaches."""
+    """Raise ``ValueError`` if workers on other machines cannot reach the servers of this one."""
     scheduler = urlsplit(cluster.address).hostname
     if serving.own_servers_are_local and scheduler and scheduler not in LOOPBACK:
         raise ValueError(
@@ -263,7 +263,7 @@ def check_reached(serving: ServingConfig, cluster: ClusterConfig) -> None:
 
 
 def describe_split(split: str) -> str:
-    """A split in words: ``held-out``, ``validation``."""
+    """Return a split in words: ``held-out``, ``validation``."""
     return split.replace("_", "-")
 
 
@@ -282,12 +282,15 @@ class EvaluationConfig(Settings):
     )
 
 
-MOST_GROUPS_PER_TASK = 4
-"""Of an asynchronous run that sets none: a task's groups are trained on when all of them have ended."""
+MAX_GROUPS_PER_TASK = 4
+"""Most groups of one Prefect task in an asynchronous run, unless the configuration sets a number.
+
+A task's groups are trained on only when all of them have ended.
+"""
 
 
 class PacingConfig(Settings):
-    """How far the rollouts of an asynchronous run may be ahead of its updates."""
+    """Bounds on how far rollouts may be ahead of updates in an asynchronous run."""
 
     staleness: int = Field(
         2, ge=0, le=64, description="Most versions between the start of a group and the batch that takes it."
@@ -322,25 +325,33 @@ class PacingConfig(Settings):
 
     @property
     def ahead(self) -> int:
-        """Versions that admission runs ahead."""
+        """Number of versions that admission runs ahead."""
         return self.depth or -(-self.staleness // 2)
 
     def groups_at_once(self, workers: int, concurrency: int, episodes: int) -> int:
-        """Groups under way at once, of so many episodes, on workers that play so many episodes each."""
+        """Return the number of groups under way at once.
+
+        Args:
+            workers: Number of workers.
+            concurrency: Concurrent episodes of a worker.
+            episodes: Episodes of a group.
+        """
         return self.running or max(3 * -(-concurrency // episodes) * workers, 2)
 
     @staticmethod
-    def groups_per_task(given: int, concurrency: int, episodes: int) -> int:
-        """Groups of one Prefect task, of so many episodes, on workers that play so many episodes each: a task costs a quarter of a second of a core.
+    def groups_per_task(configured: int, concurrency: int, episodes: int) -> int:
+        """Return the number of groups of one Prefect task, which costs 0.25 s of a core.
 
         Args:
-            given: ``rollout.groups_per_task``.
+            configured: ``rollout.groups_per_task``.
+            concurrency: Concurrent episodes of a worker.
+            episodes: Episodes of a group.
         """
-        return given or min(-(-concurrency // episodes), MOST_GROUPS_PER_TASK)
+        return configured or min(-(-concurrency // episodes), MAX_GROUPS_PER_TASK)
 
 
 class ClusterConfig(Settings):
-    """Where rollouts run."""
+    """Dask cluster that rollouts run on."""
 
     model_config = ConfigDict(json_schema_extra={"short": "an address alone (tcp://10.0.0.5:8786)"})
 
@@ -354,7 +365,7 @@ class ClusterConfig(Settings):
 
 
 class TeacherConfig(Settings):
-    """A model behind an OpenAI-compatible endpoint that plays the demonstrations of a warm start."""
+    """A model at an OpenAI-compatible endpoint that plays the demonstrations of a warm start."""
 
     address: str = Field(
         examples=["http://127.0.0.1:8000/v1"], description="Chat-completions endpoint, up to and with /v1."
@@ -375,7 +386,7 @@ class TeacherConfig(Settings):
         return endpoint_address(value, "that teacher.api_key names")
 
     def read_key(self) -> str:
-        """The key, read now; empty for none.
+        """Read the key from its environment variable; empty if none is named.
 
         Raises:
             ConfigError: the named variable is not set or cannot be sent in a header.

@@ -17,32 +17,33 @@ from tasks_lib.config.values import child, read_value
 from training.config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""The checkout: where ``datasets/`` and ``deployments/`` lie."""
+"""Folder of the checkout, which contains ``datasets/`` and ``deployments/``."""
 PRESETS = PROJECT / "deployments" / "presets"
 
 RUN_NAME = r"^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$"
-"""Of a folder below ``root``; empty: made up from other values."""
+"""Pattern for the name of a folder in ``root``; an empty name is made from other values."""
 
 
 def resolve_path(path: str) -> Path:
-    """A path from the configuration: absolute, or relative to the project."""
-    given = Path(path).expanduser()
-    return given if given.is_absolute() else PROJECT / given
+    """Return a path of the configuration, which is absolute or relative to the project."""
+    expanded = Path(path).expanduser()
+    return expanded if expanded.is_absolute() else PROJECT / expanded
 
 
 def load_preset(name: str, keys: Collection[str] = ()) -> dict[str, Any]:
-    """The values of a preset file.
+    """Read the values of a preset file.
 
     Args:
-        name: Of the file, without its ending.
-        keys: Of the configuration that it is for.
+        name: Name of the file, without its suffix.
+        keys: Keys of the configuration that uses the preset.
 
     Raises:
-        ConfigError: there is no such preset, with those that fit ``keys``; or what is wrong with the file.
+        ConfigError: there is no such preset (names those that fit ``keys``), or the file is not
+            valid.
     """
     path = PRESETS / f"{name}.yaml"
     if not path.exists():
-        known = presets_of(keys) if "preset" in keys else sorted(found.stem for found in PRESETS.glob("*.yaml"))
+        known = presets_of(keys) if "preset" in keys else sorted(preset.stem for preset in PRESETS.glob("*.yaml"))
         raise ConfigError(f"there is no preset {name!r}; {near(name, known)}the presets are: {', '.join(known)}")
     try:
         values = yaml.safe_load(path.read_text()) or {}
@@ -54,15 +55,19 @@ def load_preset(name: str, keys: Collection[str] = ()) -> dict[str, Any]:
 
 
 def presets_of(keys: Collection[str]) -> list[str]:
-    """Names of the presets that have no other keys than these."""
+    """Return the names of the presets that have no other keys than these."""
     return sorted(path.stem for path in PRESETS.glob("*.yaml") if load_preset(path.stem).keys() <= {*keys, "preset"})
 
 
 def parse_assignments(assignments: list[str], model: type[Settings] | None = None) -> dict[str, Any]:
-    """``["a.b=1", "c=x"]`` as a nested mapping; values are read as `read_value` does.
+    """Parse assignments such as ``["a.b=1", "c=x"]`` to a nested mapping.
 
     Args:
-        model: Whose keys take which values; ``None``: they are YAML.
+        assignments: Texts of the form ``key.sub=value``.
+        model: Model whose keys say how values are read (`read_value`); ``None``: as YAML.
+
+    Raises:
+        ConfigError: an assignment has another form, or its value cannot be read.
     """
     tree_shape = None if model is None else Shape.of_model(model)
     tree: dict[str, Any] = {}
@@ -84,7 +89,7 @@ def parse_assignments(assignments: list[str], model: type[Settings] | None = Non
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """``over`` laid over ``base``, mapping by mapping."""
+    """Return ``base`` with the values of ``over``, merged mapping by mapping."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -93,7 +98,11 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolve(model: type[Settings], values: dict[str, Any], what: str = "the configuration") -> Any:
-    """Validate ``values``; ``ConfigError`` has one line for each bad key of ``what``, with its allowed range or the known names."""
+    """Validate ``values`` and return the model.
+
+    Raises:
+        ConfigError: ``what`` is not valid; has one line for each bad key, with the allowed values.
+    """
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -1,6 +1,6 @@
 """Validation error messages for a configuration: one line for each bad key.
 
-A line has what the key got, what is allowed, and names that are near.
+A line has the value that the key got, the values that are allowed, and similar names.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from envs.types import MAX_NEAR, near
 from tasks_lib.config.shapes import Shape, assignment
 
 OTHER_BLOCK = 0.75
-"""Least similarity (difflib's ratio) of a key of another block: of so many names some are a little like any word."""
+"""Least similarity (difflib's ratio) of a key of another block that is suggested.
+
+There are so many names that some resemble any word a little.
+"""
 MAX_SHOWN = 80
-"""Characters of a refused value that are shown."""
+"""Most characters of a refused value that are shown."""
 
 
 def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each problem, once.
+    """Return one line for each problem, without duplicates.
 
-    A list that is too short only because its items are bad is none.
+    A list that is too short only because its items are invalid is no problem.
     """
     inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     lines = [
@@ -34,11 +37,11 @@ def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]
 
 
 def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
-    """A problem of pydantic's (``ValidationError.errors()``) in the words of the configuration.
+    """Explain a problem of pydantic (``ValidationError.errors()``) in terms of the configuration.
 
     Args:
-        tree: Of the model that was validated.
-        problem: Its ``type``, ``loc``, ``msg``, ``input`` and ``ctx`` are read.
+        tree: Shape of the model that was validated.
+        problem: Problem with ``type``, ``loc``, ``msg``, ``input`` and ``ctx``.
     """
     place = _Place.of(tree, problem["loc"])
     match problem["type"]:
@@ -56,29 +59,32 @@ def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """A value as it was given, cut when it is long."""
+    """Return a value as it was given, cut if it is long."""
     words = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
     return words if len(words) <= MAX_SHOWN else f"{words[:MAX_SHOWN]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One key on the way down."""
+    """One key on the path to a problem."""
 
     part: str | int
     owner: Shape
-    """The block, list or mapping that it is a key of."""
+    """Block, list or mapping that has the key."""
     kind: str
-    """Of the owner, where that is a block of several kinds."""
+    """Kind of the owner, if that is a block of several kinds; else empty."""
 
     @property
     def alone(self) -> bool:
-        """Whether ``--set`` can give this key by itself: no list or free name is on the way, and nothing else of the owner is required."""
+        """True if ``--set`` can give this key by itself.
+
+        Then the owner is no list and has no free names, and requires no other key.
+        """
         block = self.owner.kinds.get(self.kind)
         return block is not None and not self.owner.tag and block.required <= {self.part}
 
     def around(self, value: Any) -> Any:
-        """The smallest valid owner with ``value`` under this key."""
+        """Return the smallest valid owner with ``value`` under this key."""
         if self.owner.kinds:
             return {**self.owner.example(self.kind), str(self.part): value}
         return [value] if self.owner.item is not None else {str(self.part): value}
@@ -86,13 +92,13 @@ class _Step:
 
 @dataclass
 class _Place:
-    """Where a problem is."""
+    """Place of a problem in the tree."""
 
     tree: Shape
     shape: Shape | None
-    """What may be there; ``None``: nothing."""
+    """Shape of the values that are allowed there; ``None``: none are."""
     kind: str = ""
-    """Of the shape, where it is a block of several kinds and says of which it is."""
+    """Kind of the shape, if it is a block of several kinds and the value names one."""
     steps: list[_Step] = field(default_factory=list)
 
     @classmethod
@@ -106,11 +112,10 @@ class _Place:
         here = self.shape
         if here is not None and here.tag and not self.kind and part in here.kinds:
             self.kind = str(part)
-        elif part == "[key]":  # a free name, not what is under it; the step before went in
+        elif part == "[key]":  # the free name itself, not its value; the step before entered it
             self.shape = self.steps[-1].owner.name
-        elif here is not None and (
-            here.kinds or here.item or here.value
-        ):  # else it names one of the types that the value is not of
+        # Otherwise the part names one of the types that the value does not have.
+        elif here is not None and (here.kinds or here.item or here.value):
             block = here.kinds.get(self.kind)
             self.steps.append(_Step(part, here, self.kind))
             self.shape = block.keys.get(str(part)) if block is not None else here.item or here.value
@@ -118,7 +123,7 @@ class _Place:
 
     @property
     def key(self) -> str:
-        """Dotted, without the kinds of blocks, which are no keys."""
+        """Dotted key, without the kinds of blocks, which are no keys."""
         return _dotted(self.steps)
 
     def unknown(self, given: Any) -> str:
@@ -144,7 +149,7 @@ class _Place:
         return f"{self.key}: no such key; {hint}{block}{last.kind and f' of kind {last.kind}'} has: {', '.join(keys)}"
 
     def wrong_kind(self, given: Any) -> str:
-        """A block that does not say of which kind it is, or says what is none."""
+        """Explain a block without a kind, or with an unknown one."""
         if self.shape is None or not isinstance(given, Mapping):
             return self.refused(given, "")
         tag = self.shape.tag
@@ -152,7 +157,7 @@ class _Place:
         return f"{self.key}: {got}; {near(given.get(tag), self.shape.kinds)}{self.wanted()}"
 
     def own_words(self, message: str, given: Any) -> str:
-        """What a model of ours says; the message may begin with the key in the block that it is about."""
+        """Explain an error of our own models, whose message may begin with a key of the block."""
         if not self.steps:
             return message  # it names its keys itself
         if self.shape is None or not self.shape.kinds:
@@ -161,13 +166,13 @@ class _Place:
         return f"{self.key}{'.' if first in self.shape.kinds[self.kind].keys else ': '}{message}"
 
     def refused(self, given: Any, message: str) -> str:
-        """A value that cannot be."""
+        """Explain a value that is not allowed."""
         if self.shape is None:
             return f"{self.key}: {message} (got {describe_value(given)})"
         return f"{self.key}: got {describe_value(given)}; {near(given, self.shape.schema.get('enum', ()))}{self.wanted(given)}"
 
     def wanted(self, given: Any = None) -> str:
-        """What is allowed, with an example where that is no plain value."""
+        """Describe what is allowed, with an example if that is no plain value."""
         shape = self.shape
         if shape is None:
             return "see docs/configuration.md"
@@ -181,7 +186,10 @@ class _Place:
         return allowed
 
     def _example(self, value: Any) -> str:
-        """An assignment of ``value`` here that is valid by itself: of as much of the tree as must be given together."""
+        """Return an assignment of ``value`` here that is valid by itself.
+
+        It assigns as much of the tree as must be given together.
+        """
         together = [number for number, step in enumerate(self.steps) if number and not step.alone]
         top = together[0] if together else len(self.steps)
         for step in reversed(self.steps[top:]):
@@ -194,7 +202,7 @@ def _dotted(steps: Iterable[_Step]) -> str:
 
 
 def _keys(shape: Shape) -> str:
-    """``keys: width, height, optional scale``; of several kinds, those of each."""
+    """Return a text such as ``keys: width, height, optional scale``, for each kind if several."""
     if "" in shape.blocks:
         return f"keys: {_listed(shape.blocks[''])}"
     tag = shape.tag or (shape.item.tag if shape.item is not None else "")

@@ -29,7 +29,7 @@ from training.warm_start.recipe import Recipe
 
 
 class FolderConfig(Settings):
-    """What has a folder of its own: a name, a preset that its values are laid over, a place."""
+    """Folder and preset of a run, a task set or a sweep."""
 
     run_id: str = Field(
         "",
@@ -44,9 +44,9 @@ class FolderConfig(Settings):
     root: str = Field("runs", description="Folder of all runs, on shared storage.")
 
     flow: ClassVar[str]
-    """Module of the flow that this is the configuration of."""
+    """Module of the flow that takes this configuration."""
     bare: ClassVar[bool] = False
-    """Whether its defaults alone are of use to anyone."""
+    """True if the defaults alone are a useful configuration."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,17 +59,22 @@ class FolderConfig(Settings):
 
     @property
     def run_dir(self) -> Path:
-        """The folder."""
+        """Folder of the run."""
         return Path(self.root).expanduser().resolve() / self.run_id
 
 
 def check_preset(preset: dict[str, Any], flow: str, keys: Collection[str]) -> None:
-    """``ConfigError`` if a preset is of other flows: it has keys that this one has not and those have. Those that nobody has are refused later.
+    """Check that a preset is not of other flows, which have all of its keys.
+
+    Keys that no flow has are refused later.
 
     Args:
-        preset: As `load_preset` gives it.
-        flow: Module of the flow that it is asked for.
-        keys: Of that flow's configuration.
+        preset: Values of the preset, as `load_preset` returns them.
+        flow: Module of the flow that the preset is used for.
+        keys: Keys of that flow's configuration.
+
+    Raises:
+        ConfigError: the preset is of other flows.
     """
     wanted = preset.keys()
     others = sorted(kind.flow for kind in _kinds(FolderConfig) if wanted <= kind.model_fields.keys())
@@ -83,7 +88,7 @@ def check_preset(preset: dict[str, Any], flow: str, keys: Collection[str]) -> No
 
 
 def _kinds(kind: type[FolderConfig]) -> Iterator[type[FolderConfig]]:
-    """The configurations of flows that are imported: all of them where a flow is started."""
+    """Yield the configurations of imported flows: all of them in a flow's command."""
     for inner in kind.__subclasses__():
         if hasattr(inner, "flow"):
             yield inner
@@ -91,12 +96,12 @@ def _kinds(kind: type[FolderConfig]) -> Iterator[type[FolderConfig]]:
 
 
 class RunConfig(FolderConfig):
-    """What every kind of run has, with a seed."""
+    """Configuration that all kinds of runs with a seed share."""
 
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of all random choices.")
 
     unnamed: ClassVar[str]
-    """Stands for the preset in the name of a run without one."""
+    """Word for the preset in the name of a run without one."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -106,10 +111,10 @@ class RunConfig(FolderConfig):
 
 
 class TrainConfig(RunConfig):
-    """Everything a training run is decided by.
+    """Configuration that decides a training run.
 
-    Same values and seed, one worker: the same run (but with ``rollout.over_sampling``, where it depends on
-    who is first).
+    With one worker, the same values and seed give the same run, except with
+    ``rollout.over_sampling``, where it depends on which episodes end first.
     """
 
     flow = "flows.train"
@@ -131,7 +136,10 @@ class TrainConfig(RunConfig):
     @model_validator(mode="before")
     @classmethod
     def _free_batches(cls, values: Any) -> Any:
-        """Fixed batches wait for every open session: asynchronous runs have them only if they are asked for."""
+        """Turn ``deterministic`` off in asynchronous runs, unless it is given.
+
+        Fixed batches would wait for every open session.
+        """
         if isinstance(values, dict) and values.get("mode") == "async":
             rollout = values.get("rollout", {})
             if isinstance(rollout, dict):
@@ -207,19 +215,20 @@ class TrainConfig(RunConfig):
 
     @property
     def serving_of_rollouts(self) -> ServingConfig:
-        """The engines of training groups."""
+        """Engines of training groups."""
         return self.serving.part(0, -1) if self.evaluation.where == "replica" else self.serving
 
     @property
     def serving_of_evaluations(self) -> ServingConfig | None:
-        """The engines that evaluations have for themselves; ``None`` where they have none."""
+        """Engines that only evaluations use; ``None`` if there are none."""
         return self.serving.part(-1, None) if self.evaluation.where == "replica" else None
 
     @property
     def batch_settings(self) -> AlgorithmConfig:
-        """The algorithm that batches are made with: no episode of an asynchronous run is trained on beyond its bound on staleness.
+        """Algorithm of the batches, with the bound on staleness of an asynchronous run.
 
-        Pacing keeps that bound; a group that a worker of before a kill commits late, or a smaller bound after it, may not.
+        Pacing keeps episodes within that bound, with two exceptions: a worker that outlives a
+        killed run may commit a group late, and the bound may be lowered when a run is resumed.
         """
         if self.mode == "sync" or self.algorithm.stale_limit:
             return self.algorithm
@@ -227,11 +236,11 @@ class TrainConfig(RunConfig):
 
     @property
     def episodes_per_group(self) -> int:
-        """Number of episodes that a group starts, with those of over-sampling."""
+        """Number of episodes that a group starts, including those of over-sampling."""
         return self.algorithm.group_size + self.rollout.over_sampling
 
     def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
+        """Describe in a sentence what a run of this configuration would do."""
         size = self.episodes_per_group
         episodes = self.rollout.groups_per_iteration * size
         extra = f" ({self.rollout.over_sampling} of them over-sampled)" if self.rollout.over_sampling else ""
@@ -278,16 +287,16 @@ class EvaluateConfig(Settings):
 
     @property
     def run_dir(self) -> Path:
-        """The evaluation's folder."""
+        """Folder of the evaluation."""
         return Path(self.root).expanduser().resolve() / self.run_id
 
     def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
+        """Describe in a sentence what a run of this configuration would do."""
         return f"would evaluate {self.policy.checkpoint} on {self.episodes} {self.split} episodes, into {self.run_dir}"
 
 
 class WarmStartConfig(RunConfig):
-    """Everything a warm start is decided by.
+    """Configuration that decides a warm start.
 
     The defaults pre-train with the shipped recipe and clone nothing.
     """
@@ -332,7 +341,7 @@ class WarmStartConfig(RunConfig):
         return self
 
     def plan(self) -> str:
-        """What this configuration would do, in a sentence."""
+        """Describe in a sentence what a run of this configuration would do."""
         start = f"start from {self.base}" if self.base else f"pre-train for {self.recipe.steps} steps"
         cloning = (
             f"clone {self.demonstrations} demonstrations in {self.cloning_updates} updates"

@@ -2,7 +2,8 @@
 
 A key holds a plain value, a block of keys, a block of several kinds, or a list of blocks.
 
-Messages and docs/configuration.md are written from it, so that a new key or block needs no words of its own.
+Messages and docs/configuration.md are made from it, so that a new key or block needs no texts
+there.
 """
 
 from __future__ import annotations
@@ -20,24 +21,27 @@ from pydantic import BaseModel
 Schema = Mapping[str, Any]
 
 WORDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-"""Bounds of numbers."""
+"""Words for the bounds of numbers, by their name in the schema."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What one key holds."""
+    """Shape of the values of one key."""
 
     schema: Schema
-    """References followed, ``null`` taken away; the key's own description, default and examples."""
+    """JSON schema of the key, with its description, default and examples.
+
+    References are resolved, and ``null`` is removed.
+    """
     defs: Schema
     nullable: bool = False
     model: str = ""
-    """Name of the model, of a block of one kind."""
+    """Name of the model, if this is a block of one kind; else empty."""
 
     @classmethod
     @cache
     def of_model(cls, model: type[BaseModel]) -> Shape:
-        """The whole tree of a model."""
+        """Return the whole tree of a model."""
         schema = model.model_json_schema()
         return cls._of(schema, schema.get("$defs", {}))
 
@@ -61,29 +65,35 @@ class Shape:
 
     @property
     def short(self) -> str:
-        """The plain value that a block may be given as, in words (``json_schema_extra`` of its model); empty: none."""
+        """Description of the plain value that may stand for a block; empty: none may.
+
+        It comes from ``json_schema_extra`` of the model.
+        """
         return str(self.schema.get("short", ""))
 
     @cached_property
     def tag(self) -> str:
-        """The key that says of which kind a block is; empty where there is one kind."""
+        """Key that names the kind of a block; empty if there is one kind."""
         return str(self.schema.get("discriminator", {}).get("propertyName", ""))
 
     @cached_property
     def kinds(self) -> dict[str, Shape]:
-        """The blocks that this may be, by kind; without a name where there is one kind. Empty: this is no block."""
+        """Shapes of the block by kind, with an empty name if there is one kind.
+
+        Empty if this is no block.
+        """
         if self.tag:
-            found = {
+            kinds = {
                 kind: self._of({"$ref": ref}, self.defs)
                 for kind, ref in self.schema["discriminator"]["mapping"].items()
             }
             order = [choice.get("$ref") for choice in self.schema["oneOf"]]
-            return dict(sorted(found.items(), key=lambda item: order.index(f"#/$defs/{item[1].model}")))
+            return dict(sorted(kinds.items(), key=lambda item: order.index(f"#/$defs/{item[1].model}")))
         return {"": self} if "properties" in self.schema else {}
 
     @cached_property
     def keys(self) -> dict[str, Shape]:
-        """The keys of a block of one kind."""
+        """Shapes of a block of one kind, by key."""
         return {key: self._of(schema, self.defs) for key, schema in self.schema.get("properties", {}).items()}
 
     @property
@@ -92,29 +102,29 @@ class Shape:
 
     @cached_property
     def item(self) -> Shape | None:
-        """What a list has in it."""
+        """Shape of the items of a list; ``None`` if this is no list."""
         item = self.schema.get("items") or next(iter(self.schema.get("prefixItems", ())), None)
         return self._of(item, self.defs) if isinstance(item, Mapping) else None
 
     @cached_property
     def value(self) -> Shape | None:
-        """What a mapping with free keys has under each."""
+        """Shape of the values of a mapping with free keys; ``None`` if this is none."""
         schema = self.schema.get("additionalProperties")
         return self._of(schema, self.defs) if isinstance(schema, Mapping) else None
 
     @cached_property
     def name(self) -> Shape | None:
-        """What the names of a mapping with free keys may be."""
+        """Shape of the keys of a mapping with free keys; ``None`` if any key is allowed."""
         names = self.schema.get("propertyNames")
         return self._of(names, self.defs) if isinstance(names, Mapping) else None
 
     @property
     def blocks(self) -> dict[str, Shape]:
-        """The kinds of this block, or of those that this list has in it."""
+        """Shapes by kind of this block, or of the blocks in this list."""
         return self.kinds or (self.item.kinds if self.item is not None else {})
 
     def allowed(self) -> str:
-        """The type with its bounds, its names or its pattern: ``integer >= 1 and <= 64``."""
+        """Describe the type with its bounds, values or pattern: ``integer >= 1 and <= 64``."""
         return self._type() + (" or null" if self.nullable else "")
 
     def _type(self) -> str:
@@ -148,7 +158,11 @@ class Shape:
         return f"a list{at_least}{f', each {self.item.allowed()}' if self.item is not None else ''}"
 
     def example(self, kind: str = "") -> Any:
-        """A value that is valid: as the model says (``examples``), or made of what is required. Of a block of several kinds, one of ``kind``."""
+        """Return a valid value: an example of the model, or one made of the required keys.
+
+        Args:
+            kind: Kind of the value, for a block of several kinds.
+        """
         schema = self.schema
         if schema.get("examples") and not kind:
             return schema["examples"][0]
@@ -179,7 +193,7 @@ class Shape:
         return needed or dict(block.first_default())
 
     def first_default(self) -> Iterator[tuple[str, Any]]:
-        """One key of this block that has a default worth showing, and its default; the first such key."""
+        """Yield the first key of this block whose default is worth showing, and the default."""
         for key, shape in self.keys.items():
             value = shape.schema.get("default")
             if isinstance(value, str | int | float) and value != "" and "const" not in shape.schema:
@@ -187,7 +201,7 @@ class Shape:
                 return
 
     def paths(self, prefix: str = "") -> Iterator[str]:
-        """Every key below this one, dotted; inside lists none."""
+        """Yield every dotted key below this one, except inside lists."""
         for block in self.kinds.values():
             for key, shape in block.keys.items():
                 yield f"{prefix}{key}"
@@ -195,7 +209,7 @@ class Shape:
 
 
 def assignment(key: str, value: Any) -> str:
-    """``--set key=value`` as it is typed in a shell."""
+    """Return ``--set key=value`` as it is typed in a shell."""
     if isinstance(value, dict) and len(value) == 1 and not isinstance(next(iter(value.values())), dict | list):
         (inner, value), *_ = value.items()
         key = f"{key}.{inner}"

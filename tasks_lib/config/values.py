@@ -1,4 +1,4 @@
-"""Reads a value of the command line: a text where its key takes one, else YAML."""
+"""Reads a value of the command line: as text where its key takes text, else as YAML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from tasks_lib.config.shapes import Shape
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML of version 1.2's core schema: PyYAML reads 1.1, in which ``0123`` is 83, ``1:30`` is 90, ``1e3`` a text and ``2024-05-17`` a date."""
+    """YAML loader with the core schema of version 1.2.
+
+    PyYAML reads version 1.1, in which ``0123`` is 83, ``1:30`` is 90, ``1e3`` a text and
+    ``2024-05-17`` a date.
+    """
 
     yaml_implicit_resolvers: ClassVar[dict[Any, Any]] = {}  # type: ignore[misc]
 
@@ -43,17 +47,19 @@ _QUOTED = re.compile(r"""\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*')\s*""", re.DOTAL
 
 
 def read_value(text: str, shape: Shape | None) -> Any:
-    """What a text after ``key=`` means.
+    """Read the text after ``key=`` as a value of the key.
 
-    Where the key takes a text it is that, as written, or what its quotes enclose; nothing and ``null`` are null where the key takes
-    that. Elsewhere it is YAML, in which the texts of lists and blocks are read in the same way.
+    Where the key takes text, the value is the text as written, or the text inside its quotes; an
+    empty text and ``null`` are null where the key may be null. Other values are YAML, in which the
+    texts of lists and blocks are read in the same way.
 
     Args:
-        shape: Of the key; ``None``: there is no such key.
+        text: Text to read.
+        shape: Shape of the key; ``None``: there is no such key.
 
     Raises:
-        yaml.YAMLError: it is none.
-        ConfigError: it holds itself.
+        yaml.YAMLError: the text is no YAML.
+        ConfigError: the value contains itself.
     """
     if _is_text(shape) and not _QUOTED.fullmatch(text):
         return _as_written(text, shape)
@@ -78,7 +84,7 @@ def _as_written(text: str, shape: Shape | None) -> str | None:
 def _built(loader: _Loader, node: yaml.Node, shape: Shape | None) -> Any:
     match node:
         case yaml.SequenceNode():
-            return [_built(loader, each, None if shape is None else shape.item) for each in node.value]
+            return [_built(loader, item, None if shape is None else shape.item) for item in node.value]
         case yaml.MappingNode():
             keys = [(loader.construct_object(key, deep=True), value) for key, value in node.value]
             return {key: _built(loader, value, child(shape, str(key))) for key, value in keys}
@@ -87,12 +93,16 @@ def _built(loader: _Loader, node: yaml.Node, shape: Shape | None) -> Any:
         return _as_written(str(node.value), shape)
     value = loader.construct_object(node, deep=True)
     numeric = shape is not None and shape.schema.get("type") in ("integer", "number")
-    return node.value if numeric and isinstance(value, bool) else value  # which pydantic would take for 0 or 1
+    # Pydantic would take a bool for 0 or 1.
+    return node.value if numeric and isinstance(value, bool) else value
 
 
 def child(shape: Shape | None, key: str) -> Shape | None:
-    """What a key of a block or mapping holds; of a block of several kinds, that of the first that has it."""
+    """Return the shape of a key of a block or mapping; ``None`` if it has no such key.
+
+    Of a block of several kinds, the first kind that has the key counts.
+    """
     if shape is None:
         return None
-    found = (block.keys[key] for block in shape.kinds.values() if key in block.keys)
-    return next(found, shape.value)
+    shapes = (block.keys[key] for block in shape.kinds.values() if key in block.keys)
+    return next(shapes, shape.value)
