@@ -53,7 +53,9 @@ def _comparable_trainer(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Dotted key, value now and value then, as YAML reads them; ``(none)`` of a key that one of them does not have.
+    """Yield dotted key, value now and value then of each difference, as YAML reads them.
+
+    The value of a key that one of the trees does not have is ``(none)``.
 
     >>> list(differences({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "c": 2}}))
     [('a.b', '1', 'null')]

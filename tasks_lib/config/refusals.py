@@ -127,7 +127,7 @@ class _Place:
         return _dotted(self.steps)
 
     def unknown(self, given: Any) -> str:
-        """A key that there is not, with what was given under it."""
+        """Explain an unknown key, with the value that was given for it."""
         *above, last = self.steps
         keys = last.owner.kinds[last.kind].keys
         paths = list(dict.fromkeys(self.tree.paths()))
@@ -139,10 +139,10 @@ class _Place:
             hint = f"it is a key of kind {' and '.join(others)}; "
         elif not hint and elsewhere:
             hint = f"did you mean {' or '.join(elsewhere[:MAX_NEAR])}? "
-        elif not hint and isinstance(given, Mapping):  # keys under a block that is not there
+        elif not hint and isinstance(given, Mapping):  # keys of an unknown block
             inner = [path for path in paths if path.rpartition(".")[2] in given]
             hint = f"did you mean {' or '.join(inner[:MAX_NEAR])}? " if inner else ""
-        elif not hint:  # a slip in a key of another block
+        elif not hint:  # a mistyped key of another block
             names = {path.rpartition(".")[2]: path for path in reversed(paths)}
             like = difflib.get_close_matches(str(last.part), names, n=MAX_NEAR, cutoff=OTHER_BLOCK)
             hint = f"did you mean {' or '.join(names[name] for name in like)}? " if like else ""

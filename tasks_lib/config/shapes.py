@@ -217,7 +217,7 @@ def assignment(key: str, value: Any) -> str:
 
 
 def write_value(value: Any) -> str:
-    """A value as YAML reads it: JSON, but a text without quotation marks where it is read as that text."""
+    """Write a value as YAML: as JSON, but a text without quotes if YAML reads the same text."""
     try:
         plain = isinstance(value, str) and yaml.safe_load(value) == value
     except yaml.YAMLError:

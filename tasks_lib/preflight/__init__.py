@@ -2,7 +2,8 @@
 
 Runs in the flow's process.
 
-``command_line`` is ``python -m flows.<name>``; ``flows`` says what each flow is refused for; ``tasks`` and ``task_check`` look at
-tasks, ``doctor`` at a run's folder, ``machine`` at this machine, with ``storage``, ``locks`` (a program of its own) and, on Dask
-workers, ``workers``. It may import every other room; no other room imports it.
+``command_line`` is ``python -m flows.<name>``. ``flows`` checks the configuration of each flow,
+``tasks`` and ``task_check`` check tasks, ``doctor`` a run's folder, and ``machine`` this machine,
+with ``storage``, ``locks`` (also run as a program) and, on Dask workers, ``workers``. This package
+may import every other room; no other room imports it.
 """

@@ -1,6 +1,7 @@
 """Command-line arguments of the flows.
 
-It imports configuration models alone, not Prefect or torch: ``--help`` answers within two seconds.
+This module imports configuration models only, not Prefect or torch, so that ``--help`` answers
+within two seconds.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ FLOWS = {
     "flows.sweep": "tasks_lib.sweeps.config:SweepConfig",
     "flows.simulate": "tasks_lib.simulation.config:SimulateConfig",
 }
-"""The configuration of each flow, by its module."""
+"""Configuration class of each flow, by the flow's module."""
 
 
 def model_of(flow: str) -> Model | None:
-    """The configuration of a flow, such as ``flows.train``; ``None`` for a module that is none."""
+    """Return the configuration class of a flow, such as ``flows.train``; ``None`` if it is none."""
     if flow not in FLOWS:
         return None
     module, _, name = FLOWS[flow].partition(":")
@@ -42,15 +43,16 @@ def model_of(flow: str) -> Model | None:
 
 
 def argument_parser(model: Model, description: str | None) -> argparse.ArgumentParser:
-    """The parser of a flow's command; ``description`` is the docstring of its module."""
-    from tasks_lib.config import presets_of  # a second, which other commands' help needs not pay
+    """Return the parser of a flow's command; ``description`` is the docstring of its module."""
+    from tasks_lib.config import presets_of  # a second, which the help of other commands saves
 
     parser = argparse.ArgumentParser(
         prog=f"python -m {model.flow}", description=description, formatter_class=Paragraphs
     )
-    offered = "preset" in model.model_fields  # where there are none, the one that is asked for is still looked at
+    # A flow without presets still accepts the option, to explain why it refuses the preset.
+    has_presets = "preset" in model.model_fields
     presets = f"values of deployments/presets/NAME.yaml; there are: {', '.join(presets_of(model.model_fields))}"
-    parser.add_argument("--preset", metavar="NAME", help=presets if offered else argparse.SUPPRESS)
+    parser.add_argument("--preset", metavar="NAME", help=presets if has_presets else argparse.SUPPRESS)
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
@@ -72,9 +74,12 @@ def argument_parser(model: Model, description: str | None) -> argparse.ArgumentP
 
 
 class Paragraphs(argparse.HelpFormatter):
-    """A module's docstring as it is written: its paragraphs are wrapped one by one, commands (indented) stay as they are."""
+    """Formatter that keeps the paragraphs of a docstring.
+
+    Paragraphs are wrapped one by one; commands, which are indented, stay as they are.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
         paragraphs = text.strip().split("\n\n")
-        return "\n\n".join(each if each[0].isspace() else fill(each, width, indent) for each in paragraphs)
+        return "\n\n".join(part if part[0].isspace() else fill(part, width, indent) for part in paragraphs)

@@ -1,4 +1,4 @@
-"""Checks the browser of one machine, the doctor's own or a worker's, and that a cluster's workers have the same."""
+"""Checks the Chromium of a machine, and that all workers of a cluster have the same one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ UNPIN = "run `scripts/setup chromium` without ROLLWRIGHT_CHROMIUM, or keep it if
 
 
 def check_chromium() -> Iterator[Finding]:
-    """It is there, starts as in a run, answers and stops; a note where it is not the pinned one.
+    """Check that Chromium exists, starts as in a run, answers and stops.
+
+    Yields a note if it is not the pinned version.
 
     Raises:
-        BrowserError: it does not.
+        BrowserError: Chromium does not exist, start, answer or stop.
     """
     from envs.browser import PINNED_PRODUCT, chromium_version, find_chromium
 
@@ -33,7 +35,7 @@ def check_chromium() -> Iterator[Finding]:
 
 
 def compare_workers(client: distributed.Client, workers: Sequence[str]) -> Iterator[Finding]:
-    """A fault where workers that play episodes have different browsers."""
+    """Yield a fault if workers that play episodes have different browsers."""
     from tasks_lib.processes.browser_versions import browser_versions, describe_differences
 
     if differences := describe_differences(browser_versions(client, workers)):

@@ -1,8 +1,10 @@
 """Command line of the flows: presets, ``--set key=value``, ``--dry-run``.
 
-``python -m flows.<name>``. Errors of ours are one paragraph, printed once and without a traceback.
+Used as ``python -m flows.<name>``. Our own errors are one paragraph, printed once and without a
+traceback.
 
-Exit status: 0, 1 for what went wrong on the way, 2 for what was refused before anything began, 130 for Ctrl-C.
+Exit status: 0 for success, 1 for an error of the run, 2 for a command that was refused before
+anything began, 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -54,18 +56,21 @@ if TYPE_CHECKING:
     from tasks_lib.preflight.arguments import Model
 
 WRITERS = {"slurm": batch_script, "kubernetes": manifests}
-"""Write what is submitted, where a cluster is not started by the command itself."""
+"""Functions that write the text to submit, for clusters that the command does not start itself."""
 
 SERVERLESS = {"flows.simulate"}
-"""Take a second, and keep no record: a server is not started for them; one that PREFECT_API_URL names still has their flow run."""
+"""Flows for which no Prefect server is started, because they take a second and keep no record.
+
+A server that PREFECT_API_URL names still records their flow run.
+"""
 
 
 def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], list[str]], arguments: list[str]) -> int:
-    """Resolve the configuration, ``check`` what it names, and run the flow with it; the exit status."""
+    """Resolve the configuration, ``check`` it, run the flow with it, and return the exit status."""
     parser = argument_parser(model, sys.modules[flow.__module__].__doc__)
     if not arguments and not model.bare:
         parser.print_help()
-        print(f"error: nothing is given; {_beginning(model)}", file=sys.stderr)
+        print(f"error: nothing is given; {_first_command(model)}", file=sys.stderr)
         return 2
     options = parser.parse_args(arguments)
     needs: list[str] = []
@@ -75,38 +80,39 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         config = _resolved(model, options, spec)
         processes = launches(spec, _as_given(options)) if spec else []
         needs = estimate(with_derived(config)) if isinstance(config, TrainConfig) and options.dry_run else []
-        found = check(config)  # before a server is started
+        notes = check(config)  # before a server is started
     except KeyboardInterrupt:
         print(NOTHING_HAS_BEGUN, file=sys.stderr)
         return STATUS
     except RollwrightError as error:
-        print("".join(f"# {line}\n" for line in needs), end="")  # also of a checkpoint that is not there yet
+        # Printed although the command is refused: the checkpoint may be missing only for now.
+        print("".join(f"# {line}\n" for line in needs), end="")
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.dry_run:
-        notes = [*config.plan().splitlines(), *found, *needs]
+        comments = [*config.plan().splitlines(), *notes, *needs]
         values = _changed_values(config)
         if options.dry_run == "full":
             values += ["", *yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).splitlines()]
         if spec is not None and spec.start in WRITERS:
-            # First, and the rest as comments: it is for sbatch or kubectl to read.
+            # The text for sbatch or kubectl comes first, and the rest as comments.
             print(WRITERS[spec.start](spec, _as_given(options)), end="")
-            notes, values = [*notes, *values], []
+            comments, values = [*comments, *values], []
         else:
-            notes += [f"on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}" for launch in processes]
-        print("".join(f"# {line}\n" for line in notes) + "".join(f"{line}\n" for line in values), end="")
+            comments += [f"on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}" for launch in processes]
+        print("".join(f"# {line}\n" for line in comments) + "".join(f"{line}\n" for line in values), end="")
         return 0
     try:
         if not check_api():
             if model.flow in SERVERLESS:
-                with reuse_check(config, found), clock_since(STARTED):
+                with reuse_check(config, notes), clock_since(STARTED):
                     flow.fn(**parameters_of(config))  # type: ignore[attr-defined]
                 return 0
             _log_start("starting a Prefect server for this run (PREFECT_API_URL would name one of yours) …")
-        api = api_url()  # before Prefect starts its server by itself, which Ctrl-C would end first
+        api = api_url()  # before Prefect starts a server by itself, which Ctrl-C would end first
         with (
             hide_own_errors(),
-            reuse_check(config, found),
+            reuse_check(config, notes),
             watched_server(api, ephemeral_server_pid()),
             clock_since(STARTED),
             started(spec, processes) if spec else nullcontext(),
@@ -126,7 +132,10 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
 
 
 def _changed_values(config: Settings) -> list[str]:
-    """Lines of YAML: the values that differ from the preset, or else from the defaults, with those as comments."""
+    """Return YAML lines of the values that differ from the preset, or without one the defaults.
+
+    The values of the preset or the defaults are comments.
+    """
     values = config.model_dump(mode="json")
     preset = {"preset": values["preset"]} if values.get("preset") else {}
     where = f"the preset {values['preset']}" if preset else "the defaults"
@@ -146,54 +155,62 @@ def _changed_values(config: Settings) -> list[str]:
 
 
 def _log_start(message: str) -> None:
-    """A line as those of `RunProgress`, before there is one."""
+    """Print a line in the form of `RunProgress`, before a run has one."""
     print(f"{time.perf_counter() - STARTED:6.1f} s  {message}", file=sys.stderr, flush=True)
 
 
 def _as_given(options: argparse.Namespace) -> list[str]:
-    """``--preset`` and ``--set`` as they were given."""
+    """Return the ``--preset`` and ``--set`` options as they were given."""
     preset = ["--preset", options.preset] if options.preset else []
-    return [*preset, *(part for each in options.assignments for part in ("--set", each))]
+    return [*preset, *(part for assignment in options.assignments for part in ("--set", assignment))]
 
 
-def _beginning(model: Model) -> str:
-    """How a command of this flow may begin, with a preset where it has some."""
-    found = presets_of(model.model_fields) if "preset" in model.model_fields else []
-    given = f"--preset {found[0]}" if found else "--set KEY=VALUE"
-    return f"begin with: python -m {model.flow} {given}"
+def _first_command(model: Model) -> str:
+    """Suggest a command of this flow, with a preset if it has some."""
+    presets = presets_of(model.model_fields) if "preset" in model.model_fields else []
+    option = f"--preset {presets[0]}" if presets else "--set KEY=VALUE"
+    return f"begin with: python -m {model.flow} {option}"
 
 
 def _resolved(model: Model, options: argparse.Namespace, spec: ClusterSpec | None) -> Any:
-    given = parse_assignments(options.assignments, model)
+    values = parse_assignments(options.assignments, model)
     if spec is None:
-        given = merge(ambient_settings(model), given)
+        values = merge(ambient_settings(model), values)
     else:
         if model is not TrainConfig:
             raise ConfigError(f"--cluster: {model.flow} has no use for it; it is an option of flows.train")
-        given = merge(spec.settings(), given)
+        values = merge(spec.settings(), values)
     if options.preset:
         check_preset(load_preset(options.preset, model.model_fields), model.flow, model.model_fields)
-        given = merge({"preset": options.preset}, given)
-    return resolve(model, given)
+        values = merge({"preset": options.preset}, values)
+    return resolve(model, values)
 
 
 class _HideOwnErrors(logging.Filter):
-    """Leaves out what Prefect says of a flow or task that ended with an error of ours, which whoever started it tells in a line."""
+    """Drops Prefect's records of flows and tasks that ended with our own error.
+
+    The command itself prints such an error in a line.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        # A task that failed is tried again, which is said here alone, but those of the flow's own process; on a disk that cannot be
-        # written to nothing is tried again.
-        once = RollwrightError if getattr(record, "task_name", None) in RUN_HERE else DiskError
-        ours = isinstance(error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": once}.get(record.name, ()))
+        # A failed task of a worker is retried, which only this record tells. Tasks of the flow's
+        # own process, and those that cannot write to the disk, are not retried.
+        not_retried = RollwrightError if getattr(record, "task_name", None) in RUN_HERE else DiskError
+        ours = isinstance(
+            error, {"prefect.flow_runs": RollwrightError, "prefect.task_runs": not_retried}.get(record.name, ())
+        )
         return not ours and is_not_reported_by_flow(record)
 
 
 @contextmanager
 def hide_own_errors() -> Iterator[None]:
-    """On the console only: in Prefect's own log of the flow run the error stands with its traceback."""
-    ensure_logging_setup()  # which Prefect does itself when the first flow begins
-    consoles = [each for each in logging.getLogger().handlers if isinstance(each, PrefectConsoleHandler)]
+    """Hide our own errors on the console only.
+
+    Prefect's log of the flow run still has the error with its traceback.
+    """
+    ensure_logging_setup()  # Prefect itself does this only when the first flow begins
+    consoles = [handler for handler in logging.getLogger().handlers if isinstance(handler, PrefectConsoleHandler)]
     quiet = _HideOwnErrors()
     for console in consoles:
         console.addFilter(quiet)

@@ -11,11 +11,11 @@ from tasks_lib.preflight.arguments import model_of
 
 
 def preset_parameters(flow: str, preset: str) -> dict[str, Any]:
-    """What a preset gives to each parameter of a flow; nothing to a group that it has no values for.
+    """Return the values of a preset for each parameter of a flow; empty for groups without values.
 
     Args:
         flow: Module of the flow, such as ``flows.train``.
-        preset: A file of ``deployments/presets``, without its ending.
+        preset: Name of a file in ``deployments/presets``, without its suffix.
     """
     model = model_of(flow)
     if model is None:

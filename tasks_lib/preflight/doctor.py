@@ -1,9 +1,10 @@
 """Checks a run's folder: every reference between files, and every hash.
 
-Reads only; may be used while the run goes on.
+The checks only read, and may run while the run goes on.
 
-Records are followed to trajectories and blobs, batches to groups, manifests to checkpoint files; the ledger is made anew in memory and
-compared with ``journal.sqlite``, the metrics and the result. Opening a run makes the cheap ones of these checks itself (`tasks_lib.folder.repair`).
+They follow records to trajectories and blobs, batches to groups, and manifests to checkpoint files.
+They rebuild the ledger in memory and compare it with ``journal.sqlite``, the metrics and the
+result. Opening a run makes the cheap ones of these checks itself (`tasks_lib.folder.repair`).
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ LEAVE = "nothing: it counts for nothing"
 COPY = "put the file back from a copy of the run"
 
 SUMMARY = ("seed", "sample", "score", "passed", "steps", "response_tokens", "stop_reason", "abstained")
-"""What a record says of an episode and can be found in its trajectory; records of older runs have no more."""
+"""Fields of an episode in a group's record that its trajectory has too, in runs of any age."""
 OLDER = (
     "is of older code, which sealed nothing: changes of tasks, evaluations, group records and result are not all seen"
 )
 
 
 def examine(run_dir: Path) -> list[Finding]:
-    """All that is wrong in a run's folder, and what to do about it.
+    """Return everything that is wrong in a run's folder, with advice.
 
     Raises:
-        ConfigError: the folder is not there, or nothing in it is a run's.
+        ConfigError: the folder does not exist, or is no folder of a run.
     """
     store = RunStore(run_dir)
     if not store.root.is_dir():
@@ -72,7 +73,7 @@ def examine(run_dir: Path) -> list[Finding]:
 
 
 class _Doctor:
-    """The checks of one run; what one of them has read the others use."""
+    """Checks of one run, which share the files that they read."""
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
@@ -81,10 +82,10 @@ class _Doctor:
         self.config: TrainConfig | None = None
         self.records: dict[str, GroupRecord] = {}
         self.wanted: dict[int, str | None] = {}
-        """The sha256 of the batch that each version was trained on, where its manifest can be read."""
+        """Hashes (sha256) of the batches that versions were trained on, by their manifests."""
         self._blobs: set[str] = set()
         self._trained: set[str] = set()
-        """Groups that published versions were made of."""
+        """Ids of groups that published versions were trained on."""
 
     def findings(self) -> Iterator[Finding]:
         yield from self._configuration()
@@ -100,7 +101,7 @@ class _Doctor:
             return
         batches = list(self._batches())
         yield from batches
-        if groups or batches:  # what follows from them has no advice of its own
+        if groups or batches:  # faults of the ledger would only follow from these
             yield self._found(
                 self.store.journal_path, "was not compared with the files", "mend the faults above first", "note"
             )
@@ -108,9 +109,9 @@ class _Doctor:
             yield from self._ledger()
 
     def _found(self, path: Path, what: object, todo: str, severity: Literal["fault", "note"] = "fault") -> Finding:
-        words = str(what).replace(f"{self.store.root}/", "")
+        text = str(what).replace(f"{self.store.root}/", "")
         name = str(path.relative_to(self.store.root))
-        return Finding(name, words.removeprefix(f"{name}: ").removeprefix(f"{name} "), todo, severity)
+        return Finding(name, text.removeprefix(f"{name}: ").removeprefix(f"{name} "), todo, severity)
 
     def _configuration(self) -> Iterator[Finding]:
         path = self.store.config_path
@@ -180,7 +181,7 @@ class _Doctor:
     def _groups_of(self, version: int) -> list[str]:
         try:
             return groups_of_version(self.store, version)
-        except StorageError:  # said with the policies
+        except StorageError:  # reported by the check of policies
             return []
 
     def _group_remedy(self, group_id: str) -> str:
@@ -198,24 +199,26 @@ class _Doctor:
     def _trajectories(self, record: GroupRecord) -> Iterator[Finding]:
         trained = record.group_id in self._trained
         todo = REMEDY if trained else f"{COPY}; without it the report and the batch are made without the episode"
-        at = self.store.group_path(record.group_id)
+        record_path = self.store.group_path(record.group_id)
         shallow = missing_trajectories(self.store, record, self.stored)
         for what in shallow:
-            yield self._found(at, what, todo)
+            yield self._found(record_path, what, todo)
         for episode in record.episodes:
             path = self.store.trajectory_path(episode.episode_id, record.token)
             try:
-                found = self.store.trajectory(episode.episode_id)
+                trajectory = self.store.trajectory(episode.episode_id)
             except StorageError as error:
                 if not any(episode.episode_id in what for what in shallow):
                     yield self._found(path, error, todo)
                 continue
-            summary = EpisodeSummary.of(found)
+            summary = EpisodeSummary.of(trajectory)
             wrong = [key for key in SUMMARY if getattr(summary, key) != getattr(episode, key)]
-            wrong += [key for key in ("group_id", "kind", "task_id") if getattr(found, key) != getattr(record, key)]
+            wrong += [
+                key for key in ("group_id", "kind", "task_id") if getattr(trajectory, key) != getattr(record, key)
+            ]
             if wrong:
                 yield self._found(path, f"does not agree with its group's record in {', '.join(wrong)}", todo)
-            yield from self._blobs_of(found, path)
+            yield from self._blobs_of(trajectory, path)
 
     def _blobs_of(self, trajectory: Trajectory, path: Path) -> Iterator[Finding]:
         for sha256 in blobs_of(trajectory):
@@ -279,14 +282,14 @@ class _Doctor:
     def _batches(self) -> Iterator[Finding]:
         assert self.config is not None
         versions = {int(path.stem[1:]) for path in (self.store.root / "batches").glob("v*.json")}
-        for version in sorted(versions | {each for each in self.store.versions() if each > 0}):
+        for version in sorted(versions | {version for version in self.store.versions() if version > 0}):
             try:
                 self._check_batch(version)
             except StorageError as error:
                 yield self._found(self.store.batch_path(version), error, OPEN_AGAIN)
 
     def _check_batch(self, version: int) -> None:
-        """``StorageError`` unless it is the batch that a version was trained on, or would be."""
+        """Raise ``StorageError`` unless a version was, or would be, trained on this batch."""
         assert self.config is not None
         batch, published = read_batch(self.store, version), version <= self.newest
         if published:
@@ -297,7 +300,7 @@ class _Doctor:
             raise StorageError("is not what its groups give")
 
     def _ledger(self) -> Iterator[Finding]:
-        """Every episode is in one state by the files, and journal, metrics and result say the same."""
+        """Check that files, journal, metrics and result agree on the one state of every episode."""
         with closing(Journal(Path(":memory:"))) as journal:
             for group_id, record in self.records.items():
                 if group_id.startswith("i"):
@@ -325,8 +328,8 @@ class _Doctor:
             yield self._found(path, f"is no ledger of this version ({error})", OPEN_AGAIN, "note")
             return
         files = {
-            (each.episode_id, str(each.state), -1 if each.version is None else each.version)
-            for each in journal.events()
+            (event.episode_id, str(event.state), -1 if event.version is None else event.version)
+            for event in journal.events()
         }
         if kept != files:
             episode = min(kept ^ files)[0]

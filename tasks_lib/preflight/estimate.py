@@ -1,4 +1,7 @@
-"""What the processes of a run will need: memory, disk and hours, by formulas and stated assumptions. Nothing is measured here."""
+"""Estimates the memory, disk and hours of a run, by formulas and stated assumptions.
+
+Nothing is measured here.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,27 @@ from training.ledger.checkpoint_files import count_parameters
 
 GIB = 2**30
 SMALL = 50e6
-"""Parameters below which a run needs nothing worth saying."""
+"""Parameters below which the needs of a run are too small to print."""
 BROWSER_BYTES = 0.3e9
-"""Of one page with its share of Chromium."""
+"""Memory in bytes of one page with its share of Chromium."""
 STEP_SECONDS = 6.0
-"""Of one step on a live site: page, turn of a model of some billions of parameters, action."""
+"""Seconds of one step on a live site: page, turn of a model with some 1e9 parameters, action."""
 TOKENS_PER_SECOND = 15_000.0
-"""Trained on one GPU, per billion parameters, forward and backward with recomputed activations."""
+"""Tokens trained per second on one GPU, for a model of one billion parameters.
+
+Forward and backward pass, with recomputed activations.
+"""
 STEP_TOKENS = 3000
-"""Prompt and response of a step whose screenshots have some 960 tokens each."""
+"""Tokens of prompt and response of a step whose screenshots have some 960 tokens each."""
 ADAPTED_WIDTHS = 18
-"""Inputs and outputs of a layer's seven matrices together, in units of its width (about, with an inner width of three)."""
+"""Sum of the inputs and outputs of a layer's seven matrices, in units of its width.
+
+It is approximate, for an inner width of three.
+"""
 HORIZON = 20
-"""Of a training episode whose horizon its task decides."""
+"""Assumed horizon in steps of a training episode whose horizon its task decides."""
 STEPS = 0.6
-"""Of an episode, as a share of its horizon."""
+"""Assumed steps of an episode, as a share of its horizon."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +48,22 @@ class Model:
     hidden: int
     vocabulary: int
     kv_width: int
-    """Numbers that a token's keys take in one layer."""
+    """Numbers in the keys of one token in one layer."""
 
 
 def model_of(checkpoint: Path) -> Model | None:
-    """From the checkpoint's configuration and weights; of a folder that is not there by the size in its name (Qwen3-VL's)."""
+    """Return the sizes of a checkpoint from its configuration and weights.
+
+    If the folder does not exist, the sizes are those of the Qwen3-VL model whose size its name
+    holds; ``None`` if it holds none.
+    """
     if (checkpoint / "config.json").exists():
         config = json.loads((checkpoint / "config.json").read_bytes())
         text = config.get("text_config", config)
         heads = int(text.get("num_attention_heads", 1))
         width = int(text.get("head_dim") or int(text["hidden_size"]) // heads)
-        found = count_parameters(checkpoint)
         return Model(
-            found,
+            count_parameters(checkpoint),
             int(text["num_hidden_layers"]),
             int(text["hidden_size"]),
             int(text["vocab_size"]),
@@ -65,11 +77,12 @@ def model_of(checkpoint: Path) -> Model | None:
 
 
 def trainer_bytes(model: Model, config: TrainConfig) -> float:
-    """Largest memory of one trainer process.
+    """Return the largest memory of one trainer process in bytes.
 
-    Weights, gradients and Adam's state by ZeRO stage (Rajbhandari et al. 2020, section 3, with 2 + 2 + 12 bytes in bfloat16), activations
-    at the layers' borders with recomputing, else ten times that, logits with their gradient, and the first policy where the loss holds on
-    to it.
+    It is the sum of weights, gradients and Adam's state by ZeRO stage (Rajbhandari et al. 2020,
+    section 3, with 2 + 2 + 12 bytes in bfloat16); of activations between the layers, times ten
+    without recomputing; of logits with their gradient; and of the first policy if the loss needs
+    it.
     """
     trainer = config.trainer
     item = 2 if trainer.bf16 else 4
@@ -87,20 +100,20 @@ def trainer_bytes(model: Model, config: TrainConfig) -> float:
 
 
 def trained_parameters(model: Model, config: TrainConfig) -> float:
-    """Numbers that training changes: all, or those of the adapters on a layer's seven matrices."""
+    """Return the number of trained parameters: all, or those of the adapters of seven matrices."""
     if config.trainer.finetuning_type == "full":
         return model.parameters
     return ADAPTED_WIDTHS * config.trainer.lora_rank * model.hidden * model.layers
 
 
 def micro_batch_tokens(config: TrainConfig) -> int:
-    """Tokens of a forward pass."""
+    """Return the number of tokens of a forward pass."""
     longest = config.policy.context_tokens or STEP_TOKENS * config.policy.max_images
     return config.trainer.micro_batch_tokens or config.trainer.micro_batch_rows * longest
 
 
 def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
-    """Weights on one GPU of a server, and keys and values of all turns that it generates at once."""
+    """Return the bytes on one GPU of a server: weights, and KV cache of all concurrent turns."""
     serving = config.serving
     turn = (config.policy.context_tokens or STEP_TOKENS * config.policy.max_images) + config.policy.max_new_tokens
     cache = 2 * 2 * model.kv_width * model.layers * turn * serving.max_turns
@@ -108,7 +121,7 @@ def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
 
 
 def hours(model: Model, config: TrainConfig) -> tuple[float, float]:
-    """Of all rollouts and of all updates."""
+    """Return the hours of all rollouts and of all updates."""
     episodes = config.rollout.groups_per_iteration * config.episodes_per_group
     horizon = config.rollout.horizon
     steps = STEPS * (horizon.train if isinstance(horizon, FixedHorizon) else HORIZON) * episodes
@@ -119,7 +132,10 @@ def hours(model: Model, config: TrainConfig) -> tuple[float, float]:
 
 
 def estimate(config: TrainConfig) -> list[str]:
-    """What each process will need, one line each; none for small policies and for those whose size is not known."""
+    """Return a line on the needs of each process.
+
+    Returns no lines for small policies, and for those of unknown size.
+    """
     model = model_of(resolve_path(config.policy.checkpoint))
     if model is None or model.parameters < SMALL:
         return []

@@ -1,6 +1,6 @@
 """Checks that the extensions named in a configuration can be imported.
 
-This is before anything is rolled out.
+The check runs before anything is rolled out.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from training.algorithms.advantages import ADVANTAGES
 
 
 def check_extensions(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> None:
-    """Import what is used on this machine: all of it, or without a worker's part where the workers are a cluster elsewhere.
+    """Import the extensions that this machine uses.
+
+    These are all, or those of the trainer only if the workers are a cluster elsewhere.
 
     Raises:
-        ConfigError: something cannot be imported, with the key that names it.
+        ConfigError: an extension cannot be imported; names its key.
     """
     rewards = RewardConfig() if isinstance(config, WarmStartConfig) else config.rewards
-    looks = [] if config.cluster.address else [*_of_workers(config.rollout, rewards)]
+    lookups = [] if config.cluster.address else [*_worker_lookups(config.rollout, rewards)]
     if isinstance(config, TrainConfig):
-        looks += _of_training(config)
-    for key, find in looks:
+        lookups += _training_lookups(config)
+    for key, find in lookups:
         try:
             find()
         except ConfigError as error:
             raise ConfigError(f"{key}: {error}") from error
 
 
-def _of_workers(rollout: RolloutConfig, rewards: RewardConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _worker_lookups(rollout: RolloutConfig, rewards: RewardConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "rollout.parser", partial(as_parsed, rollout.parser)
     if rewards.function:
         yield "rewards.function", partial(reward_source, rewards.function)
@@ -41,7 +43,7 @@ def _of_workers(rollout: RolloutConfig, rewards: RewardConfig) -> Iterator[tuple
         yield "rewards.extra", partial(reward_source, name)
 
 
-def _of_training(config: TrainConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _training_lookups(config: TrainConfig) -> Iterator[tuple[str, Callable[[], Any]]]:
     if config.algorithm.advantages not in ("", "grpo", "raft"):
         yield "algorithm.advantages", partial(ADVANTAGES.find, config.algorithm.advantages)
     if config.algorithm.loss:

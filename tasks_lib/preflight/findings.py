@@ -1,4 +1,4 @@
-"""What the doctor finds, of a run's folder or of a machine, and its form for scripts."""
+"""Findings of the doctor on a run's folder or a machine, and their form for scripts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,26 @@ class Finding:
     """One thing that the doctor found."""
 
     path: str
-    """The file, from the run's folder on; of a machine, what was looked at."""
+    """File relative to the run's folder; for a machine, the thing that was checked."""
     what: str
     todo: str
-    """Empty where nothing need be done."""
+    """Advice; empty if nothing need be done."""
     severity: Literal["fault", "note", "ok", "skipped"] = "fault"
-    """A note does no harm by itself: what a killed process left, what is put right by itself, or what this machine does without."""
+    """Severity; a note does no harm by itself.
+
+    Notes are leftovers of a killed process, faults that a restart repairs, and parts that this
+    machine does not need.
+    """
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.path}: {self.what}" + (f"; {self.todo}" if self.todo else "")
 
 
 def fault_of(path: str, error: Exception, todo: str) -> Finding:
-    """An error as a fault. Errors of ours say themselves what to do, after a semicolon; ``todo`` is for those that do not."""
+    """Return an error as a fault.
+
+    Our own errors end with advice after a semicolon; ``todo`` is the advice for other errors.
+    """
     if not isinstance(error, RollwrightError):
         return Finding(path, f"{type(error).__name__}: {' '.join(str(error).split())}", todo)
     what, _, advice = str(error).partition("; ")
@@ -36,7 +43,7 @@ def fault_of(path: str, error: Exception, todo: str) -> Finding:
 
 
 def guarded(path: str, check: Callable[[], Iterable[Finding]], todo: str) -> Iterator[Finding]:
-    """What a check finds; its exception as a fault."""
+    """Yield the findings of a check, and its exception as a fault."""
     try:
         yield from check()
     except Exception as error:
@@ -44,15 +51,18 @@ def guarded(path: str, check: Callable[[], Iterable[Finding]], todo: str) -> Ite
 
 
 def count_faults(findings: Iterable[Finding]) -> int:
-    """How many of the findings are faults."""
-    return sum(each.severity == "fault" for each in findings)
+    """Return the number of faults."""
+    return sum(finding.severity == "fault" for finding in findings)
 
 
 def findings_json(subject: Mapping[str, str], findings: list[Finding]) -> str:
-    """The findings for scripts: ``{"run": …, "faults": n, "findings": [{path, what, todo, severity}, …]}``.
+    """Return the findings as JSON for scripts.
+
+    The form is ``{"run": …, "faults": n, "findings": [{path, what, todo, severity}, …]}``.
 
     Args:
-        subject: What was looked at: ``{"run": FOLDER}`` or ``{"machine": NAME}``.
+        subject: Checked subject: ``{"run": FOLDER}`` or ``{"machine": NAME}``.
+        findings: Findings on it.
     """
-    document = {**subject, "faults": count_faults(findings), "findings": [asdict(each) for each in findings]}
+    document = {**subject, "faults": count_faults(findings), "findings": [asdict(finding) for finding in findings]}
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()

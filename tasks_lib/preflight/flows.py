@@ -2,9 +2,10 @@
 
 The flow itself and ``--dry-run`` use them.
 
-Each function raises what the flow would be refused for (``RollwrightError`` with the key and the fix), and otherwise gives lines of what was found.
-Endpoints, clusters and live sites are not asked: they need not be there yet, and ``--dry-run`` needs no network. Nor is what only other machines
-have. The judge is asked when the flow begins (`tasks_lib.preflight.tasks.ask_judge`).
+Each function raises the error that the flow would be refused with (``RollwrightError`` with the key
+and the fix); otherwise it returns lines on what it found. Endpoints, clusters, live sites and other
+machines are not contacted: they need not be there yet, and ``--dry-run`` needs no network. The
+judge is asked when the flow begins (`tasks_lib.preflight.tasks.ask_judge`).
 """
 
 from __future__ import annotations
@@ -56,15 +57,15 @@ from training.ledger.store import RunStore
 from training.policy.templates import template_names, template_source
 
 NOTHING = ".nothing"
-"""Of a folder that is never made."""
+"""Name of a folder that is never made."""
 
 _last_check: ContextVar[tuple[Settings, list[str]] | None] = ContextVar("rollwright_last_check", default=None)
 
 
 @contextmanager
-def reuse_check(config: Settings, found: list[str]) -> Iterator[None]:
-    """Inside, `check_once` takes what was found for this configuration, and checks any other."""
-    token = _last_check.set((config, found))
+def reuse_check(config: Settings, lines: list[str]) -> Iterator[None]:
+    """Have `check_once` reuse these lines for this configuration inside; it checks any other."""
+    token = _last_check.set((config, lines))
     try:
         yield
     finally:
@@ -72,25 +73,31 @@ def reuse_check(config: Settings, found: list[str]) -> Iterator[None]:
 
 
 def check_once(check: Callable[[Any], list[str]], config: Settings) -> list[str]:
-    """``check(config)``, unless the command line that started this flow has just done it: a large set is long to read."""
+    """Return ``check(config)``, or its result from the command line that started this flow.
+
+    Reading a large task set twice would take long.
+    """
     known = _last_check.get()
     return known[1] if known is not None and known[0] == config else check(config)
 
 
 def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = True) -> list[str]:
-    """Of ``flows.train``.
+    """Check a configuration of ``flows.train``.
 
     Args:
-        in_use: Another process may be working on the run.
-        here: It will run on this machine, with its LLaMA-Factory, its vLLM and, without a cluster elsewhere, its browser.
+        config: Configuration to check.
+        in_use: True if another process may be working on the run.
+        here: True if the flow will run on this machine, with its LLaMA-Factory, its vLLM and,
+            without a cluster elsewhere, its browser.
 
     Raises:
-        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, there is no such chat template, its vLLM servers
-            would not start, or the run was started with other values.
-        TaskError: task files that cannot be read.
-        PolicyError: no checkpoint.
-        BrowserError: no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
-        StorageError: another process works on the run, or it cannot be counted what the judge spends.
+        ConfigError: a kind, site or log-in cannot be used, tasks could never be graded, there is no
+            such chat template, the vLLM servers would not start, or the run was started with other
+            values.
+        TaskError: task files cannot be read.
+        PolicyError: there is no checkpoint.
+        BrowserError: there is no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
+        StorageError: another process works on the run, or the judge's spending cannot be counted.
     """
     folder = RunStore(config.run_dir)
     _check_folder(folder.root, in_use=in_use)
@@ -119,7 +126,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
 
 
 def check_evaluation(config: EvaluateConfig) -> list[str]:
-    """Of ``flows.evaluate``. Raises as `check_training`."""
+    """Check a configuration of ``flows.evaluate``. Raises the errors of `check_training`."""
     folder = RunStore(config.run_dir)
     _check_folder(folder.root)
     config = with_derived(config)
@@ -146,14 +153,15 @@ def check_evaluation(config: EvaluateConfig) -> list[str]:
 
 
 def check_warm_start(config: WarmStartConfig) -> list[str]:
-    """Of ``flows.warm_start``.
+    """Check a configuration of ``flows.warm_start``.
 
     Raises:
-        ConfigError: a kind without an oracle, too few pages, a folder that is not replaced, no such chat template, a teacher's key that is
-            not set, or a warm start that began with other values.
-        TaskError: task files that cannot be read.
-        PolicyError: no base.
-        BrowserError: as `check_training`.
+        ConfigError: a kind has no oracle, there are too few pages, the output folder may not be
+            replaced, there is no such chat template, a teacher's key is not set, or the warm start
+            began with other values.
+        TaskError: task files cannot be read.
+        PolicyError: there is no base checkpoint.
+        BrowserError: there is no Chromium, or ``ROLLWRIGHT_CHROMIUM`` names none.
         StorageError: another process works on it.
     """
     folder = RunStore(config.run_dir)
@@ -183,32 +191,38 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
 
 
 def check_build(config: BuildTasksConfig) -> list[str]:
-    """Of ``flows.build_tasks``.
+    """Check a configuration of ``flows.build_tasks``.
 
     Raises:
-        ConfigError: a source is not there, a split would have no task, or the set was started with other values.
+        ConfigError: a source does not exist, a split would have no task, or the set was started
+            with other values.
         StorageError: another process works on it, or the folder holds something else.
     """
     _check_folder(config.run_dir)
     check_sources(config)
     if is_whole(plan_of(config)):
         return [f"{config.run_dir} is finished: only its manifest is read"]
-    begun = (config.run_dir / "config.json").exists()  # its values cannot be changed any more
+    begun = (config.run_dir / "config.json").exists()  # its values cannot change any more
     return [] if begun else check_splits(config)
 
 
 def check_simulation(config: SimulateConfig) -> list[str]:
-    """Of ``flows.simulate``. Raises `ConfigError` or `StorageError` if its run gives no times."""
+    """Check a configuration of ``flows.simulate``.
+
+    Raises:
+        ConfigError, StorageError: its run gives no times.
+    """
     base_of(config)
     return []
 
 
 def check_regrading(config: RegradeConfig) -> list[str]:
-    """Of ``flows.regrade``.
+    """Check a configuration of ``flows.regrade``.
 
     Raises:
-        ConfigError: a folder without episodes, or tasks that are not those that were attempted.
-        StorageError: another process grades under that name, or it cannot be counted what the judge spends.
+        ConfigError: the folder has no episodes, or the tasks are not those that were attempted.
+        StorageError: another process grades under that name, or the judge's spending cannot be
+            counted.
     """
     regrading = Regrading(config)
     _check_folder(regrading.folder)
@@ -218,10 +232,11 @@ def check_regrading(config: RegradeConfig) -> list[str]:
 
 
 def check_sweep(config: SweepConfig) -> list[str]:
-    """Of ``flows.sweep``, started by a person: every arm that is not finished as `check_training`; they may be under way elsewhere, and those of
-    a deployment will run elsewhere.
+    """Check a configuration of ``flows.sweep`` that a person starts.
 
-    The flow itself starts what it can: there an arm that is refused is one that failed.
+    Every unfinished arm is checked by `check_training`. Arms may be under way elsewhere, and arms
+    of a deployment will run elsewhere. The flow itself starts the arms that it can; there an arm
+    that is refused is a failed one.
 
     Raises:
         ConfigError: an arm would be refused, with its name, or has begun with other values.
@@ -232,16 +247,16 @@ def check_sweep(config: SweepConfig) -> list[str]:
     try:
         arms = arms_of(config)
         lines = [describe_dropped(record) for record in dropped_arms(config, arms)]
-    except ChangedValuesError as error:  # told after slips in the values
+    except ChangedValuesError as error:  # raised after errors of single values
         refused, arms, lines = error, config.all_arms(), []
     for arm in arms:
         try:
             *_, last = check_training(arm.config, in_use=True, here=not config.deployment)
         except RollwrightError as error:
-            told_of = ConfigError(f"arm {arm.run_id}: {error}")
+            named = ConfigError(f"arm {arm.run_id}: {error}")
             if not isinstance(error, ChangedValuesError):
-                raise told_of from error
-            refused = refused or told_of
+                raise named from error
+            refused = refused or named
             continue
         lines += [last] if arm.config.run_dir.exists() else []
     if refused is not None:
@@ -250,8 +265,10 @@ def check_sweep(config: SweepConfig) -> list[str]:
 
 
 def _check_resumable(folder: RunStore, check: Callable[[], None]) -> tuple[ConfigError | None, RunStore]:
-    """Why a run may not go on in its folder, and the folder as it counts for these values: an empty one if it may not. So a slip in the values is
-    named before that they are others than the run's."""
+    """Return why a run may not go on in its folder, and the folder to check: an empty one if so.
+
+    Thus an invalid value is reported before the fact that the values are not those of the run.
+    """
     try:
         check()
     except ConfigError as error:
@@ -285,7 +302,10 @@ def _check_tasks(
 
 
 def slow_precision(trainer: TrainerConfig, cpu: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """A warning of bfloat16 on a CPU that has no instructions for its matrices: products take 16 to 500 times as long as in float32."""
+    """Return a warning of bfloat16 on a CPU without instructions for its matrix products.
+
+    These products take 16 to 500 times as long as in float32.
+    """
     if not trainer.bf16 or torch.cuda.is_available() or not cpu.exists() or " amx_bf16" in cpu.read_text():
         return []
     return [
@@ -294,9 +314,9 @@ def slow_precision(trainer: TrainerConfig, cpu: Path = Path("/proc/cpuinfo")) ->
 
 
 def _check_template(template: str) -> None:
-    """``ConfigError`` if LLaMA-Factory has no such chat template.
+    """Raise ``ConfigError`` if LLaMA-Factory has no such chat template.
 
-    Where its names are not known, none is refused.
+    If its templates are not known, none is refused.
     """
     names = template_names()
     if names and template not in names:
@@ -307,29 +327,33 @@ def _check_template(template: str) -> None:
 
 
 def _check_browser(rollout: RolloutConfig, cluster: ClusterConfig) -> None:
-    """``BrowserError`` if a browser is to be started on this machine, and there is none."""
+    """Raise ``BrowserError`` if this machine has to start a browser and has none."""
     if not rollout.browser_address and not cluster.address:
         find_chromium()
 
 
 def _check_folder(folder: Path, *, in_use: bool = False) -> None:
-    """A folder that is not there can be made, and nobody else works in one that is, unless ``in_use``."""
+    """Check that a folder can be made or written to, and is not in use, unless ``in_use``."""
     _check_writable(folder, "choose another root or run_id")
     if not in_use:
         check_unlocked(folder)
 
 
 def _check_writable(folder: Path, fix: str) -> None:
-    """``StorageError`` with the ``fix`` if a folder may not be written to, or is not there and cannot be made. Nothing is left behind."""
+    """Raise ``StorageError`` with the ``fix`` if a folder cannot be made or written to.
+
+    Leaves nothing behind.
+    """
     try:
-        there = next(each for each in (folder, *folder.parents) if each.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK):
-            what = "may not be written to" if there.is_dir() else "is no folder"
-            raise StorageError(f"{folder} cannot be used: {there} {what}; {fix}")
-        if there != folder:
-            # Only trying shows it: /proc says that it may be written to, and some names are too long. In a folder of our own, that nobody else uses.
-            with tempfile.TemporaryDirectory(prefix=".rollwright-", dir=there) as trial:
-                (Path(trial) / folder.relative_to(there)).mkdir(parents=True)
+        existing = next(place for place in (folder, *folder.parents) if place.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            what = "may not be written to" if existing.is_dir() else "is no folder"
+            raise StorageError(f"{folder} cannot be used: {existing} {what}; {fix}")
+        if existing != folder:
+            # Only a trial shows it: /proc claims to be writable, and some names are too long. The
+            # trial is made in a folder of our own, which nobody else uses.
+            with tempfile.TemporaryDirectory(prefix=".rollwright-", dir=existing) as trial:
+                (Path(trial) / folder.relative_to(existing)).mkdir(parents=True)
     except OSError as error:
         raise StorageError(f"{folder} cannot be made: {error.strerror}; {fix}") from error
 

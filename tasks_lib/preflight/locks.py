@@ -1,6 +1,7 @@
-"""Whether the locks of a run keep another process out.
+"""Checks that the locks of a run keep another process out.
 
-Run as a program, this file is that other process; it imports nothing but the standard library, to start at once.
+Run as a program, this file is that other process. It imports only the standard library, so that it
+starts at once.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 LOCK, DATABASE = "run.lock", "journal.sqlite"
-"""The files of a run that are locked, and how: with ``flock``, and by SQLite with POSIX locks."""
+"""Files of a run that are locked: one with ``flock``, one by SQLite with POSIX locks."""
 
 
 @contextmanager
 def held_locks(folder: Path) -> Iterator[None]:
-    """Hold both, as a run does, inside the block.
+    """Hold both locks inside the block, as a run does.
 
     Raises:
         OSError, sqlite3.Error: the file system has no such lock.
@@ -32,10 +33,13 @@ def held_locks(folder: Path) -> Iterator[None]:
 
 
 def lock_problems(folder: Path) -> list[str]:
-    """What is wrong with locks that another process holds: this one gets them all the same, or cannot ask for them."""
+    """Return the problems of locks that another process holds.
+
+    A lock has a problem if this process gets it too, or cannot ask for it.
+    """
     problems = []
     try:
-        with open(folder / LOCK, "r+") as file:  # flock of an NFS needs it open for writing
+        with open(folder / LOCK, "r+") as file:  # flock on NFS needs a file open for writing
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         problems.append("flock gives a lock that another process holds")
     except BlockingIOError:

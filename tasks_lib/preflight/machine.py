@@ -1,7 +1,10 @@
-"""Checks a machine before a run: browser, environments, storage, Prefect, ports, GPUs; where named, a Dask cluster and a vLLM server.
+"""Checks a machine before a run: browser, environments, storage, Prefect, ports and GPUs.
 
-Every check is a function that gives findings. What one raises is a fault, one that hangs is left at its deadline, and the others go on.
-Modules that take seconds to import are imported by the check that needs them.
+A Dask cluster and a vLLM server are checked too if they are named.
+
+Every check is a function that yields findings. An exception of a check is a fault. A check that
+hangs is left at its deadline, and the others go on. Modules that take seconds to import are
+imported by the check that needs them.
 """
 
 from __future__ import annotations
@@ -31,53 +34,61 @@ from training.serving.config import ServingConfig
 
 PROJECT = Path(__file__).parents[2]
 PACKAGES = ("torch", "transformers", "llamafactory", "deepspeed", "prefect", "distributed")
-"""Of ``.venv``, whose versions are compared with what the project was tested with."""
+"""Packages of ``.venv`` whose versions are compared with the pinned ones."""
 SECONDS = 60.0
-"""Longest time of a check."""
+"""Deadline of a check in seconds."""
 CLUSTER_SECONDS = 180.0
 TIDY_SECONDS = 5.0
-"""After Ctrl-C a check may take so long to remove what it made."""
+"""Seconds that a check may take after Ctrl-C to remove its files."""
 ANSWER_SECONDS = 10.0
-"""For a vLLM server's engine."""
+"""Seconds that a vLLM server's engine may take to answer."""
 SETUP = "run `make setup`"
 REPORT = "if the reason does not say what to do, report it with this line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineOptions:
-    """What to look at beside the machine itself."""
+    """Parts to check beside the machine itself."""
 
     storage: Path = Path("runs")
     storage_named: bool = False
-    """The user named the storage, so that it must be there."""
+    """True if the user named the storage, so that it must exist."""
     scheduler: str = ""
     """Address of a Dask scheduler; empty: none."""
     serving: ServingConfig | None = None
-    """Has the address of a vLLM server and the variable of its key (`server_config`)."""
+    """Address of a vLLM server and the variable of its key (`server_config`); ``None``: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check, and what limits it."""
+    """One check with its deadline."""
 
     name: str
     run: Callable[[], Iterable[Finding]]
     todo: str = REPORT
-    """What to do about an exception that does not say it itself."""
+    """Advice for an exception that has none itself."""
     seconds: float | None = SECONDS
-    """``None``: it has a deadline of its own, and runs in the main thread, where Ctrl-C ends what it started."""
+    """Deadline in seconds.
+
+    ``None``: the check has a deadline of its own, and runs in the main thread, where Ctrl-C ends
+    the processes that it started.
+    """
     slow_is_fault: bool = True
-    """Whether a check that is not over at its deadline is a fault; not where it only reads files, which a busy machine delays."""
+    """True if a check that misses its deadline is a fault.
+
+    False for checks that only read files, which a busy machine delays.
+    """
 
 
 def server_config(address: str, api_key: str) -> ServingConfig:
-    """The part of a run's configuration that names a server of one's own.
+    """Return the part of a run's configuration that names the user's own server.
 
     Args:
+        address: Address of the server.
         api_key: Name of the environment variable that holds the server's key; empty: none.
 
     Raises:
-        ConfigError: that is no server's address.
+        ConfigError: the address is not valid.
     """
     try:
         return ServingConfig.model_validate({"engine": "vllm", "address": [address], "api_key": api_key})
@@ -86,7 +97,7 @@ def server_config(address: str, api_key: str) -> ServingConfig:
 
 
 def machine_checks(options: MachineOptions) -> list[Check]:
-    """All checks, in the order in which they are made."""
+    """Return all checks, in the order in which they run."""
     storage = partial(check_storage, options.storage, named=options.storage_named)
     return [
         Check("Chromium", check_chromium, "run `make setup`, or set ROLLWRIGHT_CHROMIUM to an executable", None),
@@ -102,29 +113,31 @@ def machine_checks(options: MachineOptions) -> list[Check]:
 
 
 def examine_machine(options: MachineOptions) -> Iterator[Finding]:
-    """What is found, as it is found."""
+    """Run all checks and yield the findings."""
     for check in machine_checks(options):
         yield from run_check(check)
 
 
 def run_check(check: Check) -> list[Finding]:
-    """The findings of one check, with a fault for its exception or if it is not over at its deadline."""
+    """Return the findings of one check, with a fault for its exception or a missed deadline."""
     if check.seconds is None:
         return list(guarded(check.name, check.run, check.todo))
-    found: list[Finding] = []
-    over = threading.Event()  # not ``join``: Python 3.11 takes a thread for ended when Ctrl-C interrupts it
+    findings: list[Finding] = []
+    # Not ``join``: Python 3.11 takes a thread for ended when Ctrl-C interrupts it.
+    over = threading.Event()
 
     def work() -> None:
         try:
-            for each in guarded(check.name, check.run, check.todo):
-                found.append(each)  # one by one: those before the deadline count
+            for finding in guarded(check.name, check.run, check.todo):
+                findings.append(finding)  # one by one, because those before the deadline count
         finally:
             over.set()
 
-    # A thread that hangs must not keep the process from ending. Prefect keeps its settings in the context.
+    # A daemon, because a thread that hangs must not keep the process from ending. The context has
+    # Prefect's settings.
     thread = threading.Thread(target=copy_context().run, args=(work,), name=check.name, daemon=True)
     try:
-        thread.start()  # it may have begun its work before this returns
+        thread.start()  # the check may begin before this returns
         in_time = over.wait(check.seconds)
     except KeyboardInterrupt:
         over.wait(TIDY_SECONDS)
@@ -132,35 +145,35 @@ def run_check(check: Check) -> list[Finding]:
     if not in_time:
         if not check.slow_is_fault:
             busy = f"could not be looked at within {check.seconds:g} s"
-            return [*found, Finding(check.name, busy, "look again when the machine is less busy", "skipped")]
-        return [*found, Finding(check.name, f"did not end within {check.seconds:g} s", check.todo)]
-    return found
+            return [*findings, Finding(check.name, busy, "look again when the machine is less busy", "skipped")]
+        return [*findings, Finding(check.name, f"did not end within {check.seconds:g} s", check.todo)]
+    return findings
 
 
 def check_training_environment(
     constraints: Path = PROJECT / "constraints.txt", installed: Callable[[str], str] = importlib.metadata.version
 ) -> Iterator[Finding]:
-    """The packages of this Python, which runs flows, workers and the trainer, are those of the constraints."""
+    """Check that this Python has the pinned packages; it runs flows, workers and the trainer."""
     name, pinned = "training environment", pins(constraints)
-    found = {package: _version(package, installed) for package in PACKAGES}
+    packages = {package: _version(package, installed) for package in PACKAGES}
     wrong = [
         f"{package} {version or 'is missing'} where {pinned[package]} is pinned"
-        for package, version in found.items()
+        for package, version in packages.items()
         # A build's local version (2.13.0+cpu) is this machine's own choice.
         if package in pinned and version.partition("+")[0] != pinned[package]
     ]
     if wrong:
         yield Finding(name, f"{sys.prefix}: {', '.join(wrong)}", f"{SETUP}, and use .venv/bin/python")
         return
-    versions = ", ".join(f"{package} {version}" for package, version in found.items())
+    versions = ", ".join(f"{package} {version}" for package, version in packages.items())
     yield Finding(name, f"Python {platform.python_version()} at {sys.prefix}: {versions}", "", "ok")
 
 
 def check_serving_environment(python: Path | None = None, constraints: Path = PROJECT) -> Iterator[Finding]:
-    """The environment of vLLM, if there is one.
+    """Check the environment of vLLM, if there is one.
 
     Args:
-        python: Of that environment; ``None``: where ``make vllm`` makes it.
+        python: Python of that environment; ``None``: where ``make vllm`` makes it.
         constraints: Folder of the constraint files.
     """
     from tasks_lib.processes import serving
@@ -186,29 +199,29 @@ def check_serving_environment(python: Path | None = None, constraints: Path = PR
 
 
 def check_gpus(devices: Path = Path("/dev"), torch_version: str | None = None) -> Iterator[Finding]:
-    """What torch can use.
+    """Check the GPUs that torch can use.
 
     Args:
         devices: Folder of the device files.
-        torch_version: Of the installed torch, if it is not to be looked up.
+        torch_version: Version of the installed torch; ``None``: it is looked up.
     """
-    there = len(list(devices.glob("nvidia[0-9]*")))
+    count = len(list(devices.glob("nvidia[0-9]*")))
     version = torch_version or _version("torch", importlib.metadata.version)
     if version.endswith("+cpu"):
-        what = f"{there or 'no'} CUDA device{'s' * (there > 1)}, and torch {version} is a build for the CPU"
-        todo = "install a CUDA build: `make setup` without UV_FIND_LINKS and PIP_FIND_LINKS" if there else ""
+        what = f"{count or 'no'} CUDA device{'s' * (count > 1)}, and torch {version} is a build for the CPU"
+        todo = "install a CUDA build: `make setup` without UV_FIND_LINKS and PIP_FIND_LINKS" if count else ""
         yield Finding("GPUs", what, todo, "note")
         return
     import torch  # seconds
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
     if not available:
-        reason = "; ".join(" ".join(str(each.message).split()) for each in said)
-        if there:
+        reason = "; ".join(" ".join(str(warning.message).split()) for warning in messages)
+        if count:
             todo = f"install a driver that knows CUDA {torch.version.cuda}, or let this user open the devices"
-            yield Finding("GPUs", f"{there} CUDA devices, and torch can use none ({reason or 'no reason given'})", todo)
+            yield Finding("GPUs", f"{count} CUDA devices, and torch can use none ({reason or 'no reason given'})", todo)
         else:
             yield Finding("GPUs", "no CUDA device: training runs on the CPU", "", "note")
         return
@@ -219,10 +232,10 @@ def check_gpus(devices: Path = Path("/dev"), torch_version: str | None = None) -
 
 
 def check_prefect() -> Iterator[Finding]:
-    """The API that a run would use.
+    """Check the API that a run would use.
 
     Raises:
-        ConfigError: it is of no use, or a run's own server has no place for its database.
+        ConfigError: the API cannot be used, or a run's own server has no place for its database.
     """
     from prefect.settings import PREFECT_API_URL
 
@@ -238,7 +251,10 @@ def check_prefect() -> Iterator[Finding]:
 
 
 def check_ports() -> Iterator[Finding]:
-    """A port of the loopback interface can be listened on and connected to. No port is fixed by the configuration."""
+    """Check that a port of the loopback interface can be listened on and connected to.
+
+    The configuration fixes no port.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(ANSWER_SECONDS)
         with socket.create_connection(server.getsockname()[:2], ANSWER_SECONDS), server.accept()[0]:
@@ -247,7 +263,7 @@ def check_ports() -> Iterator[Finding]:
 
 
 def check_dask(options: MachineOptions) -> Iterator[Finding]:
-    """The cluster at ``--scheduler``."""
+    """Check the cluster at ``--scheduler``."""
     if not options.scheduler:
         yield Finding("Dask", "no --scheduler: a run starts workers of its own", "", "skipped")
         return
@@ -258,11 +274,11 @@ def check_dask(options: MachineOptions) -> Iterator[Finding]:
 
 
 def check_server(config: ServingConfig | None) -> Iterator[Finding]:
-    """The vLLM server at ``--server``: release, routes, name of the model. Nothing of it is changed.
+    """Check the vLLM server at ``--server``: release, routes, name of the model. Changes nothing.
 
     Raises:
-        ConfigError: it is not what a run needs, or the variable of its key is not set.
-        EngineError: it does not answer.
+        ConfigError: a run cannot use the server, or the variable of its key is not set.
+        EngineError: the server does not answer.
     """
     if config is None:
         yield Finding("vLLM server", "no --server: a run starts its own, or needs none", "", "skipped")
@@ -287,7 +303,7 @@ async def _ask_server(address: str, key: str) -> str:
 
 
 def pins(constraints: Path) -> dict[str, str]:
-    """The versions that a constraint file fixes, by the package's name."""
+    """Return the versions that a constraint file pins, by the package's name."""
     return dict(re.findall(r"^([\w.-]+)==([\w.!-]+)", constraints.read_text(), re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""Finds out before a run starts that its vLLM servers would not start."""
+"""Checks before a run that its vLLM servers can start."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from training.serving.config import ServingConfig
 
 
 def check_serving(config: ServingConfig, store: RunStore, checkpoint: Path, lora_rank: int = 0) -> None:
-    """Check the servers that a run would start on this machine; of servers of one's own the API key and the probe's limit.
+    """Check the servers that a run would start on this machine.
+
+    Of the user's own servers, check only the API key and the limit of the log-probability probe.
 
     Args:
-        checkpoint: Folder that the servers would start with.
-        lora_rank: As `serve_policy`.
+        config: Serving part of the configuration.
+        store: Folder of the run.
+        checkpoint: Folder of the checkpoint that the servers would start with.
+        lora_rank: Rank of LoRA adapters to serve; 0: none.
 
     Raises:
-        ConfigError: no serving environment, an API key that is not set, a host that they may not or cannot listen on, a flag that is ours, GPUs
-            that do not fit or that the serving environment cannot use, attention heads that vLLM does not know on the CPU, or servers of
-            one's own of an unknown data type.
+        ConfigError: there is no serving environment; an API key is not set; the servers may not or
+            cannot listen on a host; a flag is one that we set; GPUs do not fit, or the serving
+            environment cannot use them; vLLM does not support the attention heads on the CPU; or
+            the data type of the user's own servers is not known.
     """
     if config.engine == "local":
         return

@@ -1,4 +1,4 @@
-"""Starts a command: says what it does before its imports, which take seconds, and answers ``--help`` without them."""
+"""Prints a command's purpose, or its ``--help``, before imports that take seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tasks_lib.processes.startup_interrupt import exit_on_interrupt
 
 STARTED = time.perf_counter()
-"""When the command began: seconds of its lines count from here."""
+"""Start of the command (``time.perf_counter``), from which the seconds of its lines count."""
 
 FLOWS = Path(__file__).resolve().parents[2] / "flows"
 HELP = ("-h", "--help")
@@ -21,18 +21,18 @@ def begin_command(arguments: Sequence[str]) -> None:
     """Begin ``python -m flows.NAME``.
 
     Args:
-        arguments: Of the interpreter (``sys.orig_argv``).
+        arguments: Arguments of the interpreter (``sys.orig_argv``).
     """
     exit_on_interrupt()
     place = arguments.index("-m") + 1 if "-m" in arguments else len(arguments)
-    module, given = "".join(arguments[place : place + 1]), arguments[place + 1 :]
+    module, options = "".join(arguments[place : place + 1]), arguments[place + 1 :]
     source = FLOWS / f"{module.removeprefix('flows.')}.py"
     if not module.startswith("flows.") or not source.is_file():
         return
     description = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-    if set(HELP) & set(given):
+    if set(HELP) & set(options):
         _print_help(module, description)
-    elif not {"--dry-run", "--json"} & set(given):
+    elif not {"--dry-run", "--json"} & set(options):
         print(f"{module}: {description.partition(chr(10))[0]}", file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,6 @@
 """Checks that a folder can hold runs: rename, exclusive creation, locks, space, clock.
 
-It writes a small hidden folder there, and removes it.
+The checks write a small hidden folder there, and remove it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes, write_json_once
 
 FREE_BYTES = 2 * 10**9
-"""Least free space: a short run of the shipped policy. Weights of 2 billion parameters take twice that for each version kept."""
+"""Least free space in bytes, enough for a short run of the shipped policy.
+
+Weights of 2 billion parameters take twice that for each version kept.
+"""
 CLOCK_SECONDS = 2.0
-"""Largest difference between the storage's clock and ours that is not worth a note."""
+"""Largest difference in seconds between the storage's clock and ours that gets no note."""
 RENAMES = 20
 RENAMED_BYTES = 2**16
 SECOND_PROCESS_SECONDS = 20.0
@@ -37,14 +40,17 @@ NFS_LOCKS = "mount it with locks (NFS: version 4, no nolock or local_lock), or p
 
 
 def storage_place(storage: Path, *, named: bool) -> Path:
-    """The folder to look at, absolute. One that is not named need not be there yet: then the folder that it will be made in.
+    """Return the absolute folder to check.
+
+    If the user did not name the folder (``named``), it need not exist yet. Then this is the folder
+    in which it will be made.
 
     Raises:
-        ConfigError: it is not there, or no folder.
+        ConfigError: the folder does not exist, or is a file.
     """
     place = storage.expanduser().absolute()
     if not named:
-        place = next(each for each in (place, *place.parents) if each.exists())
+        place = next(folder for folder in (place, *place.parents) if folder.exists())
     if not place.is_dir():
         reason = "is a file" if place.exists() else "is not there"
         raise ConfigError(f"{place} {reason}; make that folder, mount its file system, or name another (--storage)")
@@ -53,7 +59,7 @@ def storage_place(storage: Path, *, named: bool) -> Path:
 
 @contextmanager
 def probe_folder(place: Path) -> Iterator[Path]:
-    """A new folder of ours in ``place``, which is removed afterwards.
+    """Make a new folder in ``place``, and remove it afterwards.
 
     Raises:
         DiskError: nothing can be written there.
@@ -68,14 +74,15 @@ def probe_folder(place: Path) -> Iterator[Path]:
 
 
 def check_storage(storage: Path, *, named: bool, free: int = FREE_BYTES) -> Iterator[Finding]:
-    """All of a folder that can be seen from one machine.
+    """Check all properties of a folder that one machine can check.
 
     Args:
-        named: The user named the folder, so it must be there.
+        storage: Folder of the runs.
+        named: True if the user named the folder, so that it must exist.
         free: Bytes that must be free.
 
     Raises:
-        ConfigError: the folder is not there.
+        ConfigError: the folder does not exist.
         DiskError: nothing can be written there.
     """
     place = storage_place(storage, named=named)
@@ -93,27 +100,27 @@ def check_storage(storage: Path, *, named: bool, free: int = FREE_BYTES) -> Iter
 
 
 def _space(folder: Path, free: int) -> Iterator[Finding]:
-    found = shutil.disk_usage(folder).free
-    what = f"{found / 1e9:.1f} GB are free, at least {free / 1e9:.1f} are wanted"
-    if found < free:
+    available = shutil.disk_usage(folder).free
+    what = f"{available / 1e9:.1f} GB are free, at least {free / 1e9:.1f} are wanted"
+    if available < free:
         yield Finding("storage, space", what, "free some space, or put the runs elsewhere (root=FOLDER)")
     else:
         yield Finding("storage, space", what, "", "ok")
 
 
 def _rename(folder: Path) -> Iterator[Finding]:
-    """A file that is replaced again and again is whole to whoever reads it, and is what was written last."""
-    path, over, wrong = folder / "renamed", threading.Event(), list[str]()
+    """Check that readers get a whole file while it is replaced, and the last one at the end."""
+    path, over, problems = folder / "renamed", threading.Event(), list[str]()
     contents = [bytes([number]) * RENAMED_BYTES for number in range(RENAMES)]
     atomic_write_bytes(path, contents[0])  # with fsync
 
     def read() -> None:
-        while not over.is_set() and not wrong:
+        while not over.is_set() and not problems:
             try:
                 if path.read_bytes() not in contents:
-                    wrong.append("a reader got part of a file that was being replaced")
+                    problems.append("a reader got part of a file that was being replaced")
             except OSError as error:
-                wrong.append(f"a reader did not get a file that was being replaced ({error.strerror})")
+                problems.append(f"a reader did not get a file that was being replaced ({error.strerror})")
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
@@ -124,15 +131,15 @@ def _rename(folder: Path) -> Iterator[Finding]:
         over.set()
         reader.join()
     if path.read_bytes() != contents[-1]:
-        wrong.append("a renamed file did not take the place of the one before")
-    if wrong:
-        yield Finding("storage, rename", wrong[0], OTHER_STORAGE)
+        problems.append("a renamed file did not take the place of the one before")
+    if problems:
+        yield Finding("storage, rename", problems[0], OTHER_STORAGE)
     else:
         yield Finding("storage, rename", f"{RENAMES} renames over a file were atomic, and it was synced", "", "ok")
 
 
 def _exclusive(folder: Path) -> Iterator[Finding]:
-    """Of two that create the same file one does."""
+    """Check that only the first of two creations of the same file succeeds."""
     created = [write_json_once(folder / "once.json", number) for number in range(2)]
     if created != [True, False]:
         what = f"a file that can be created once was created {sum(created)} times"
@@ -142,13 +149,13 @@ def _exclusive(folder: Path) -> Iterator[Finding]:
 
 
 def _locks(folder: Path) -> Iterator[Finding]:
-    """Of a run's lock and its journal, against a second process of this machine."""
+    """Check a run's lock and its journal against a second process of this machine."""
     command = [sys.executable, "-I", "-S", locks.__file__, str(folder)]
     with held_locks(folder):
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECOND_PROCESS_SECONDS, check=False)
-    problems = done.stdout.split("\n") if done.returncode == 0 else [done.stderr.strip()]
-    if wrong := [each for each in problems if each]:
-        yield Finding("storage, locks", "; ".join(wrong), NFS_LOCKS)
+    lines = done.stdout.split("\n") if done.returncode == 0 else [done.stderr.strip()]
+    if problems := [line for line in lines if line]:
+        yield Finding("storage, locks", "; ".join(problems), NFS_LOCKS)
     else:
         yield Finding("storage, locks", "flock and SQLite's locks keep a second process out", "", "ok")
 

@@ -2,8 +2,9 @@
 
 The task's own rubric grades it.
 
-Tasks of bundled applications are played over HTTP (26 ms each), in the browser where a fact needs one. Tasks of MiniWoB++ are played by
-the kind's scripted oracle in a browser. What has no known solution (live and own sites, facts for a judge) is counted with the reason, never guessed.
+Tasks of bundled applications are played over HTTP (26 ms each), or in the browser if a fact needs
+one. Tasks of MiniWoB++ are played by the kind's scripted oracle in a browser. Tasks without a known
+solution (live and own sites, facts for a judge) are counted by reason, never guessed.
 """
 
 from __future__ import annotations
@@ -59,11 +60,14 @@ from training.groups import GroupSpec
 from training.policy.rendered import RenderedPrompt
 
 SEEDS_OF_SPLIT = 2
-"""Page seeds of each split that are played: a task that is wrong is wrong on most seeds, and each costs an episode in a browser."""
+"""Page seeds of each split that are played.
+
+A faulty task fails on most seeds, and each seed costs an episode in a browser.
+"""
 SESSIONS = 4
-"""Episodes at once in the browser: enough for two cores."""
+"""Concurrent episodes in the browser, enough for two cores."""
 SHOWN = 300
-"""Characters of a reason that are printed."""
+"""Most characters of a reason that are printed."""
 
 MINIWOB, DESIGNS = "miniwob", "design2code"
 
@@ -79,12 +83,12 @@ NO_GRADING = "it has no rubric and no evaluators, and pages of its site declare 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a task cannot be solved, or contradicts itself."""
+    """Reason why a task cannot be solved or contradicts itself."""
 
     task_id: str
     what: str
     split: str = ""
-    """Empty where it is so in every split."""
+    """Split of the fault; empty if all splits have it."""
     seed: int | None = None
 
     def __str__(self) -> str:
@@ -95,19 +99,19 @@ class Fault:
 
 @dataclass
 class SetCheck:
-    """What is known of the tasks of a set. Each task is counted once."""
+    """Result of the check of a task set. Each task is counted once."""
 
     tasks: int = 0
     solved: int = 0
     faults: list[Fault] = field(default_factory=list)
-    """One for each faulty task."""
+    """Faults, one for each faulty task."""
     unknown: Counter[str] = field(default_factory=Counter)
-    """Tasks of which it cannot be known, by reason."""
+    """Number of tasks that cannot be checked, by reason."""
     unplayed: int = 0
-    """Tasks of a large set outside of the sample that was played."""
+    """Number of tasks of a large set outside of the sample that was played."""
 
     def lines(self, file: str) -> Iterator[str]:
-        """A line for each faulty task, then the summary."""
+        """Yield a line for each faulty task, then the summary."""
         for fault in self.faults:
             yield f"faulty: {fault}"
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.unknown.items()))
@@ -121,7 +125,7 @@ class SetCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Play:
-    """An episode to be played in a browser."""
+    """An episode to play in a browser."""
 
     task: WebTask
     split: str
@@ -130,33 +134,34 @@ class _Play:
 
 
 Verdict = Fault | str | None
-"""The fault, the reason why it cannot be known, or ``None``: solved."""
+"""Fault, reason why the task cannot be checked, or ``None`` if it is solved."""
 
 
 def check_command(file: str) -> int:
-    """Check the tasks of ``file`` (as ``tasks.file``) and print what is found.
+    """Check the tasks of ``file`` (a value of ``tasks.file``) and print the result.
 
     Returns:
-        0, 1 if a task cannot be solved, 2 if the files cannot be read, 130 after Ctrl-C, with the browser closed.
+        Exit status: 0, 1 if a task cannot be solved, 2 if the files cannot be read, 130 after
+        Ctrl-C, with the browser closed.
     """
     try:
         raise_on_interrupt()
         index = read_index(task_paths(file))
-        found = asyncio.run(check_set(index, task_root(file)))
+        result = asyncio.run(check_set(index, task_root(file)))
     except RollwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted: nothing was written", file=sys.stderr)
         return STATUS
-    print("\n".join(found.lines(file)))
-    return 1 if found.faults else 0
+    print("\n".join(result.lines(file)))
+    return 1 if result.faults else 0
 
 
 def file_to_check(arguments: Sequence[str]) -> str | None:
-    """What ``--check`` names on a command line; ``None`` without one.
+    """Return the file that ``--check`` names on a command line; ``None`` without the option.
 
-    What stands beside it ends the process, as argparse does.
+    Other arguments beside it end the process, as in argparse.
     """
     parser = argparse.ArgumentParser(prog="python -m flows.build_tasks", add_help=False, allow_abbrev=False)
     parser.add_argument("--check", metavar="FILE")
@@ -168,16 +173,19 @@ def file_to_check(arguments: Sequence[str]) -> str | None:
 
 
 async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
-    """Check every task for contradictions, and play those that have a known solution (of more than `ALL` a fixed sample).
+    """Check every task for contradictions, and play those that have a known solution.
+
+    Of more than `ALL` tasks, a fixed sample is played.
 
     Args:
-        root: Folder that ``files`` of tasks are relative to.
+        tasks: Tasks to check.
+        root: Folder that the ``files`` of tasks are relative to.
 
     Raises:
         BrowserError: there is no browser.
         SiteError: a site cannot be served.
     """
-    found = SetCheck(tasks=len(tasks))
+    result = SetCheck(tasks=len(tasks))
     played = {tasks[int(row)].task_id for row in tasks.stratified(SAMPLE, 0)} if len(tasks) > ALL else None
     verdicts: dict[str, Verdict] = {}
     in_browser: list[_Play] = []
@@ -186,7 +194,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
             verdict: Verdict
             task, verdict = _find_contradiction(row, root)
             if verdict is None and played is not None and task.task_id not in played:
-                found.unplayed += 1
+                result.unplayed += 1
                 continue
             if verdict is None:
                 outcome = await _over_http(check, task) if task.site in APPLICATIONS else _by_oracle(task)
@@ -202,16 +210,16 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     verdicts |= {task_id: _combine_verdicts(played_seeds) for task_id, played_seeds in by_task.items()}
     for verdict in verdicts.values():
         if verdict is None:
-            found.solved += 1
+            result.solved += 1
         elif isinstance(verdict, Fault):
-            found.faults.append(verdict)
+            result.faults.append(verdict)
         else:
-            found.unknown[verdict] += 1
-    return found
+            result.unknown[verdict] += 1
+    return result
 
 
 def _find_contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | None]:
-    """The task with its hashes, and what is wrong with it whatever is played."""
+    """Return the task with its hashes, and its fault if it has one without playing it."""
     problems = [f"{name} {reason}" for name, reason in check_difficulty(task)]
     if not task.seeds:
         problems.append("seeds: it has none, so no split can draw it")
@@ -227,7 +235,7 @@ def _find_contradiction(task: WebTask, root: Path) -> tuple[WebTask, Fault | Non
 
 
 def _seeds(task: WebTask) -> Iterator[tuple[str, int]]:
-    """(split, seed) of what is played, spread over the seeds of each split."""
+    """Yield (split, seed) of the episodes to play, spread over the seeds of each split."""
     for split, seeds in task.seeds.items():
         for seed in _spread_seeds(seeds):
             yield str(split), seed
@@ -239,7 +247,11 @@ def _spread_seeds(seeds: SeedRange) -> Iterable[int]:
 
 
 async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
-    """Of a task of a bundled application: what its solution comes to, or what has to be played in the browser to know."""
+    """Play the solution of a task of a bundled application over HTTP.
+
+    Returns:
+        The verdict, or the episodes to play in the browser if the verdict depends on them.
+    """
     if task.rubric is None:
         return NO_SOLUTION
     draft, part = _draft(task)
@@ -261,7 +273,7 @@ async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
         if verdict is not None:
             return verdict
         if len(plan) > task.horizon:
-            if part:  # less than the whole task's solution may do
+            if part:  # a part may need less than the whole task's solution
                 return NO_SOLUTION
             return Fault(
                 task.task_id,
@@ -273,7 +285,10 @@ async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
 
 
 def _draft(task: WebTask) -> tuple[TaskDraft | None, bool]:
-    """The draft that a generated task was made from, or that the task was which it is a part of; and whether it is a part."""
+    """Return the draft of a generated task, and True if the task is a part of another.
+
+    The draft of a part is that of its whole task. It is ``None`` for tasks that are not generated.
+    """
     whole, tilde, _ = task.task_id.partition("~")
     kind, _, rest = whole.partition("/")
     seed, _, number = rest.partition("/")
@@ -283,18 +298,21 @@ def _draft(task: WebTask) -> tuple[TaskDraft | None, bool]:
 
 
 def _is_ours(task: WebTask, draft: TaskDraft | None, part: bool) -> bool:
-    """Whether the draft's plan is what the instruction asks for: else its failing says nothing of the task."""
+    """True if the draft's plan does what the instruction asks for.
+
+    Otherwise its failure says nothing about the task.
+    """
     return draft is not None and (part or task.instruction in draft.wordings)
 
 
 def _needs_browser(rubric: Rubric) -> bool:
-    """Whether a fact is about more than the last page's words, the answer and the server."""
+    """True if a fact is about more than the last page's text, the answer and the server."""
     plain = (UrlFact, TextFact, AnswerFact, SqlFact, HttpFact, JudgeFact)
     return any(not isinstance(fact, plain) or getattr(fact, "when", "end") == "ever" for fact in rubric.facts())
 
 
 def _by_oracle(task: WebTask) -> Verdict | list[_Play]:
-    """Of a task of another site: the episodes to be played in the browser, or why there are none."""
+    """Return the browser episodes of a task of another site, or the reason why there are none."""
     if task.site == MINIWOB:
         if task.kind not in ORACLES:
             return NO_ORACLE
@@ -303,7 +321,7 @@ def _by_oracle(task: WebTask) -> Verdict | list[_Play]:
 
 
 def _graded(task: WebTask, reward: RewardBundle, split: str, seed: int) -> Verdict:
-    """What the reward of a solution says of its task."""
+    """Return the verdict on a task from the reward of its solution."""
     missed = [part for part in reward.parts if part.value is not None and part.value < 1]
     evidence = "; ".join(f"{part.name}: {part.evidence}" for part in missed) or "; ".join(reward.failed)
     judged = task.rubric is not None and any(isinstance(fact, JudgeFact) for fact in task.rubric.facts())
@@ -317,10 +335,10 @@ def _graded(task: WebTask, reward: RewardBundle, split: str, seed: int) -> Verdi
 
 
 async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
-    """Play episodes in a browser, as a rollout does, with oracles in the place of the policy."""
+    """Play episodes in a browser as a rollout does, with oracles instead of the policy."""
     if not plays:
         return []
-    actor = _Scripted({_group_id(number): play.oracle for number, play in enumerate(plays)})
+    actor = _ScriptedActor({_group_id(number): play.oracle for number, play in enumerate(plays)})
     clock = ActivityClock(("browser", "reward"))
     stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")
     async with AsyncExitStack() as stack:
@@ -335,73 +353,76 @@ async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
             pool=pool,
             sites=sites,
             actor=actor,
-            turns=turn_pipeline(Stage("record", _unrecorded), actor, SESSIONS),
+            turns=turn_pipeline(Stage("record", _skip_record), actor, SESSIONS),
             clock=clock,
             rollout=RolloutConfig(),
         )
 
         turns = asyncio.Semaphore(SESSIONS)
 
-        async def play(number: int, each: _Play) -> Verdict:
+        async def run(number: int, play: _Play) -> Verdict:
             async with turns:
-                if each.task.site == MINIWOB:
-                    answer = await client.get(f"{sites[MINIWOB].origin}{each.task.path}")
+                if play.task.site == MINIWOB:
+                    answer = await client.get(f"{sites[MINIWOB].origin}{play.task.path}")
                     if answer.status_code != httpx.codes.OK:
-                        what = f"its start page {each.task.path} answers {answer.status_code}; correct path"
-                        return Fault(each.task.task_id, what, each.split, each.seed)
-                group = GroupSpec(group_id=_group_id(number), task=each.task, seeds=(each.seed,))
-                ended = (await runner.run(group, 0, SlotStatus()))[-1]
-                return _ended(each, await stage.grade(each.task, ended))
+                        what = f"its start page {play.task.path} answers {answer.status_code}; correct path"
+                        return Fault(play.task.task_id, what, play.split, play.seed)
+                group = GroupSpec(group_id=_group_id(number), task=play.task, seeds=(play.seed,))
+                trajectory = (await runner.run(group, 0, SlotStatus()))[-1]
+                return _episode_verdict(play, await stage.grade(play.task, trajectory))
 
         try:
-            # A group waits for all of them when one fails, or when Ctrl-C cancels them: the browser is closed after that.
+            # When one fails or Ctrl-C cancels them, a task group waits for all of them. The browser
+            # is closed only then.
             async with asyncio.TaskGroup() as group:
-                played = [group.create_task(play(number, each)) for number, each in enumerate(plays)]
+                episodes = [group.create_task(run(number, play)) for number, play in enumerate(plays)]
         except ExceptionGroup as failed:
             raise failed.exceptions[0] from None
-        return [each.result() for each in played]
+        return [episode.result() for episode in episodes]
 
 
 def _combine_verdicts(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
-    """Of a task's episodes as (split, verdict): the first fault of a split of which no seed that was played was solved.
+    """Combine the verdicts of a task's episodes, given as (split, verdict).
 
-    An oracle is no proof: what it fails on beside seeds that it solves may be its own fault.
+    The task is faulty if no played seed of a split was solved. An oracle that solves some seeds
+    proves nothing by failing on others: the fault may be its own.
     """
     for split, verdict in plays:
-        of_split = [each for other, each in plays if other == split and each != NOT_PLAYED]
-        if isinstance(verdict, Fault) and all(isinstance(each, Fault) for each in of_split):
+        same_split = [other for name, other in plays if name == split and other != NOT_PLAYED]
+        if isinstance(verdict, Fault) and all(isinstance(other, Fault) for other in same_split):
             return verdict
     if any(isinstance(verdict, Fault) for _, verdict in plays):
         return SOME_SEEDS
     return next((verdict for _, verdict in plays if verdict is not None), None)
 
 
-def _ended(play: _Play, ended: Trajectory) -> Verdict:
-    if ended.error is not None:
+def _episode_verdict(play: _Play, trajectory: Trajectory) -> Verdict:
+    if trajectory.error is not None:
         return NOT_PLAYED
-    verdict = _graded(play.task, ended.reward, play.split, play.seed)
+    verdict = _graded(play.task, trajectory.reward, play.split, play.seed)
     if not isinstance(verdict, Fault):
         return verdict
-    if ended.stop_reason is StopReason.HORIZON:
+    if trajectory.stop_reason is StopReason.HORIZON:
         more = f"not over after the {play.task.horizon} steps of its horizon; set a longer horizon if the page is right"
-    elif ended.stop_reason is StopReason.INVALID_ACTION:
-        more = f"its oracle is at a loss: {ended.steps[-1].response}"
+    elif trajectory.stop_reason is StopReason.INVALID_ACTION:
+        more = f"its oracle is at a loss: {trajectory.steps[-1].response}"
     else:
         return verdict
     return Fault(play.task.task_id, f"{more} ({verdict.what})", play.split, play.seed)
 
 
-async def _unrecorded(now: Situation) -> EncodedSituation:
-    """A situation of which nothing is kept: no prompt and no picture."""
-    return EncodedSituation(now, prompt="", rendered=RenderedPrompt((0,), (0,), ()), pictures=(), screenshot="0" * 64)
+async def _skip_record(situation: Situation) -> EncodedSituation:
+    """Return a situation without a prompt and pictures, because nothing is recorded."""
+    rendered = RenderedPrompt((0,), (0,), ())
+    return EncodedSituation(situation, prompt="", rendered=rendered, pictures=(), screenshot="0" * 64)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scripted:
+class _ScriptedActor:
     """The `Actor` of scripted oracles, without a model."""
 
     oracles: Mapping[str, Oracle]
-    """By group id."""
+    """Oracles by group id."""
 
     @property
     def policy_version(self) -> int:
@@ -411,9 +432,10 @@ class _Scripted:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
-        now = asked.situation
-        action = self.oracles[now.group.group_id](now.frame.observation, [step.action for step in now.steps])
-        # An oracle at a loss says why, which is no action and ends the episode.
+        situation = asked.situation
+        history = [step.action for step in situation.steps]
+        action = self.oracles[situation.group.group_id](situation.frame.observation, history)
+        # An oracle without an action answers the reason, which is no action and ends the episode.
         response = action.reason if isinstance(action, Invalid) else format_action(action)
         return Turn(asked, response, response_ids=(0,), logprobs=(0.0,), policy_version=0)
 

@@ -1,10 +1,11 @@
 """Checks that a run's sites can be used and its tasks graded.
 
-This is before anything is rolled out.
+The checks run before anything is rolled out.
 
-A task can *never be graded* if its reward would abstain whatever an episode does: what its grading asks for (a judge, the nodes of the last page,
-signals) is not configured. Such a run would roll out for hours and learn nothing, so it is refused. A task whose grading lacks something and
-still comes to a reward is only told of.
+A task can *never be graded* if its reward would abstain whatever an episode does, because a part
+that its grading needs (a judge, the nodes of the last page, signals) is not configured. Such a run
+would roll out for hours and learn nothing, so it is refused. A task whose grading lacks a part but
+still gives a reward is only reported.
 """
 
 from __future__ import annotations
@@ -36,14 +37,20 @@ from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
 from tasks_lib.worker.requests import WorkerRequest
 
 ALL = 10_000
-"""Tasks up to which every one is checked: a second or two."""
+"""Largest number of tasks of which all are checked, in a second or two."""
 SAMPLE = 1000
-"""Tasks of a larger set that are checked, of every site and difficulty in their shares. What is missing is missing for a whole source of tasks."""
+"""Number of tasks of a larger set that are checked, in the set's shares of sites and difficulties.
+
+A part that is missing is missing for a whole source of tasks.
+"""
 SHOWN = 20
-"""Problems that an error names; of the others it says how many there are."""
+"""Most problems that an error names; it counts the others."""
 
 MISTYPED = 0.85
-"""Likeness of a name that is one letter off, or two in a long one. Two hosts of one domain are like each other by 0.7."""
+"""Similarity of a name with one wrong letter, or two in a long name.
+
+Two hosts of one domain have a similarity of 0.7.
+"""
 
 NEEDS_JUDGE = "a judge: set rollout.judge (docs/judge.md)"
 NEEDS_DIFFS = "the nodes of the last page: set rollout.dom_diffs=true"
@@ -51,21 +58,24 @@ NEEDS_REFERENCE = "a page to compare with: give the task a reference"
 NEEDS_SIGNALS = "the browser's signals: set rollout.signals=true"
 NEEDS_GRADING = "a rubric or evaluators: pages of this site declare no end, so give the task one (docs/tasks.md)"
 EVERYTHING = dict.fromkeys(("structural", "text", "layout", "style"), 1.0)
-"""Similarities, where they can be had."""
+"""Best similarities, if they can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a task's grading asks for and cannot have."""
+    """A part that a task's grading needs and that is not configured."""
 
     what: str
-    """With the key to set."""
+    """Name of the part, with the key to set."""
     never: bool
-    """The task can then never be graded."""
+    """True if the task can then never be graded."""
 
 
 class Gradable:
-    """Says what tasks miss for their grading, under one configuration. Nothing is started or asked."""
+    """Finds the parts that the grading of tasks lacks, under one configuration.
+
+    Starts and contacts nothing.
+    """
 
     def __init__(self, rollout: RolloutConfig, rewards: RewardConfig, live: LiveOptions) -> None:
         self._rollout, self._weights, self._live = rollout, rewards.weights(), live
@@ -73,30 +83,30 @@ class Gradable:
         self._declares: dict[str, bool] = {}
 
     def find_missing(self, task: WebTask) -> Missing | None:
-        """What the task's grading misses; ``None`` if nothing.
+        """Return the part that the task's grading lacks; ``None`` if it lacks nothing.
 
         Raises:
-            TaskError: no site has the name of the task's.
+            TaskError: there is no site of the task's name.
         """
         if self._function:
             return None
         if task.rubric is not None:
-            return self._of_rubric(task.rubric, task)
+            return self._missing_of_rubric(task.rubric, task)
         if task.evaluators is not None:
-            return self._of_evaluators(placed(task.evaluators, self._live.addresses))
+            return self._missing_of_evaluators(placed(task.evaluators, self._live.addresses))
         if task.site == DESIGNS and self._weights[Component.VISUAL]:
             return None
         if task.reference and self._weights[Component.SEMANTIC]:
             return None if self._rollout.dom_diffs else Missing(NEEDS_DIFFS, never=True)
         return None if self._page_declares(task) else Missing(NEEDS_GRADING, never=True)
 
-    def _of_rubric(self, rubric: Rubric, task: WebTask) -> Missing | None:
+    def _missing_of_rubric(self, rubric: Rubric, task: WebTask) -> Missing | None:
         lacks = {fact.id: what for fact in rubric.facts() if (what := self._lack(fact, task))}
         similar = bool(task.reference) and self._rollout.dom_diffs
         floors = bool(rubric.pass_requirements.floors) and not similar
         if not lacks and not floors:
             return None
-        # Graded as at best: all that can be known holds.
+        # The best case: every fact that can be checked holds.
         known = {
             fact.id: FactResult(value=None if fact.id in lacks else 1.0, evidence="not available")
             for fact in rubric.facts()
@@ -106,7 +116,7 @@ class Gradable:
         return Missing("; and ".join(dict.fromkeys(needs)), never=best.score is None)
 
     def _lack(self, fact: Fact, task: WebTask) -> str:
-        """What a fact needs and cannot have; empty if nothing."""
+        """Return the part that a fact needs and that is not configured; empty if there is none."""
         if isinstance(fact, JudgeFact) and self._rollout.judge is None:
             return NEEDS_JUDGE
         if isinstance(fact, SubscoreFact) and not (task.reference and self._rollout.dom_diffs):
@@ -118,8 +128,12 @@ class Gradable:
     def _no_similarity(self, task: WebTask) -> str:
         return NEEDS_DIFFS if task.reference else NEEDS_REFERENCE
 
-    def _of_evaluators(self, evaluators: WebArenaEval) -> Missing | None:
-        """Their product is known when one comparison fails, so they never abstain always where one can be made."""
+    def _missing_of_evaluators(self, evaluators: WebArenaEval) -> Missing | None:
+        """Return the part that evaluators lack.
+
+        Their reward is a product, known as soon as one comparison fails. So they do not always
+        abstain if one comparison can be made.
+        """
         lacks: list[str] = []
         others = False
         wanted = evaluators.reference_answers
@@ -139,9 +153,9 @@ class Gradable:
             else:
                 others = True
         if EvalType.PROGRAM_HTML in evaluators.eval_types:
-            looks = [lacking(each, self._live.addresses, self._live.logins) for each in evaluators.program_html]
-            lacks += filter(None, looks)
-            others |= not all(looks)
+            missing = [lacking(check, self._live.addresses, self._live.logins) for check in evaluators.program_html]
+            lacks += filter(None, missing)
+            others |= not all(missing)
         return Missing(lacks[0], never=not others) if lacks else None
 
     def _page_declares(self, task: WebTask) -> bool:
@@ -151,31 +165,34 @@ class Gradable:
 
 
 def check_gradable(tasks: TaskIndex, check: Gradable, splits: Iterable[Split], say: Callable[[str], None]) -> None:
-    """Check that a run's tasks can be graded: all of them, or a fixed sample of a large set. Tells of those of which something is left out.
+    """Check that a run's tasks can be graded: all of them, or a fixed sample of a large set.
 
     Args:
-        splits: Tasks without page seeds of any of these are never rolled out, and not looked at.
+        tasks: Tasks of the run.
+        check: Finds the parts that a task's grading lacks.
+        splits: Splits that are rolled out; tasks without page seeds of any of them are not checked.
+        say: Called with a line on tasks whose grading lacks a part.
 
     Raises:
-        ConfigError: some can never be graded; with the first one and what to set.
-        TaskError: no site has the name of a task's.
+        ConfigError: some tasks can never be graded; names the first one and the key to set.
+        TaskError: there is no site of a task's name.
     """
     refuse_ungradable(some_of(tasks, splits), check, say)
 
 
 def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[str], None]) -> None:
-    """As `check_gradable`, of these tasks."""
+    """Check these tasks as `check_gradable` does."""
     never: list[tuple[str, str]] = []
     partly: list[tuple[str, str]] = []
-    looked = 0
+    checked = 0
     for task in tasks:
-        looked += 1
-        found = check.find_missing(task)
-        if found is not None:
-            (never if found.never else partly).append((task.task_id, found.what))
+        checked += 1
+        missing = check.find_missing(task)
+        if missing is not None:
+            (never if missing.never else partly).append((task.task_id, missing.what))
     if never:
         task_id, what = never[0]
-        more = f"; so do {len(never) - 1} more of the {looked} tasks that were looked at" if len(never) > 1 else ""
+        more = f"; so do {len(never) - 1} more of the {checked} tasks that were looked at" if len(never) > 1 else ""
         raise ConfigError(
             f"task {task_id} could never be graded: its grading needs {what}{more}. Set it, or leave such tasks out "
             f"(tasks.file, tasks.kinds)"
@@ -183,20 +200,26 @@ def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[
     if partly:
         task_id, what = partly[0]
         say(
-            f"{len(partly)} of {looked} tasks have a part of their grading that is not available: {task_id} needs {what}"
+            f"{len(partly)} of {checked} tasks have a part of their grading that is not available: {task_id} needs {what}"
         )
 
 
 def ask_judge(request: WorkerRequest, tasks: Iterable[WebTask], *, here: bool, key: str = "rollout.judge") -> list[str]:
-    """Ask each model of the judge one question, if a task needs it; a warning of each failure that may pass.
+    """Ask each model of the judge one question, if a task needs the judge.
 
     Args:
-        request: As the workers will get it.
-        here: Only this machine asks it. Workers elsewhere may reach it, and have its key, where this machine cannot.
-        key: Of the judge in the configuration.
+        request: Request as the workers will get it.
+        tasks: Tasks of the run.
+        here: True if only this machine asks the judge. Workers elsewhere may reach it and have its
+            key although this machine does not.
+        key: Key of the judge in the configuration.
+
+    Returns:
+        A warning for each failure that may pass.
 
     Raises:
-        ConfigError: it refuses the question, or, ``here``, it cannot be reached or has no key.
+        ConfigError: the judge refuses the question, or, ``here``, it cannot be reached or its key
+            is not set.
     """
     judge = request.rollout.judge
     without = Gradable(request.rollout.model_copy(update={"judge": None}), request.rewards, request.live)
@@ -238,11 +261,14 @@ def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> 
     """Check every site's name, and every address and log-in.
 
     Args:
-        read_logins: The log-ins' files are read too, and sites of extensions are imported. They lie where the browsers run, so not
-            of a cluster elsewhere.
+        tasks: Tasks of the run.
+        config: Configuration of the tasks, with addresses and log-ins.
+        read_logins: True to read the files of log-ins too, and to import sites of extensions. Both
+            are on the machines of the browsers, so not here if the cluster is elsewhere.
 
     Raises:
-        ConfigError: with all names, addresses and log-ins that cannot be used (`SHOWN`, and how many more there are).
+        ConfigError: names, addresses or log-ins cannot be used; lists `SHOWN` of them and the
+            number of the others.
     """
     sites, live = tasks.sites, config.live
     problems = [
@@ -257,9 +283,9 @@ def check_sites(tasks: TaskIndex, config: TasksConfig, *, read_logins: bool) -> 
 
 
 def _address_problems(sites: Iterable[str], live: LiveOptions) -> Iterator[str]:
-    """Addresses under a mistyped name.
+    """Yield problems of addresses under a mistyped name.
 
-    Others of sites that no task is on may be there for other sets.
+    Other addresses without tasks may belong to other task sets.
     """
     used = set(sites)
     without = {*used, *WEBARENA} - set(live.addresses)
@@ -285,7 +311,7 @@ def _site_problems(sites: Iterable[str], live: LiveOptions, here: bool) -> Itera
 def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iterator[str]:
     used = set(sites)
     for name, file in sorted(live.logins.items()):
-        if name == ADMIN:  # of whom WebArena's checks of the shop ask as, on whatever site the tasks are
+        if name == ADMIN:  # the account of WebArena's checks of the shop, needed on any site
             if read:
                 try:
                     read_account(Path(file))
@@ -307,7 +333,7 @@ def _is_live(name: str, live: LiveOptions) -> bool:
 
 
 def some_of(tasks: TaskIndex, splits: Iterable[Split]) -> TaskIndex:
-    """Those of a set that are looked at, in its order."""
+    """Return the tasks of a set that are checked, in the set's order."""
     rows = np.flatnonzero(np.any([tasks.seeds_of(split) > 0 for split in splits], axis=0))
     if len(rows) > ALL:
         rows = np.sort(rows[tasks.only(rows).stratified(SAMPLE, 0)])

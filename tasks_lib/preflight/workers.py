@@ -1,7 +1,8 @@
 """Checks the workers of a Dask cluster: storage, locks, versions, Chromium.
 
-The client makes a folder in the storage and locks it. Each worker looks at it and writes a file there (`look`), which the client waits
-for; then the client writes one, and the workers wait for that (`wait_for_file`).
+The client makes a folder in the storage and locks it. Each worker checks it and writes a file there
+(`look`), for which the client waits. Then the client writes a file, for which the workers wait
+(`wait_for_file`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from training.ledger.store import atomic_write_bytes
 
 CONNECT_SECONDS = 10.0
 SEEN_SECONDS = 10.0
-"""A file that another machine has written must be seen by then."""
+"""Longest time in seconds until a file of another machine is seen."""
 SOON_SECONDS = 1.0
-"""Later than that is worth a note."""
+"""Seconds after which a file that is seen later gets a note."""
 LOOK_SECONDS = 60.0
-"""For one worker's part: Chromium alone has 30 s."""
+"""Deadline in seconds of one worker's checks; Chromium alone has 30 s."""
 POLL_SECONDS = 0.05
 OF_CLIENT = "of-client"
 MOUNT = "mount the same storage under the same path on all machines, with short attribute caching (NFS: actimeo=1)"
@@ -45,10 +46,11 @@ BROWSER = "run `make setup` there, or set ROLLWRIGHT_CHROMIUM for that worker"
 
 
 def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
-    """What is found on each worker of the scheduler at ``address``.
+    """Yield the findings on each worker of the scheduler at ``address``.
 
     Args:
-        storage: Folder of the runs, absolute: the same path on every machine.
+        address: Address of the Dask scheduler.
+        storage: Absolute folder of the runs, under the same path on every machine.
 
     Raises:
         ConfigError: no scheduler answers.
@@ -62,46 +64,57 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
     with client, probe_folder(storage) as folder, held_locks(folder):
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
-        yield from guarded("Dask", lambda: _able(workers_for(client, address, BROWSER_RESOURCE)), "start workers")
+        yield from guarded(
+            "Dask", lambda: _count_workers(workers_for(client, address, BROWSER_RESOURCE)), "start workers"
+        )
         yield from compare_workers(client, workers_offering(client, BROWSER_RESOURCE))
         if trainers := workers_offering(client, TRAINER_RESOURCE):
             yield Finding("Dask", f"workers that train (resource trainer): {len(trainers)}", "", "ok")
-        # A file system may remember for a while that a file is not there: so it is asked for before it is made, as in a run.
+        # A file system may cache that a file does not exist. So the file is looked up before it is
+        # made, as in a run.
         for worker in workers:
             (folder / file_name(worker)).exists()
         looks = client.run(look, str(folder), facts(), SEEN_SECONDS, workers=workers, on_error="return")
-        writers = [worker for worker, found in looks.items() if isinstance(found, list) and not _lost(found)]
+        writers = [
+            worker for worker, result in looks.items() if isinstance(result, list) and not _has_storage_fault(result)
+        ]
         seen_here = _wait_for_all(folder, writers)
         atomic_write_bytes(folder / OF_CLIENT, b"")
         awaited = str(folder / OF_CLIENT), SEEN_SECONDS
         seen_there = client.run(wait_for_file, *awaited, workers=writers, on_error="return")
         for worker in workers:
-            found = looks[worker]
-            if isinstance(found, Exception):
-                yield fault_of(f"worker {worker}", found, SAME)
+            result = looks[worker]
+            if isinstance(result, Exception):
+                yield fault_of(f"worker {worker}", result, SAME)
                 continue
             if worker in writers:
-                found = [*found, *_visible(seen_here[worker], seen_there[worker])]
-            yield from _in_short(f"worker {worker}", found)
+                result = [*result, *_visibility(seen_here[worker], seen_there[worker])]
+            yield from _summarize(f"worker {worker}", result)
 
 
 def facts() -> dict[str, str]:
-    """What must be the same on all machines, by name. The commit is left out where there is no git."""
+    """Return the values that must be the same on all machines, by name.
+
+    The commit is left out if there is no git.
+    """
     own = {"Python": platform.python_version(), "rollwright": importlib.metadata.version("rollwright")}
     commit = git_commit()
     return own | versions() | ({"commit": commit[:12]} if commit else {}) | {"project": str(PROJECT)}
 
 
 async def look(folder: str, ours: Mapping[str, str], seconds: float, dask_worker: Any) -> list[Finding]:
-    """A worker's part, in a thread of its process. Writes a file of the worker's if it sees the folder.
+    """Check a worker, in a thread of its process.
+
+    Writes the worker's file into the folder if it sees the folder.
 
     Args:
-        ours: The `facts` of the client.
-        seconds: Within which the folder must be seen.
-        dask_worker: Given by Dask.
+        folder: Path of the client's folder.
+        ours: `facts` of the client.
+        seconds: Seconds in which the folder must be seen.
+        dask_worker: Worker, passed by Dask.
 
     Raises:
-        TimeoutError: it hangs.
+        TimeoutError: a check hangs.
     """
     offered = dask_worker.state.total_resources
     name, trains = file_name(dask_worker.address), TRAINER_RESOURCE in offered and BROWSER_RESOURCE not in offered
@@ -110,7 +123,7 @@ async def look(folder: str, ours: Mapping[str, str], seconds: float, dask_worker
 
 
 async def wait_for_file(path: str, seconds: float) -> float | None:
-    """Seconds until a file is seen; ``None`` if it is not within ``seconds``."""
+    """Return the seconds until a file is seen; ``None`` if it is not seen within ``seconds``."""
     begun = time.monotonic()
     while not await asyncio.to_thread(Path(path).exists):
         if time.monotonic() - begun > seconds:
@@ -120,7 +133,7 @@ async def wait_for_file(path: str, seconds: float) -> float | None:
 
 
 def file_name(worker: str) -> str:
-    """The file that a worker writes, from its address."""
+    """Return the name of the file that a worker writes, by its address."""
     return f"of-{hashlib.sha256(worker.encode()).hexdigest()[:16]}"
 
 
@@ -132,7 +145,7 @@ def _look(folder: Path, ours: Mapping[str, str], seconds: float, name: str, *, b
     }
     if browser:  # a worker that only trains needs none
         checks["Chromium"] = check_chromium, BROWSER
-    return [each for key, (check, todo) in checks.items() for each in guarded(key, check, todo)]
+    return [finding for key, (check, todo) in checks.items() for finding in guarded(key, check, todo)]
 
 
 def _write(folder: Path, name: str, seconds: float) -> Iterator[Finding]:
@@ -148,7 +161,7 @@ def _write(folder: Path, name: str, seconds: float) -> Iterator[Finding]:
 
 def _locks(folder: Path) -> Iterator[Finding]:
     if not folder.exists():
-        return  # said with the storage
+        return  # reported by the check of storage
     if problems := lock_problems(folder):
         yield Finding("locks", "; ".join(problems), NFS_LOCKS)
     else:
@@ -168,19 +181,21 @@ def _compare(ours: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("versions", f"the same project, Python {theirs['Python']} and packages", "", "ok")
 
 
-def _able(workers: list[str]) -> Iterator[Finding]:
+def _count_workers(workers: list[str]) -> Iterator[Finding]:
     yield Finding("Dask", f"workers that take rollouts (resource browser): {len(workers)}", "", "ok")
 
 
-def _lost(found: list[Finding]) -> bool:
-    return any(each.path == "storage" and each.severity == "fault" for each in found)
+def _has_storage_fault(findings: list[Finding]) -> bool:
+    return any(finding.path == "storage" and finding.severity == "fault" for finding in findings)
 
 
 def _wait_for_all(folder: Path, workers: list[str]) -> dict[str, float | None]:
-    """Seconds until each worker's file is seen here; ``None`` for those that are not within the deadline."""
+    """Return the seconds until each worker's file is seen here; ``None`` after the deadline."""
     begun = time.monotonic()
     seen: dict[str, float | None] = {}
-    while (missing := [each for each in workers if each not in seen]) and time.monotonic() - begun <= SEEN_SECONDS:
+    while (
+        missing := [worker for worker in workers if worker not in seen]
+    ) and time.monotonic() - begun <= SEEN_SECONDS:
         for worker in missing:
             with suppress(OSError):
                 (folder / file_name(worker)).stat()
@@ -189,8 +204,8 @@ def _wait_for_all(folder: Path, workers: list[str]) -> dict[str, float | None]:
     return dict.fromkeys(workers) | seen
 
 
-def _visible(here: float | None, there: object) -> Iterator[Finding]:
-    """What comes of the waiting in both directions."""
+def _visibility(here: float | None, there: object) -> Iterator[Finding]:
+    """Yield the findings of waiting for files in both directions."""
     if isinstance(there, Exception):
         yield fault_of("storage", there, MOUNT)
         return
@@ -203,11 +218,11 @@ def _visible(here: float | None, there: object) -> Iterator[Finding]:
             yield Finding("storage", f"{what} after {seconds:.1f} s", "", "ok")
 
 
-def _in_short(worker: str, found: list[Finding]) -> Iterator[Finding]:
-    """What is well in one line, and each other thing in its own."""
-    well = [each.what for each in found if each.severity == "ok"]
+def _summarize(worker: str, findings: list[Finding]) -> Iterator[Finding]:
+    """Yield one finding for all that is well, and each other finding by itself."""
+    well = [finding.what for finding in findings if finding.severity == "ok"]
     if well:
         yield Finding(worker, "; ".join(well), "", "ok")
-    for each in found:
-        if each.severity != "ok":
-            yield replace(each, path=f"{worker}, {each.path}")
+    for finding in findings:
+        if finding.severity != "ok":
+            yield replace(finding, path=f"{worker}, {finding.path}")

@@ -482,6 +482,6 @@ def test_a_cluster_that_is_not_there_or_has_nobody(tmp_path: Path, monkeypatch: 
 
 def test_what_is_seen_late() -> None:
     """Within a second is well, later is a note, never is a fault."""
-    found = list(workers._visible(0.2, 5.0)), list(workers._visible(None, 0.2))
+    found = list(workers._visibility(0.2, 5.0)), list(workers._visibility(None, 0.2))
     assert [[each.severity for each in both] for both in found] == [["ok", "note"], ["fault", "ok"]]
     assert replace(found[1][0]).todo == workers.MOUNT
