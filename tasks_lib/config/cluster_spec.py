@@ -33,7 +33,7 @@ class NodeGroup(Settings):
     """Machines with one role. Groups that name the same machines share them."""
 
     role: Role = Field(
-        description="What they do: rollouts in browsers, training, serving the policy by vLLM, or serving a judge."
+        description="Work of the machines: rollouts in browsers, training, serving the policy by vLLM, or a judge."
     )
     hosts: tuple[str, ...] = Field((), description="Addresses of the machines (existing, ssh).")
     count: int = Field(1, ge=1, le=1024, description="Machines, where none is named.")

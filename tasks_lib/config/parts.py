@@ -155,7 +155,7 @@ class RolloutConfig(Settings):
     page_date: PageDate = Field(
         "",
         examples=["2024-05-01"],
-        description="What pages' clocks say when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
+        description="Time of the pages' clocks when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
     )
     prewarm: int = Field(
         1,
@@ -277,8 +277,8 @@ class EvaluationConfig(Settings):
     every: int = Field(10, ge=1, le=100_000, description="Updates between evaluations (first and last always).")
     where: Literal["boundary", "replica", "adapter"] = Field(
         "boundary",
-        description="The next update waits for it; or a worker of its own measures beside (mode=async), with a vLLM server of its own "
-        "or as a LoRA adapter of the shared ones.",
+        description="boundary: the next update waits for it. replica, adapter: a worker of its own evaluates during "
+        "updates (mode=async), with a vLLM server of its own, or with a LoRA adapter on the shared ones.",
     )
 
 
