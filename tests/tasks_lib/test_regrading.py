@@ -122,6 +122,9 @@ def test_a_name_that_is_used_up_is_not_used_for_other_values(tmp_path: Path) -> 
 
 
 def test_what_cannot_be_graded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run is not there"):
+        _regrading(tmp_path)
+    (tmp_path / "run").mkdir()
     with pytest.raises(ConfigError, match="has no groups"):
         _regrading(tmp_path)
     _stored(tmp_path)
