@@ -27,15 +27,7 @@ ROOMS = (
     "envs/tasks",
     "envs/types",
     "flows",
-    "tasks_lib/building",
-    "tasks_lib/folder",
-    "tasks_lib/loops",
-    "tasks_lib/processes",
-    "tasks_lib/regrading",
-    "tasks_lib/report",
-    "tasks_lib/rollouts",
-    "tasks_lib/sweeps",
-    "tasks_lib/warm_start",
+    "tasks_lib",
     "training",
 )
 """Folders whose words are checked. The other folders are still to be rewritten (issue W)."""
