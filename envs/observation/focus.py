@@ -1,7 +1,8 @@
-"""Which element has the keyboard focus, and the states of fields that a snapshot does not hold.
+"""Keyboard focus of a page, and the states of fields that a snapshot does not hold.
 
-It is asked for in an isolated world, whose globals the page neither sees nor can change. A frame answers with its element and a closed
-shadow root with its host; so the question is put again to the frame, or to the root.
+Both are asked for in an isolated world, whose globals the page neither sees nor can change. A frame
+answers with its element and a closed shadow root with its host, so the question is put again to the
+frame or the root.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from envs.types import BrowserError
 T = TypeVar("T")
 
 FORGET_EVERY = 32
-"""Questions after which the nodes that were answered are let go of, all at once."""
+"""Number of questions after which the answered nodes are released, all at once."""
 
 GROUP = "rollwright-focus"
 
 WORLD = "rollwright"
-"""Name of the isolated world; made anew in each document, else found again."""
+"""Name of the isolated world, which is made anew in each document and else found again."""
 
 DEEPEST = """
   let at = this.activeElement;
@@ -35,17 +36,18 @@ DEEPEST = """
 
 @dataclass
 class FocusReader:
-    """Asks for the focused element of a tab."""
+    """Asks a tab for its focused element."""
 
     cdp: Cdp
     _frame: str = ""
     _asked: int = 0
 
     async def read(self, world: int | None = None) -> int | None:
-        """backendNodeId of the focused element, ``None`` when it is the page itself.
+        """Return the backendNodeId of the focused element, ``None`` when it is the page itself.
 
         Args:
-            world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
+            world: Execution context of an isolated world of the document that is shown. If given,
+                it saves a call.
         """
         self._asked += 1
         if self._asked % FORGET_EVERY == 0:
@@ -53,11 +55,11 @@ class FocusReader:
         return await self._ask(world, self._in_world)
 
     async def fields(self, world: int | None = None) -> FieldStates:
-        """The states of fields; ``world`` as of `read`."""
+        """Return the states of fields; ``world`` as in `read`."""
         return await self._ask(world, self._fields_in)
 
     async def _ask(self, world: int | None, ask: Callable[[int], Awaitable[T]]) -> T:
-        """What is answered in a world of the main document; in another one where the one that is known has gone."""
+        """Ask in ``world``, or in a new world of the main document if that one is unknown or gone."""
         if world is not None:
             try:
                 return await ask(world)
@@ -99,7 +101,7 @@ class FocusReader:
 
     async def _in_root(self, root: int, context: int) -> int | None:
         wanted = {"backendNodeId": root, "executionContextId": context, "objectGroup": GROUP}
-        found = await self.cdp.send("DOM.resolveNode", wanted)
+        resolved = await self.cdp.send("DOM.resolveNode", wanted)
         asked = {"functionDeclaration": f"function() {{{DEEPEST}}}", "objectGroup": GROUP}
-        answer = await self.cdp.send("Runtime.callFunctionOn", {**asked, "objectId": found["object"]["objectId"]})
+        answer = await self.cdp.send("Runtime.callFunctionOn", {**asked, "objectId": resolved["object"]["objectId"]})
         return await self._node(answer["result"], context)

@@ -1,8 +1,10 @@
-"""Where a frame's document lies in the page: in its element, inside of the border and the padding, under whatever transforms it.
+"""Places of frames' documents in the page.
 
-A snapshot says how large the element is and how large the document thinks it is, not what lies between. Where that is the border alone, and nothing
-around the frame can turn or mirror it (only stacking contexts do), the place is certain; else the page is asked (`content_quads`), which few pages
-make necessary.
+A document lies inside of the border and the padding of its frame element, under all transforms
+around it. A snapshot says how large the element is and how large the document thinks it is, not
+what lies between. Where that is the border alone, and nothing around the frame can turn or mirror
+it (only stacking contexts do), the place is certain. Otherwise the page is asked (`content_quads`),
+which few pages make necessary.
 """
 
 from __future__ import annotations
@@ -18,31 +20,36 @@ from envs.cdp.messages import NO_FRAME_BOX, send_unless
 from envs.observation.dom import LEFT, TOP, Dom, Rects, pixels
 
 Quad = Sequence[float]
-"""x and y of four corners, from the top left one clockwise, in CSS pixels of the main viewport."""
+"""The x and y of four corners, clockwise from the top left, in CSS pixels of the main viewport."""
 
 TOLERANCE = 1.0
-"""CSS pixels by which rounding may make a frame and its document differ."""
+"""Largest difference in CSS pixels between a frame and its document that rounding explains."""
 
 
 async def content_quads(cdp: Cdp, frames: Iterable[int]) -> dict[int, Quad]:
-    """What frame elements (backendNodeId) have their documents in. Those that have gone meanwhile are left out."""
+    """Return the content quads of frame elements by backendNodeId.
+
+    Frames that have gone meanwhile are left out.
+    """
 
     async def ask(frame: int) -> tuple[int, Quad] | None:
         answer = await send_unless(NO_FRAME_BOX, cdp, "DOM.getBoxModel", {"backendNodeId": frame})
         return (frame, answer["model"]["content"]) if answer else None
 
-    return dict(found for found in await asyncio.gather(*map(ask, frames)) if found is not None)
+    return dict(quad for quad in await asyncio.gather(*map(ask, frames)) if quad is not None)
 
 
 def place(rects: Rects, inner: NDArray[np.float64], quad: Quad) -> Rects:
-    """Rectangles of a document where they are seen: what is turned is given the rectangle around it.
+    """Return rectangles of a document as they are seen in the main viewport.
+
+    A turned rectangle is replaced by the upright rectangle around it.
 
     Args:
         rects: (n, 4) in the document's viewport, which is ``inner``.
-        quad: What the frame has its document in.
+        quad: Content quad of the frame.
     """
     corners = np.array(quad, dtype=np.float64).reshape(4, 2)
-    # The columns are where one pixel to the right and one down lead to.
+    # The columns are the moves for one pixel to the right and one pixel down.
     turn = np.stack([corners[1] - corners[0], corners[3] - corners[0]], axis=1) / (inner[2:] - inner[:2])
     middles = (rects[:, :2] + rects[:, 2:]) / 2 @ turn.T + corners[0]
     halves = (rects[:, 2:] - rects[:, :2]) / 2 @ np.abs(turn).T
@@ -50,7 +57,10 @@ def place(rects: Rects, inner: NDArray[np.float64], quad: Quad) -> Rects:
 
 
 def guess(dom: Dom, frame: int, inner: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
-    """Top left corner of a frame's content if it has no transform, its padding even; and whether that is certain."""
+    """Guess the top left corner of a frame's content, and tell whether the guess is certain.
+
+    It assumes no transform and an even padding.
+    """
     box = dom.box_of[frame]
     if box < 0:
         return np.zeros(2), True

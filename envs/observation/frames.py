@@ -1,4 +1,4 @@
-"""Which frames of a page can be seen, and where they are from: a captcha is a frame of somebody else over the page."""
+"""Frames of a page that can be seen; a captcha is a frame of another site over the page."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from envs.observation.options import URL_CHARS
 from envs.observation.text_utils import shorten
 
 MIN_FRAME = 20.0
-"""CSS pixels that must be seen of a frame in both directions: less is there for its scripts, not for people."""
+"""Minimum visible width and height of a frame in CSS pixels. Smaller frames are there for their
+scripts, not for people."""
 
 
 def seen_frames(dom: Dom, scene: Scene) -> tuple[str, ...]:
-    """Addresses of the frames of which something is in the viewport: of the documents in them, and those that the page gives them, since a
-    frame that may not be reached shows the browser's own page.
+    """Return the addresses of the frames that are partly in the viewport.
 
-    Puzzles that wait for their turn are in the page all the time, hidden or far outside of it; they are not told.
+    Each frame gives the address of its document and that of its ``src``, since a frame that may not
+    be reached shows the browser's own page. Puzzles that wait for their turn are in the page all
+    the time, hidden or far outside of the viewport; they are left out.
     """
     if len(dom.documents) == 1:
         return ()
-    clear, found = dom.transparent, dict[str, None]()
+    clear, addresses = dom.transparent, dict[str, None]()
     for first, url in zip(dom.documents[1:], dom.urls[1:], strict=True):
         frame = dom.parent[first]
         box = dom.box_of[frame] if frame >= 0 else -1
@@ -32,8 +34,8 @@ def seen_frames(dom: Dom, scene: Scene) -> tuple[str, ...]:
         if min(min(right, high_x) - max(left, low_x), min(bottom, high_y) - max(top, low_y)) < MIN_FRAME:
             continue
         given = _absolute(dom.url, dom.attribute(frame, "src"))
-        found |= dict.fromkeys(shorten(each, URL_CHARS) for each in (url, given) if each)
-    return tuple(found)
+        addresses |= dict.fromkeys(shorten(address, URL_CHARS) for address in (url, given) if address)
+    return tuple(addresses)
 
 
 def _absolute(page: str, given: str | None) -> str:

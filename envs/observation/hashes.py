@@ -1,7 +1,8 @@
-"""Prints of what was seen and done, for telling that an episode goes in circles.
+"""Hashes of observations and actions, which show that an episode goes in circles.
 
-A page that looks the same but whose text moved on has another DOM hash; one whose carousel turned has another picture and the same DOM
-hash. Only both equal, with the same action again, is a repetition.
+A page that looks the same but whose text changed has another DOM hash. One whose carousel turned
+has another screen hash and the same DOM hash. Only when both are equal and the action is the same
+again is it a repetition.
 """
 
 from __future__ import annotations
@@ -20,15 +21,20 @@ KEPT_ATTRIBUTES = frozenset(
     {"href", "src", "alt", "title", "type", "name", "value", "placeholder", "role", "for", "action", "method"}
     | {"open", "hidden", "disabled", "readonly", "required", "min", "max", "step"}
 )
-"""Attributes that say what a page is. Ids, classes, styles and ``data-*`` are often made anew on each visit; ``aria-*`` is kept as well."""
+"""Attributes that are part of the DOM hash, besides ``aria-*``.
+
+Ids, classes, styles and ``data-*`` are often made anew on each visit.
+"""
 
 UNREAD = frozenset({"SCRIPT", "STYLE", "TEMPLATE", "NOSCRIPT"})
 
 
 def dom_hash(kinds: Kinds) -> str:
-    """32 hexadecimal digits of the structure, text and form state of all documents, without what is excluded.
+    """Return a hash of the structure, text and form state of all documents, in 32 hexadecimal
+    digits.
 
-    Positions, colours, node numbers and ids are not in it; whether something is laid out at all is.
+    Excluded elements, positions, colours, node numbers and ids are not in it; whether something is
+    laid out at all is.
     """
     dom, strings = kinds.dom, kinds.dom.strings
     keep = _kept(kinds)
@@ -56,7 +62,8 @@ def dom_hash(kinds: Kinds) -> str:
 
 
 def _kept(kinds: Kinds) -> bytes:
-    """1 for what says something: not for excluded nodes, code, and what style sheets put before and after elements."""
+    """Return 1 for nodes in the hash: not excluded ones, code, or what style sheets put before and
+    after elements."""
     dom = kinds.dom
     left_out = bytearray(kinds.excluded)
     for node in (*dom.named(*UNREAD), *dom.pseudo):
@@ -65,7 +72,10 @@ def _kept(kinds: Kinds) -> bytes:
 
 
 def screen_hash(screenshot: bytes) -> str:
-    """64-bit perceptual hash (pHash: signs of the low frequencies of a 32 x 32 cosine transform) as 16 hexadecimal digits."""
+    """Return a 64-bit perceptual hash of a picture as 16 hexadecimal digits.
+
+    It is pHash: the signs of the low frequencies of a 32 x 32 cosine transform.
+    """
     import imagehash  # here, because it takes scipy with it, which most of the web side does without
     from PIL import Image
 
@@ -74,9 +84,10 @@ def screen_hash(screenshot: bytes) -> str:
 
 
 def action_signature(action: Action, elements: Sequence[Element]) -> str:
-    """What an action does, with its element by its lasting id: ``type search_form.query 'shoes'``.
+    """Return an action as text, its element named by its semantic id.
 
-    Two actions with equal signatures do the same even if the element's number changed between them.
+    For example ``type search_form.query 'shoes'``. Two actions with equal signatures do the same
+    even if the element's number changed between them.
     """
     lasting = {element.index: element.id or f"#{element.index}" for element in elements}
     known = type(action).model_fields

@@ -1,10 +1,11 @@
-"""Semantic ids: ``nearest_named_ancestor.slug``, given once and kept.
+"""Semantic ids of elements: ``nearest_named_ancestor.slug``, given once and kept.
 
-An element is known by its node, not by its place or label: whoever has an id keeps it while the node lives, whatever is inserted, removed
-or renamed around it. The second of two equal names gets a number, and keeps that too. When a page draws an element anew (another node of
-the same name, the old one gone), the new node takes the id over: for the reader it is the same thing.
+An element is known by its node, not by its place or label. It keeps its id while the node lives,
+whatever is inserted, removed or renamed around it. The second of two equal names gets a number, and
+keeps that too. When a page draws an element anew (another node of the same name, the old one gone),
+the new node takes the id over: for the reader it is the same thing.
 
-The names live here, outside of the page.
+The ids are kept outside of the page.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from envs.observation.roles import Kinds
 from envs.observation.text_utils import rendered, slug
 
 Key = tuple[str, int]
-"""Document and backendNodeId."""
+"""Identity of a node: its document and its backendNodeId."""
 
 NAMED_TAGS = frozenset(
     {"FORM", "NAV", "MAIN", "HEADER", "FOOTER", "ASIDE", "DIALOG", "SECTION", "ARTICLE", "FIELDSET", "TABLE", "DETAILS"}
@@ -39,16 +40,19 @@ HEADINGS = ("H1", "H2", "H3", "H4", "H5", "H6", "LEGEND", "CAPTION", "SUMMARY", 
 
 @dataclass
 class IdBook:
-    """The ids of one episode."""
+    """Semantic ids of one episode."""
 
     _id_of: dict[Key, str] = field(default_factory=dict)
     _holder: dict[str, Key] = field(default_factory=dict)
 
     def assign(self, wanted: Iterable[tuple[Key, Callable[[], str]]], lives: Callable[[Key], bool]) -> list[str]:
-        """The id of each (key, its name): the one it has, else its name, else its name with the first free number from 2.
+        """Return the id of each (key, name function): the one it has or a new one.
+
+        A new id is the name, or the name with the first free number from 2.
 
         Args:
-            lives: Whether a key's node is still in a document; the id of one that is not may be taken over.
+            lives: True for a key whose node is still in a document. The id of one that is not may
+                be taken over.
         """
         return [self._id_of.get(key) or self._give(key, name(), lives) for key, name in wanted]
 
@@ -65,7 +69,7 @@ class IdBook:
 
 @dataclass
 class Places:
-    """Names of nodes by where they stand in a page."""
+    """Names of nodes by their place in a page."""
 
     dom: Dom
     kinds: Kinds
@@ -83,11 +87,11 @@ class Places:
         self._headings = dom.named(*HEADINGS)
 
     def key(self, node: int) -> Key:
-        """What a node is known by over the steps of an episode."""
+        """Return the key that identifies a node over the steps of an episode."""
         return self._documents[bisect_right(self.dom.documents, node) - 1], self.dom.backend[node]
 
     def keys(self) -> set[Key]:
-        """The keys of all nodes."""
+        """Return the keys of all nodes."""
         ends = [*self.dom.documents[1:], len(self.dom.parent)]
         return {
             (document, backend)
@@ -96,22 +100,22 @@ class Places:
         }
 
     def name(self, node: int, kind: str, label: str) -> str:
-        """``nearest_named_ancestor.slug``, or the slug alone below no named ancestor."""
+        """Return ``nearest_named_ancestor.slug``, or the slug alone below no named ancestor."""
         dom = self.dom
         own = (
             slug(label) or slug(dom.attribute(node, "id") or dom.attribute(node, "name") or "") or slug(kind) or "item"
         )
-        at = dom.parent[node]
-        while at >= 0:
-            if at not in self._containers:
-                self._containers[at] = self._container(at)
-            if self._containers[at] not in ("", own):
-                return f"{self._containers[at]}.{own}"
-            at = dom.parent[at]
+        ancestor = dom.parent[node]
+        while ancestor >= 0:
+            if ancestor not in self._containers:
+                self._containers[ancestor] = self._container(ancestor)
+            if self._containers[ancestor] not in ("", own):
+                return f"{self._containers[ancestor]}.{own}"
+            ancestor = dom.parent[ancestor]
         return own
 
     def _container(self, node: int) -> str:
-        """The name of an element that groups others, ``""`` for any other."""
+        """Return the name of an element that groups others, ``""`` for any other."""
         dom, tag = self.dom, self.dom.name[node]
         role = self.kinds.roles.get(node, "")
         if tag in ("HTML", "BODY"):
@@ -125,13 +129,13 @@ class Places:
         return self._plain_id(node) or slug(dom.attribute(node, "name") or "") or slug(role or tag)
 
     def _plain_id(self, node: int) -> str:
-        """The ``id`` attribute where a person seems to have written it: no digits."""
+        """Return the ``id`` attribute where a person seems to have written it: no digits."""
         written = self.dom.attribute(node, "id") or ""
         return slug(written) if written.replace("-", "").replace("_", "").isalpha() else ""
 
     def _heading(self, node: int) -> str:
-        at = bisect_left(self._headings, node + 1)
-        if at < len(self._headings) and self._headings[at] <= self.dom.end[node]:
-            return rendered(self.dom, self._headings[at])
+        first = bisect_left(self._headings, node + 1)
+        if first < len(self._headings) and self._headings[first] <= self.dom.end[node]:
+            return rendered(self.dom, self._headings[first])
         cell = next((child for child in self.dom.children(node) if self.dom.name[child] == "TD"), None)
         return rendered(self.dom, cell) if cell is not None else ""

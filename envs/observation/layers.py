@@ -1,6 +1,7 @@
-"""What lies on top of a page: menus, dialogs, popovers, notices, bars that stay where they are.
+"""Layers that lie on top of a page: menus, dialogs, popovers, notices, fixed bars.
 
-It is what a person looks at first, and pages often add it at their end. So where there is no room for all, it goes before what lies below it.
+A person looks at them first, and pages often add them at their end. So where there is no room for
+all elements, a layer goes before what lies below it.
 """
 
 from __future__ import annotations
@@ -15,42 +16,44 @@ from envs.observation.occlusion import Scene
 from envs.observation.roles import Kinds
 
 POPUP_ROLES = frozenset({"dialog", "alertdialog", "menu", "listbox", "tooltip", "alert", "status"})
-"""Roles of what opens over a page, where it is taken out of the flow."""
+"""Roles of elements that open over a page, where they are taken out of the flow."""
 
 WHOLE = 0.8
-"""How much of a control must be painted over for it to be covered: a mark in the corner of a card covers less."""
+"""Share of a control that must be painted over for it to be covered. A mark in the corner of a card
+covers less."""
 
 
 MIN_AREA = 1_000.0
-"""CSS pixels of a menu or notice with a single word in it; a mark on a card or the cross that closes one is smaller."""
+"""Minimum area of a layer in square CSS pixels: a menu or notice with a single word in it. A mark
+on a card or the cross that closes one is smaller."""
 
 
 class Layers:
-    """Finds the layer that each box is in, of those that lie over the page."""
+    """Finds the layer over the page that each box is in."""
 
     def __init__(self, kinds: Kinds, scene: Scene) -> None:
         self._kinds, self._scene, self._dom = kinds, scene, scene.dom
         self._controls = list(kinds.kind)
 
     def order(self, box: int) -> int:
-        """Paint order of the innermost layer that a box is in, -1 if it is in none."""
+        """Return the paint order of the innermost layer that a box is in, -1 if it is in none."""
         return self._orders[box] if box >= 0 else -1
 
     @cached_property
     def _orders(self) -> list[int]:
         dom = self._dom
         fixed, *others = (dom.styled(POSITION, value.__eq__) for value in ("fixed", "absolute", "sticky"))
-        found = np.full(len(dom.box_node), -1)
+        orders = np.full(len(dom.box_node), -1)
         frames = {bisect_left(dom.box_node, root): dom.box_of[dom.parent[root]] for root in dom.documents[1:]}
         for box in sorted({*np.flatnonzero(fixed | others[0] | others[1]).tolist(), *frames}):  # the outer ones first
-            if box < len(found):
+            if box < len(orders):
                 node = dom.box_node[box]
                 inside = slice(box, bisect_right(dom.box_node, dom.end[node]))
                 if box in frames:
-                    found[inside] = found[frames[box]] if frames[box] >= 0 else -1
+                    orders[inside] = orders[frames[box]] if frames[box] >= 0 else -1
                 elif self._in_view(box) and (fixed[box] or self._is_over(box, node)):
-                    found[inside] = dom.paint[box]
-        return found.tolist()
+                    orders[inside] = dom.paint[box]
+        return orders.tolist()
 
     def _in_view(self, box: int) -> bool:
         low = np.maximum(self._dom.rects[box, :2], self._scene.clips[box, :2])
@@ -58,7 +61,7 @@ class Layers:
         return bool((low < high).all())
 
     def _is_over(self, box: int, node: int) -> bool:
-        """Whether a positioned box that scrolls with the page lies over more of it than what it is a part of."""
+        """Return True if a box that scrolls with the page lies over more than its own context."""
         dom = self._dom
         if not self._count(node):
             return False
@@ -70,18 +73,19 @@ class Layers:
         return (box in dom.stacked and self._is_portal(box, node)) or self._covers(box, node)
 
     def _count(self, node: int) -> int:
-        """How many controls are an element or in it."""
+        """Return the number of controls that are an element or in it."""
         return bisect_right(self._controls, self._dom.end[node]) - bisect_left(self._controls, node)
 
     def _is_portal(self, box: int, node: int) -> bool:
-        """Whether a child of the page's body holds this and nothing else that can be used."""
+        """Return True if a child of the page's body holds this and no other control."""
         dom = self._dom
         while dom.box_parent[box] >= 0 and dom.name[dom.box_node[dom.box_parent[box]]] != "BODY":
             box = dom.box_parent[box]
         return self._count(dom.box_node[box]) == self._count(node)
 
     def _covers(self, box: int, node: int) -> bool:
-        """Whether it is painted over words or controls that its parent does not hold, or over a whole control."""
+        """Return True if a box is painted over words or controls outside of its parent, or over a
+        whole control."""
         dom, (below, paint, rects, controls) = self._dom, self._content
         own, parent = dom.rects[box], dom.box_node[dom.box_parent[box]] if dom.box_parent[box] >= 0 else 0
         size = np.maximum(0.0, np.minimum(rects[:, 2:], own[2:]) - np.maximum(rects[:, :2], own[:2])).prod(axis=1)
@@ -96,10 +100,11 @@ class Layers:
 
     @cached_property
     def _content(self) -> tuple[Indices, Indices, Rects, Flags]:
-        """The boxes of words and controls that are in view, their paint order and rectangles, and which are controls."""
+        """Boxes of words and controls in view, their paint order and rectangles, and True for
+        controls."""
         dom = self._dom
         controls: Flags = np.zeros(len(dom.box_node), dtype=np.bool_)
-        controls[[at for each in self._controls if (at := dom.box_of[each]) >= 0]] = True
+        controls[[box for node in self._controls if (box := dom.box_of[node]) >= 0]] = True
         boxes: Indices = np.unique(self._scene.box)
         boxes = boxes[controls[boxes] | (dom.style_at[boxes] == 0)]
         return boxes, np.array(dom.paint, dtype=np.int64)[boxes], dom.rects[boxes], controls[boxes]

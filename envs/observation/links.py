@@ -1,4 +1,7 @@
-"""Links for other programs (mail, telephone, an app): a browser without them opens nothing, and tells nobody of it."""
+"""Links for other programs (mail, telephone, an app).
+
+A browser without such programs opens nothing for these links and shows no message.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,16 @@ import re
 from envs.observation.dom import Dom
 
 OPENED = frozenset({"http", "https", "javascript", "data", "blob", "about"})
-"""Schemes that lead somewhere, or that the browser says something of."""
+"""Schemes that open something in this browser or make it show a message."""
 
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 
 
 def foreign_scheme(dom: Dom, node: int) -> str:
-    """The scheme of the link that a node is or lies in, where this browser has nothing to open it; ``""`` for any other node.
+    """Return the scheme of a node's link if this browser has nothing to open it, else ``""``.
 
-    Source of what a scheme is: https://url.spec.whatwg.org/#scheme-start-state.
+    The link may be the node or lie around it. Syntax of schemes:
+    https://url.spec.whatwg.org/#scheme-start-state.
     """
     links = dom.having("href")
     while node >= 0 and node not in links:

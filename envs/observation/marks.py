@@ -13,22 +13,25 @@ from PIL import Image, ImageDraw, ImageFont
 from envs.types import Element
 
 COLOURS = ("#d00000", "#0050d0", "#007a20", "#a000a0", "#b05000", "#007080")
-"""Dark enough for white numbers (contrast above 4.5), taken in turn so that neighbours differ."""
+"""Colours of marks, taken in turn so that neighbours differ. All are dark enough for white numbers
+(contrast above 4.5)."""
 
 FONT_SIZE = 11
-"""Pixels; the smallest that a model reads at 1280 x 720 without covering a line of text."""
+"""Font size of the numbers in pixels: the smallest that a model reads at 1280 x 720 without
+covering a line of text."""
 
 TAG_WEIGHT = 4
-"""How many times worse it is to hide a number than a part of an element."""
+"""Weight of a hidden number compared with a hidden part of an element."""
 
 Box = tuple[float, float, float, float]
 
 QUALITY = 80
-"""Of the JPEG; the same as of the screenshots."""
+"""JPEG quality, the same as of the screenshots."""
 
 
 def draw(screenshot: bytes, elements: Iterable[Element]) -> bytes:
-    """The JPEG with the boxes and numbers of the elements that are in the viewport; texts have none.
+    """Draw the boxes and numbers of the elements in the viewport, and return the JPEG. Texts have
+    none.
 
     Args:
         screenshot: JPEG or PNG of the viewport, at any device scale.
@@ -42,7 +45,7 @@ def draw(screenshot: bytes, elements: Iterable[Element]) -> bytes:
 
 
 def draw_scaled(screenshot: bytes, elements: Iterable[Element], viewport: tuple[int, int]) -> bytes:
-    """As `draw`, for a screenshot whose pixels are not CSS pixels: boxes are stretched from the viewport to it."""
+    """Draw marks on a screenshot whose pixels are not CSS pixels: boxes are stretched to its size."""
     with Image.open(io.BytesIO(screenshot)) as image:
         x, y = image.width / viewport[0], image.height / viewport[1]
     moved = [
@@ -55,12 +58,15 @@ def draw_scaled(screenshot: bytes, elements: Iterable[Element], viewport: tuple[
 
 
 def place_tag(box: Box, size: tuple[float, float], avoid: NDArray[np.float64], picture: tuple[int, int]) -> Box:
-    """Where a number goes: of the places at the corners of a box, the one that hides least of what is to be avoided.
+    """Choose the place of a number at a corner of its element's box.
+
+    It is the place that hides least of what is to be avoided.
 
     Args:
         box: x, y, width, height of the element.
         size: Width and height of the number.
-        avoid: (n, 4) left, top, right, bottom of the other elements and of the numbers that are there already.
+        avoid: (n, 4) left, top, right, bottom of the other elements and of the numbers that are
+            there already.
         picture: Width and height of the picture.
 
     Returns:
@@ -69,8 +75,8 @@ def place_tag(box: Box, size: tuple[float, float], avoid: NDArray[np.float64], p
     x, y, width, height = box
     wide, high = size
     corners = ((x, y - high), (x + width, y), (x + width - wide, y - high), (x - wide, y), (x, y + height), (x, y))
-    starts = np.clip(np.array(corners), 0, np.maximum(np.array(picture) - size, 0))
-    places = np.hstack([starts, starts + np.array(size)])
+    top_lefts = np.clip(np.array(corners), 0, np.maximum(np.array(picture) - size, 0))
+    places = np.hstack([top_lefts, top_lefts + np.array(size)])
     low = np.maximum(places[:, None, :2], avoid[None, :, :2])
     high_end = np.minimum(places[:, None, 2:], avoid[None, :, 2:])
     hidden = np.maximum(high_end - low, 0).prod(axis=2).sum(axis=1)

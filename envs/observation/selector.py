@@ -1,4 +1,4 @@
-"""A small part of CSS selectors, for naming what is left out of observations."""
+"""A small part of CSS selectors, which names what observations leave out."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ _COMPOUND = re.compile(r"""(?P<tag>[a-zA-Z][\w-]*|\*)?(?P<rest>(?:[#.][\w-]+|\[[
 _PART = re.compile(r"""([#.])([\w-]+)|\[([\w-]+)(?:=["']?([^"'\]]*)["']?)?\]""")
 
 Part = tuple[str, str | None]
-"""Attribute and value; ``None`` for any value. ``class`` means one of its words."""
+"""Attribute and value; ``None`` for any value. The value of ``class`` is one of its words."""
 
 
 @cache
 def parse(selector: str) -> tuple[tuple[str, tuple[Part, ...]], ...]:
-    """A list of compound selectors as (tag or ``""``, parts): ``a.x[href], #id``.
+    """Parse a list of compound selectors into (tag or ``""``, parts): ``a.x[href], #id``.
 
     Raises:
-        ConfigError: it uses more of CSS than tags, ids, classes and attributes.
+        ConfigError: The selector uses more of CSS than tags, ids, classes and attributes.
     """
     parsed = []
     for compound in filter(None, (one.strip() for one in selector.split(","))):
-        found = _COMPOUND.fullmatch(compound)
-        if found is None:
+        match = _COMPOUND.fullmatch(compound)
+        if match is None:
             raise ConfigError(
                 f"selector {compound!r}: expected a tag, #id, .class or [attribute=value], without spaces"
             )
         parts: list[Part] = []
-        for sign, word, name, value in _PART.findall(found["rest"]):
+        for sign, word, name, value in _PART.findall(match["rest"]):
             parts.append((("id" if sign == "#" else "class"), word) if sign else (name, value or None))
-        tag = found["tag"] or ""
+        tag = match["tag"] or ""
         parsed.append(("" if tag == "*" else tag.upper(), tuple(parts)))
     return tuple(parsed)
 
 
 def matching(dom: Dom, selector: str) -> list[int]:
-    """Elements that match a list of compound selectors, in any document."""
-    found = []
+    """Return the elements, in any document, that match a list of compound selectors."""
+    matches = []
     for tag, parts in parse(selector):
         nodes = dom.with_attribute(parts[0][0]) if parts else dom.named(tag) if tag else []
-        found += [
+        matches += [
             node
             for node in nodes
             if (not tag or dom.name[node].upper() == tag) and all(_has(dom, node, part) for part in parts)
         ]
-    return found
+    return matches
 
 
 def _has(dom: Dom, node: int, part: Part) -> bool:

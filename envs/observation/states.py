@@ -1,4 +1,4 @@
-"""What a page says of a control's state besides its value: open or closed, partly checked, required, out of range, sorted by…"""
+"""States of controls besides their values: open, partly checked, required, out of range, sorted…"""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ LIMITS = ("min", "max", "step")
 """Attributes of inputs that say which values they take."""
 
 LIMITED = frozenset({"range", "number", "date", "time", "datetime-local", "month", "week"})
-"""Input types that have `LIMITS`."""
+"""Input types that have the attributes in `LIMITS`."""
 
 RANGE_DEFAULTS = {"min": "0", "max": "100", "step": "1"}
-"""https://html.spec.whatwg.org/multipage/input.html#range-state-(type=range)"""
+"""Default limits of sliders:
+https://html.spec.whatwg.org/multipage/input.html#range-state-(type=range)."""
 
 QUOTED_CHARS = 80
-"""Characters of a message, as many as of a label."""
+"""Maximum number of characters of a message, as many as of a label."""
 
 GAUGE_ROLES = frozenset({"progressbar", "meter"})
 
 HEADER_DEPTH = 4
-"""Levels from a table's head, which says how it is sorted, down to the button in it."""
+"""Levels searched from a button in a table's head up to the cell that says how it is sorted."""
 
 ATTRIBUTES = (
     *("aria-checked", "aria-current", "aria-expanded", "aria-haspopup", "aria-invalid", "aria-pressed"),
     *("aria-readonly", "aria-required", "aria-selected", "aria-valuemax", "aria-valuemin"),
     *("draggable", "oncontextmenu", "ondblclick", "readonly", "required"),
 )
-"""What gives an element a state, whatever its tag. ``aria-sort`` gives it one from above."""
+"""Attributes that give an element of any tag a state. ``aria-sort`` gives it one from an ancestor.
+"""
 
 
 class StateReader:
-    """Says in which states the controls of a page are."""
+    """Reads the states of the controls of a page."""
 
     def __init__(self, kinds: Kinds, namer: Namer) -> None:
         dom = self._dom = kinds.dom
@@ -46,45 +48,50 @@ class StateReader:
         self._candidates.update(*(dom.having(name) for name in ATTRIBUTES))
 
     def read(self, node: int, on: bool) -> tuple[str, ...]:
-        """Words for a control's state, in at most `STATE_CHARS` characters together; what does not fit is left out with an ellipsis.
+        """Return the words for a control's state, at most `STATE_CHARS` characters together.
+
+        An ellipsis stands for what does not fit.
 
         Args:
-            on: It is told to be checked anyway.
+            on: True when the element is shown as checked anyway.
         """
         if node not in self._candidates and not self._sorts:
             return ()
-        found: list[str] = []
+        words: list[str] = []
         room = STATE_CHARS
         for state in _states(self._kinds, self._namer, node, on):
             if len(state) >= room:
-                return (*found, "…")
+                return (*words, "…")
             room -= len(state)
-            found.append(state)
-        return tuple(found)
+            words.append(state)
+        return tuple(words)
 
 
 def gauges(kinds: Kinds, namer: Namer) -> dict[int, str]:
-    """What meters and progress bars show, by node: ``progress "Upload" 40 of 100``. They are not acted on, so they stand among the words."""
+    """Return what meters and progress bars show, by node: ``progress "Upload" 40 of 100``.
+
+    Nothing acts on them, so they stand among the words.
+    """
     dom = kinds.dom
-    made = (node for node, role in kinds.roles.items() if role in GAUGE_ROLES)
+    with_role = (node for node, role in kinds.roles.items() if role in GAUGE_ROLES)
     return {
-        node: f"{'meter' if dom.name[node] == 'METER' or kinds.roles.get(node) == 'meter' else 'progress'} {said}"
-        for node in sorted({*dom.named("METER", "PROGRESS"), *made})
+        node: f"{'meter' if dom.name[node] == 'METER' or kinds.roles.get(node) == 'meter' else 'progress'} {amount}"
+        for node in sorted({*dom.named("METER", "PROGRESS"), *with_role})
         if node not in kinds.kind
-        for said in (_gauge(dom, namer, node),)
+        for amount in (_gauge(dom, namer, node),)
     }
 
 
 def _gauge(dom: Dom, namer: Namer, node: int) -> str:
     native = dom.name[node] in ("METER", "PROGRESS")
-    value, most = (
+    value, maximum = (
         squash(dom.attribute(node, own if native else aria))
         for own, aria in (("value", "aria-valuenow"), ("max", "aria-valuemax"))
     )
-    usual = "1" if native else "100"
+    default = "1" if native else "100"
     shown = squash(dom.attribute(node, "aria-valuetext")) or ("" if native else rendered(dom, node))
     named = shorten(namer.gauge_name(node), QUOTED_CHARS)
-    amount = f"{shorten(value, 20)} of {shorten(most or usual, 20)}" if value else "under way"
+    amount = f"{shorten(value, 20)} of {shorten(maximum or default, 20)}" if value else "under way"
     return " ".join(filter(None, (f'"{named}"' if named else "", shorten(shown, QUOTED_CHARS) or amount)))
 
 

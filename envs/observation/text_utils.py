@@ -1,4 +1,4 @@
-"""Words on a page: rendered text, names, slugs, and what something without any text looks like."""
+"""Words on a page: rendered text, names, slugs, and descriptions of elements without text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envs.observation.dom import BACKGROUND, DISPLAY, ELEMENT, FILL, TEXT, Dom
 
 _NUMBER = re.compile(r"[\d.]+")
 _ICON = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
-"""Characters for private use: what they look like is the font's affair."""
+"""Private use characters, whose look the font decides: icons."""
 _LIT = re.compile(r"selected|active|clicked|checked")
 
 _COLOURS = {
@@ -27,7 +27,7 @@ _COLOURS = {
     (255, 0, 255): "magenta",
     (0, 128, 0): "green",
 }
-"""Names of CSS colours that a page may ask for by name."""
+"""Names of CSS colours that a page may ask for by name, by their red, green and blue."""
 
 _HUES = ("red", "orange", "yellow", "green", "green", "green", "cyan", "blue", "blue", "purple", "magenta", "red")
 """Names of the hue circle in steps of 30 degrees, for all other colours."""
@@ -35,66 +35,75 @@ _HUES = ("red", "orange", "yellow", "green", "green", "green", "cyan", "blue", "
 GENERATED = frozenset({"::before", "::after", "::marker"})
 
 SLUG_CHARS = 20
-"""Characters of a slug: enough to tell two labels apart, few enough for a prompt."""
+"""Maximum number of characters of a slug: enough to tell two labels apart, few enough for a prompt.
+"""
 
 
 def squash(text: str | None) -> str:
-    """White space folded to single spaces, none at the ends."""
+    """Fold white space to single spaces and strip it at the ends."""
     return " ".join(text.split()) if text else ""
 
 
 def cut(text: str | None, chars: int) -> str:
-    """Squashed and shortened."""
+    """Return at most ``chars`` characters of the squashed text."""
     return squash(text)[:chars].strip()
 
 
 def slug(text: str) -> str:
-    """``"Add to basket!"`` -> ``add_to_basket``; at most `SLUG_CHARS` characters, ``""`` when nothing is left."""
+    """Return ``"Add to basket!"`` as ``add_to_basket``.
+
+    The slug has at most `SLUG_CHARS` characters, and is ``""`` when nothing is left.
+    """
     return re.sub(r"\W+", "_", text.lower()).strip("_")[:SLUG_CHARS].strip("_")
 
 
 def shorten(text: str, chars: int) -> str:
-    """At most so many characters; where some were cut off, the last one is an ellipsis."""
+    """Return at most ``chars`` characters; where some are cut off, the last one is an ellipsis."""
     return text if len(text) <= chars else text[: max(0, chars - 1)].rstrip() + "…"
 
 
 def content(dom: Dom, node: int) -> str:
-    """``textContent``, squashed, without what fields in it hold."""
+    """Return the squashed ``textContent`` of a node, without what fields in it hold."""
     if dom.type[node] == TEXT:
         return squash(dom.text(node))
     nodes, entered = range(node + 1, dom.end[node] + 1), _entered_within(dom, node)
-    return squash("".join(dom.text(at) for at in nodes if dom.type[at] == TEXT and not (entered and entered[at])))
+    return squash(
+        "".join(dom.text(inner) for inner in nodes if dom.type[inner] == TEXT and not (entered and entered[inner]))
+    )
 
 
 def _entered_within(dom: Dom, node: int) -> bytearray | None:
-    """`Dom.entered`; ``None`` for a node that is itself in a field: then its text was asked for."""
+    """Return `Dom.entered`, or ``None`` for a node in a field, whose text was then asked for."""
     return None if dom.entered[node] else dom.entered
 
 
 def rendered(dom: Dom, node: int) -> str:
-    """``innerText``, squashed: what of the text is laid out and visible, apart where boxes are, without what fields in it hold; `content` if
-    nothing of it is laid out."""
+    """Return the squashed ``innerText`` of a node, without what fields in it hold.
+
+    That is the text that is laid out and visible, with spaces between boxes. If none of it is laid
+    out, it is `content`.
+    """
     if dom.type[node] == TEXT or dom.box_of[node] < 0:
         return content(dom, node)
-    if dom.end[node] == node + 1 and dom.type[node + 1] == TEXT:  # as most have it
+    if dom.end[node] == node + 1 and dom.type[node + 1] == TEXT:  # the usual case
         return squash(shown(dom, node + 1))
     parts: list[str] = []
     ends: list[int] = []
     entered = _entered_within(dom, node)
-    for at in range(node + 1, dom.end[node] + 1):
-        while ends and ends[-1] < at:
+    for child in range(node + 1, dom.end[node] + 1):
+        while ends and ends[-1] < child:
             ends.pop()
             parts.append(" ")
-        if dom.type[at] == TEXT:
-            parts.append("" if entered and entered[at] else shown(dom, at))
-        elif dom.type[at] == ELEMENT and breaks(dom, at):
+        if dom.type[child] == TEXT:
+            parts.append("" if entered and entered[child] else shown(dom, child))
+        elif dom.type[child] == ELEMENT and breaks(dom, child):
             parts.append(" ")
-            ends.append(dom.end[at])
+            ends.append(dom.end[child])
     return squash("".join(parts))
 
 
 def shown(dom: Dom, node: int) -> str:
-    """A text node as it is rendered, ``""`` when it is not."""
+    """Return a text node as it is rendered, ``""`` when it is not."""
     box, around = dom.box_of[node], dom.box_of[dom.parent[node]]
     if box < 0 or (around >= 0 and dom.hidden[around]):
         return ""
@@ -106,8 +115,13 @@ def shown(dom: Dom, node: int) -> str:
 
 
 def generated(dom: Dom, node: int) -> str:
-    """The words that a style sheet puts before or after an element (``node`` is the `Dom.pseudo` one), squashed. Icons of fonts are no words, and
-    a bullet is none."""
+    """Return the squashed words that a style sheet puts before or after an element.
+
+    Icons of fonts and bullets are not words.
+
+    Args:
+        node: A node of `Dom.pseudo`.
+    """
     if dom.name[node] not in GENERATED or dom.box_of[node] < 0 or dom.hidden[dom.box_of[node]]:
         return ""
     words = squash(_ICON.sub("", shown(dom, node)))
@@ -115,13 +129,13 @@ def generated(dom: Dom, node: int) -> str:
 
 
 def breaks(dom: Dom, node: int) -> bool:
-    """Whether an element begins and ends a line, or a cell."""
+    """Return True if an element begins and ends a line or a cell."""
     display = dom.style(node, DISPLAY)
     return dom.name[node] == "BR" or not (display.startswith("inline") or display in ("contents", ""))
 
 
 def colour(css: str) -> str:
-    """A colour's plain name, ``""`` for none or a transparent one."""
+    """Return a colour's plain name, ``""`` for none or a transparent one."""
     numbers = [float(number) for number in _NUMBER.findall(css)]
     if len(numbers) < 3 or (len(numbers) > 3 and numbers[3] == 0):
         return ""
@@ -140,7 +154,10 @@ def _hue(sector: float) -> str:
 
 
 def look(dom: Dom, node: int, svg: bool) -> str:
-    """What an element without any text looks like: its colour if it has one, else the names that its page gives it (icons are classes)."""
+    """Return a description of an element without any text.
+
+    It is its colour if it has one, else the class names that its page gives it (icons are classes).
+    """
     if svg:
         return squash(f"{colour(dom.style(node, FILL))} {dom.name[node]}")
     classes, ground = squash(dom.attribute(node, "class")), colour(dom.style(node, BACKGROUND))
