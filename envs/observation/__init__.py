@@ -1,14 +1,15 @@
-"""What an episode sees of a page, read from outside of it.
+"""Observations: an episode's view of a page, read from outside of the page.
 
-One read-only ``DOMSnapshot.captureSnapshot`` (and one question for the focus) holds frames of any origin, shadow roots, live form state,
-listeners and paint order. Everything after that is a pure function of its arrays:
+One read-only ``DOMSnapshot.captureSnapshot`` (and one question for the focus) holds frames of any
+origin, shadow roots, live form state, listeners and paint order. Everything after that is a pure
+function of its arrays:
 
-``snapshot`` decodes, ``occlusion`` (with ``svg_shapes``) finds what a click reaches, ``roles``,
-``names`` and ``elements`` name what can be acted on, ``reach`` finds a point of it, ``ids`` keeps
-names over the steps of an episode, ``text`` and ``marks`` render, ``hashes`` compares.
-``visibility`` and ``states`` say what a person sees of an element and how it stands, ``areas``
-where image maps have theirs. `Observer` puts them together, one for each episode. Nothing here acts
-on a page.
+``snapshot`` decodes, ``occlusion`` (with ``svg_shapes``) finds the element that a click reaches,
+``roles``, ``names`` and ``elements`` name the elements that can be acted on, ``reach`` finds a
+point of each, ``ids`` keeps names over the steps of an episode, ``text`` and ``marks`` render,
+``hashes`` compares. ``visibility`` tells what a person sees of an element, ``states`` reads its
+states, and ``areas`` places the areas of image maps. `Observer` puts them together, one for each
+episode. Nothing here acts on a page.
 """
 
 from envs.observation.ids import IdBook

@@ -1,4 +1,4 @@
-"""Where the areas of image maps are seen: they have no boxes of their own, a click on the picture reaches them."""
+"""Places of the areas of image maps, which have no boxes: a click on the picture reaches them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from envs.observation.occlusion import Scene
 from envs.observation.svg_shapes import in_polygon
 
 GRID = 8
-"""Points that are tried across and down each area, its middle first: so an eighth of a picture is found in any shape."""
+"""Number of points tried across and down each area, after its middle. So an eighth of a picture is
+found in any shape."""
 
 Shape = tuple[str, NDArray[np.float64]]
-"""``rect``, ``circle`` or ``poly``, and its numbers in CSS pixels of the picture."""
+"""Shape of an area: ``rect``, ``circle`` or ``poly``, and its numbers in CSS pixels of the picture.
+"""
 
 
 def areas(dom: Dom, scene: Scene) -> dict[int, tuple[tuple[float, float], tuple[float, float, float, float]]]:
-    """Point and box (x, y, width, height) of each area that a click can reach.
+    """Return a point and a box (x, y, width, height) of each area that a click can reach.
 
     Source: https://html.spec.whatwg.org/multipage/image-maps.html#image-map-processing-model
     """
-    found = {}
+    reached = {}
     for picture, of_map in _maps(dom).items():
         box = dom.box_of[picture]
         if box < 0 or dom.hidden[box]:
@@ -32,34 +34,34 @@ def areas(dom: Dom, scene: Scene) -> dict[int, tuple[tuple[float, float], tuple[
         corner = dom.rects[box, :2] + [pixels(dom.style_of(box, LEFT)), pixels(dom.style_of(box, TOP))]
         size = dom.rects[box, 2:] - corner
         low, high = np.maximum(corner, scene.clips[box, :2]), np.minimum(dom.rects[box, 2:], scene.clips[box, 2:])
-        before: list[Shape] = []  # of areas that lie on each other the first one is reached
+        before: list[Shape] = []  # where areas overlap, a click reaches the first one
         for area in of_map:
             shape = _shape(dom, area, size)
             before.append(shape)
             rect = _rect(shape) + np.tile(corner, 2)
             start, end = np.maximum(rect[:2], low), np.minimum(rect[2:], high)
-            if area in found or not (start + 1 < end).all():
+            if area in reached or not (start + 1 < end).all():
                 continue
             point = _point(scene, picture, corner, before, (start, end))
             if point is not None:
-                found[area] = (point, (float(start[0]), float(start[1]), *(end - start).tolist()))
-    return found
+                reached[area] = (point, (float(start[0]), float(start[1]), *(end - start).tolist()))
+    return reached
 
 
 def picture_of(dom: Dom, area: int) -> int:
-    """The first picture that an area is on, -1 for none."""
+    """Return the first picture that an area is on, -1 for none."""
     return next((picture for picture, of_map in _maps(dom).items() if area in of_map), -1)
 
 
 def _maps(dom: Dom) -> dict[int, list[int]]:
-    """The areas that lead somewhere of each picture that has a map, in order."""
+    """Return the areas of each picture that has a map, in order."""
     by_name: dict[tuple[int, str], list[int]] = {}
-    for at in dom.named("MAP"):
-        name = dom.attribute(at, "name") or dom.attribute(at, "id") or ""
-        inside = [area for area in dom.named("AREA") if at < area <= dom.end[at]]
-        by_name.setdefault((bisect_right(dom.documents, at), name), inside)
-    used = ((at, dom.attribute(at, "usemap") or "") for at in dom.with_attribute("usemap"))
-    return {at: by_name.get((bisect_right(dom.documents, at), name.lstrip("#")), []) for at, name in used}
+    for node in dom.named("MAP"):
+        name = dom.attribute(node, "name") or dom.attribute(node, "id") or ""
+        inside = [area for area in dom.named("AREA") if node < area <= dom.end[node]]
+        by_name.setdefault((bisect_right(dom.documents, node), name), inside)
+    used = ((node, dom.attribute(node, "usemap") or "") for node in dom.with_attribute("usemap"))
+    return {node: by_name.get((bisect_right(dom.documents, node), name.lstrip("#")), []) for node, name in used}
 
 
 def _shape(dom: Dom, area: int, size: NDArray[np.float64]) -> Shape:
@@ -104,9 +106,9 @@ def _point(
     shapes: list[Shape],
     rect: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[float, float] | None:
-    """A whole pixel that reaches the last of the shapes and none before it, in the part of it that is seen."""
+    """Return a whole pixel in the visible part that reaches the last shape and none before it."""
     shares = sorted(
-        product((np.arange(GRID) + 0.5) / GRID, repeat=2), key=lambda at: abs(at[0] - 0.5) + abs(at[1] - 0.5)
+        product((np.arange(GRID) + 0.5) / GRID, repeat=2), key=lambda share: abs(share[0] - 0.5) + abs(share[1] - 0.5)
     )
     points = np.floor(rect[0] + (rect[1] - rect[0]) * np.array([(0.5, 0.5), *shares]))
     for point, hit in zip(points, scene.hits(points), strict=True):

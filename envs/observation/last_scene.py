@@ -1,6 +1,7 @@
-"""The scene of the look before, which holds where only words, colours and states of the page have changed.
+"""Cache of the last scene, used again where no box of the page has moved.
 
-Most actions leave every box where it was. What a `Scene` is made of is compared, which takes a tenth of making it.
+Most actions leave every box where it was: only words, colours and states change. Comparing the
+inputs of a `Scene` takes a tenth of the time of making one.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from envs.observation.svg_shapes import GEOMETRY, SHAPES
 
 
 class LastScene:
-    """Stages the pages of one episode, one after the other."""
+    """Makes the scenes of one episode's pages, one after the other."""
 
     def __init__(self) -> None:
         self._scene: Scene | None = None
-        self._made_of: tuple[list[Any], list[Any]] = [], []
+        self._inputs: tuple[list[Any], list[Any]] = [], []
 
     def stage(self, dom: Dom, viewport: tuple[float, float], modal: int = -1, *, clip_styles: bool = True) -> Scene:
-        """`envs.observation.occlusion.stage`."""
-        values, arrays = _made_of(dom)
+        """Return `envs.observation.occlusion.stage` of the same arguments, or the last scene."""
+        values, arrays = _inputs(dom)
         values += [viewport, modal, clip_styles]
-        before, self._made_of = self._made_of, (values, arrays)
+        before, self._inputs = self._inputs, (values, arrays)
         if self._scene is not None and before[0] == values and all(map(np.array_equal, before[1], arrays)):
             self._scene = replace(self._scene, dom=dom)
         else:
@@ -34,10 +35,10 @@ class LastScene:
         return self._scene
 
 
-def _made_of(dom: Dom) -> tuple[list[Any], list[Any]]:
-    """What decides where things are painted and which of them are hit: values, and arrays.
+def _inputs(dom: Dom) -> tuple[list[Any], list[Any]]:
+    """Return the inputs of a scene: values, and arrays.
 
-    Of a background it matters only whether it hides what is below it; colours of texts do not.
+    A background matters only in whether it hides what is below it; colours of texts do not matter.
     """
     known: dict[tuple[str | bool, ...], int] = {}
     kinds = [known.setdefault(_painted(style), len(known)) for style in dom.styles]

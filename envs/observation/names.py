@@ -1,4 +1,4 @@
-"""What an element is called, what it holds and whether it is on."""
+"""Names and values of elements, and whether they are on."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from envs.observation.text_utils import content, generated, look, rendered, squa
 from envs.types.options import option_names
 
 FIELDS = frozenset({"input", "password", "textarea"})
-"""Kinds that hold text."""
+"""Kinds of elements that hold text."""
 
 NAMED_FROM_OUTSIDE = FIELDS | set(INPUT_KINDS.values()) | {"select", "checkbox", "radio"}
-"""Kinds whose own content is not their name."""
+"""Kinds of elements whose own content is not their name."""
 
 SIDE_TAGS = frozenset({"LABEL", "SPAN", "B", "STRONG", "TD", "TH"})
-"""Neighbours of a control that are read as its label."""
+"""Tags of neighbours of a control that are read as its label."""
 
 LABELABLE = frozenset({"INPUT", "SELECT", "TEXTAREA", "BUTTON", "METER", "OUTPUT", "PROGRESS"})
 
 FAKE_PATH = "C:\\fakepath\\"
-"""What browsers write before the name of a chosen file."""
+"""Prefix that browsers write before the name of a chosen file."""
 
 CLOSE = "ui-dialog-titlebar-close"
 """Class of jQuery's button that closes a dialog, which has an icon only."""
 
 DEFAULT_NAMES = {"submit": "Submit", "reset": "Reset", "image": "Submit"}
-"""What the engine writes on buttons without a value (in English)."""
+"""Names that the engine writes on buttons without a value (in English)."""
 
 
 def options_of(dom: Dom, node: int) -> tuple[int, ...]:
-    """The options of a list, groups opened."""
-    return tuple(at for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "OPTION")
+    """Return the options of a list, those in groups too."""
+    return tuple(child for child in range(node + 1, dom.end[node] + 1) if dom.name[child] == "OPTION")
 
 
 def option_label(dom: Dom, option: int) -> str:
-    """What a list shows of an option."""
+    """Return the text that a list shows for an option."""
     return squash(dom.attribute(option, "label")) or content(dom, option)
 
 
 class Namer:
-    """Reads labels and remembers which nodes were read as such, so that their text is not shown twice."""
+    """Reads labels, and remembers their nodes so that their text is not shown twice."""
 
     def __init__(self, kinds: Kinds, *, full: bool) -> None:
         self._dom, self._kinds, self._full = kinds.dom, kinds, full
@@ -55,11 +55,11 @@ class Namer:
         self._inner_controls = kinds.dom.named("INPUT", "SELECT", "TEXTAREA", "BUTTON")
 
     def labels_of(self, node: int) -> list[int]:
-        """The ``<label>`` elements of a control, in document order."""
+        """Return the ``<label>`` elements of a control, in document order."""
         return self._labels.get(node, [])
 
     def name(self, node: int, kind: str) -> str:
-        """The label, squashed and not shortened; ``""`` when there is nothing to call it."""
+        """Return an element's name, squashed and not shortened; ``""`` when it has none."""
         dom = self._dom
         outside = not self._full or dom.name[node] in LABELABLE - {"BUTTON"} or kind in FIELDS
         if (kind in NAMED_FROM_OUTSIDE and outside) or kind == "combobox":
@@ -82,14 +82,14 @@ class Namer:
         return text or self._from_attributes(node) or self._from_styles(node) or look(dom, node, svg)
 
     def value(self, node: int, kind: str) -> str:
-        """What a field or list holds; a password as asterisks."""
+        """Return the value of a field or list; a password as asterisks."""
         dom = self._dom
         if kind == "select" or (self._full and dom.name[node] == "SELECT"):
             names, chosen = self.choices(node), [option for option in options_of(dom, node) if option in dom.selected]
             return ", ".join(names.get(option) or option_label(dom, option) for option in chosen)
         if self._full and kind in ("slider", "spinbutton", "combobox"):
-            said = (dom.typed.get(node), dom.attribute(node, "aria-valuetext"), dom.attribute(node, "aria-valuenow"))
-            return next(filter(None, said), "") or (self._chosen(node) if kind == "combobox" else "")
+            values = (dom.typed.get(node), dom.attribute(node, "aria-valuetext"), dom.attribute(node, "aria-valuenow"))
+            return next(filter(None, values), "") or (self._chosen(node) if kind == "combobox" else "")
         if kind == "file":
             return dom.typed.get(node, "").removeprefix(FAKE_PATH)
         if (kind not in FIELDS and dom.name[node] != "INPUT") or kind in ("checkbox", "radio", "button"):
@@ -99,16 +99,21 @@ class Namer:
         return dom.typed[node] if node in dom.typed else rendered(dom, node)
 
     def _chosen(self, node: int) -> str:
-        """What a combobox holds that is no input itself: what the field in it holds, else its words."""
+        """Return the value of a combobox that is no input: that of the field in it, else its words."""
         dom = self._dom
         fields = (
-            dom.typed[at] for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "INPUT" and at in dom.typed
+            dom.typed[child]
+            for child in range(node + 1, dom.end[node] + 1)
+            if dom.name[child] == "INPUT" and child in dom.typed
         )
         return next(filter(None, fields), "") or rendered(dom, node)
 
     def written(self, node: int, kind: str, name: str) -> str:
-        """What is to be read on a control, squashed, where its name does not say so: ``aria-label`` replaces words that a person sees. Of an empty
-        field, its placeholder; of a slider, what its position means."""
+        """Return the squashed words on a control that its name does not hold.
+
+        ``aria-label`` replaces words that a person sees. An empty field shows its placeholder, a
+        slider the meaning of its position.
+        """
         dom = self._dom
         if dom.name[node] == "INPUT" or kind in FIELDS:
             empty = not dom.typed.get(node) if dom.name[node] in ("INPUT", "TEXTAREA") else not rendered(dom, node)
@@ -121,23 +126,25 @@ class Namer:
         return text if text.casefold() not in name.casefold() else ""
 
     def described(self, node: int) -> str:
-        """What a page says of an element besides its name: its tooltip or description."""
+        """Return the tooltip or description of an element."""
         texts = (self._dom.attribute(node, "title"), self._dom.attribute(node, "aria-description"))
-        found = squash(next(filter(None, texts), "")) or self.texts_of(node, "aria-describedby")
-        return found if found != self.name(node, self._kinds.kind[node]) else ""
+        description = squash(next(filter(None, texts), "")) or self.texts_of(node, "aria-describedby")
+        return description if description != self.name(node, self._kinds.kind[node]) else ""
 
     def gauge_name(self, node: int) -> str:
-        """What a meter or progress bar is called; the text of its label stays where it is."""
+        """Return the name of a meter or progress bar; the text of its label stays where it is."""
         labels = (rendered(self._dom, label) or self._label_name(label, node) for label in self.labels_of(node))
         return self._from_aria(node) or next(filter(None, labels), "") or squash(self._dom.attribute(node, "title"))
 
     def texts_of(self, node: int, attribute: str) -> str:
-        """The text of the elements that an attribute names by their ids."""
-        found = (self._by_id(node, name) for name in (self._dom.attribute(node, attribute) or "").split())
-        return squash(" ".join(rendered(self._dom, at) for at in found if at >= 0 and not self._dom.entered[at]))
+        """Return the text of the elements that an attribute names by their ids."""
+        nodes = (self._by_id(node, name) for name in (self._dom.attribute(node, attribute) or "").split())
+        return squash(
+            " ".join(rendered(self._dom, source) for source in nodes if source >= 0 and not self._dom.entered[source])
+        )
 
     def choices(self, node: int) -> dict[int, str]:
-        """What the options that a list shows are called, by their nodes."""
+        """Return the names of the options that a list shows, by their nodes."""
         options = [option for option in options_of(self._dom, node) if option not in self._dom.unlisted]
         return dict(zip(options, option_names(tuple(self._labelled(option) for option in options)), strict=True))
 
@@ -147,11 +154,12 @@ class Namer:
             group = dom.parent[group]
         label = squash(dom.attribute(group, "label")) if dom.name[group] == "OPTGROUP" else ""
         if not label and dom.name[group] == "OPTGROUP":
-            label = next((content(dom, at) for at in dom.children(group) if dom.name[at] == "LEGEND"), "")
+            label = next((content(dom, child) for child in dom.children(group) if dom.name[child] == "LEGEND"), "")
         return option_label(dom, option), label
 
     def is_on(self, node: int, kind: str) -> bool:
-        """A checkbox or radio is checked, an option selected, a tab open, a switch or toggle pressed."""
+        """Return True if a box is checked, an option selected, a tab open, a switch or toggle
+        pressed."""
         dom = self._dom
         if kind in ("checkbox", "radio") or (self._full and kind == "switch"):
             return node in dom.checked or dom.attribute(node, "aria-checked") == "true"
@@ -163,7 +171,7 @@ class Namer:
         return tab >= 0 and "true" in (dom.attribute(tab, "aria-selected"), dom.attribute(tab, "aria-expanded"))
 
     def read_labels(self, node: int, kind: str) -> str:
-        """The text of a control's ``<label>`` elements, which is then not shown again."""
+        """Return the text of a control's ``<label>`` elements, which is then not shown again."""
         for label in self.labels_of(node):
             self.used.add(label)
             text = rendered(self._dom, label) or (self._full and self._label_name(label, node)) or ""
@@ -172,9 +180,9 @@ class Namer:
         return ""
 
     def _label_name(self, label: int, node: int) -> str:
-        """What a label without words calls a control that is not named by itself."""
-        said = self._dom.attribute(label, "aria-label") or self._dom.attribute(label, "title")
-        return self._pictured(label) or ("" if node in self._named else squash(said))
+        """Return the name that a label without words gives a control without a name of its own."""
+        label_text = self._dom.attribute(label, "aria-label") or self._dom.attribute(label, "title")
+        return self._pictured(label) or ("" if node in self._named else squash(label_text))
 
     def _from_outside(self, node: int, kind: str) -> str:
         dom = self._dom
@@ -204,34 +212,34 @@ class Namer:
         text = squash(next((value for name in names if (value := dom.attribute(node, name))), ""))
         if text or not self._full:
             return text
-        titles = (content(dom, at) for at in range(node + 1, dom.end[node] + 1) if dom.name[at] == "title")
+        titles = (content(dom, child) for child in range(node + 1, dom.end[node] + 1) if dom.name[child] == "title")
         return self._pictured(node) or next(filter(None, titles), "")
 
     def _pictured(self, node: int) -> str:
-        """What the first picture in an element says that it shows."""
+        """Return the description of the first picture in an element."""
         dom = self._dom
-        pictures = (at for at in range(node + 1, dom.end[node] + 1) if dom.type[at] == ELEMENT)
-        inner = (squash(dom.attribute(at, "alt") or dom.attribute(at, "aria-label")) for at in pictures)
+        pictures = (child for child in range(node + 1, dom.end[node] + 1) if dom.type[child] == ELEMENT)
+        inner = (squash(dom.attribute(child, "alt") or dom.attribute(child, "aria-label")) for child in pictures)
         return next(filter(None, inner), "")
 
     def _from_styles(self, node: int) -> str:
-        """What style sheets write on an element that says nothing by itself."""
+        """Return the words that style sheets write on an element without words."""
         if not self._full:
             return ""
-        inside = (at for at in range(node + 1, self._dom.end[node] + 1) if at in self._dom.pseudo)
-        return squash(" ".join(generated(self._dom, at) for at in inside))
+        inside = (child for child in range(node + 1, self._dom.end[node] + 1) if child in self._dom.pseudo)
+        return squash(" ".join(generated(self._dom, child) for child in inside))
 
     def _beside(self, node: int, step: int) -> str:
-        """The text directly before or after a control, unless it is another control's."""
+        """Return the text directly before or after a control, unless it is another control's."""
         dom = self._dom
         above = dom.up(node)
         line = dom.children(above) if above >= 0 else [node]
-        at = line.index(node) + step
-        while 0 <= at < len(line) and dom.type[line[at]] != ELEMENT and not self._says(line[at]):
-            at += step
-        if not 0 <= at < len(line):
+        place = line.index(node) + step
+        while 0 <= place < len(line) and dom.type[line[place]] != ELEMENT and not self._has_words(line[place]):
+            place += step
+        if not 0 <= place < len(line):
             return ""
-        beside = line[at]
+        beside = line[place]
         if dom.type[beside] == ELEMENT:
             taken = beside in self._kinds.kind or self._kinds.owner(beside) >= 0
             if taken or dom.within(beside, self._inner_controls) or dom.name[beside] not in SIDE_TAGS:
@@ -239,11 +247,11 @@ class Namer:
         self.used.add(beside)
         return content(dom, beside)
 
-    def _says(self, node: int) -> bool:
+    def _has_words(self, node: int) -> bool:
         return self._dom.type[node] == TEXT and bool(squash(self._dom.text(node)))
 
     def _associate(self) -> dict[int, list[int]]:
-        """Labels by control: by ``for``, else the first control inside."""
+        """Return the labels of each control: by ``for``, else the first control inside."""
         dom = self._dom
         labels = dom.named("LABEL")
         if not labels:
@@ -253,7 +261,7 @@ class Namer:
             for node in dom.named(*LABELABLE)
             if not (dom.name[node] == "INPUT" and input_type(dom, node) == "hidden")
         ]
-        found: dict[int, list[int]] = {}
+        labels_of: dict[int, list[int]] = {}
         for label in labels:
             wanted = dom.attribute(label, "for")
             if wanted is not None:
@@ -261,23 +269,28 @@ class Namer:
                 if control not in controls:
                     continue
             else:
-                at = bisect_right(controls, label)
-                if at == len(controls) or controls[at] > dom.end[label]:
+                place = bisect_right(controls, label)
+                if place == len(controls) or controls[place] > dom.end[label]:
                     continue
-                control = controls[at]
-            found.setdefault(control, []).append(label)
-        return found
+                control = controls[place]
+            labels_of.setdefault(control, []).append(label)
+        return labels_of
 
     def _by_id(self, node: int, name: str) -> int:
-        """The first element with this id in the node's document or shadow root, -1 for none. Of roots in each other the innermost that has one, as a
-        snapshot does not say where they begin."""
+        """Return the first element with this id in the node's document or shadow root, -1 for none.
+
+        Nested shadow roots: the innermost that has one, as a snapshot does not say where they
+        begin.
+        """
         shadowed, end = self._dom.shadowed, self._dom.end
-        among = self._ids.get((self._root(node), name), [])
+        candidates = self._ids.get((self._root(node), name), [])
         if node not in shadowed:
-            return next((at for at in among if at not in shadowed), -1)
-        while among and node in shadowed:
+            return next((candidate for candidate in candidates if candidate not in shadowed), -1)
+        while candidates and node in shadowed:
             node = self._dom.parent[node]
-            if inside := [at for at in among if node < at <= end[node] and at in shadowed]:
+            if inside := [
+                candidate for candidate in candidates if node < candidate <= end[node] and candidate in shadowed
+            ]:
                 return inside[0]
         return -1
 

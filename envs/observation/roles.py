@@ -1,7 +1,8 @@
-"""Which elements can be acted on, and what a person would call them.
+"""Interactive elements of a page, and their kinds.
 
-Native controls are interactive by their tag. Anything else is so by its role, by a listener for mouse buttons, or by a hand for a cursor
-that its parent does not have. The ``full`` rules also take editing hosts, drag handles and more roles, and want a link to lead somewhere.
+Native controls are interactive by their tag. Anything else is so by its role, by a listener for
+mouse buttons, or by a hand cursor that its parent does not have. The ``full`` rules also take
+editing hosts, drag handles and more roles, and take only links that lead somewhere.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ MORE_ROLES = {
     "textbox": "input",
     "searchbox": "input",
 }
-"""Roles that only the ``full`` rules know, and what they are called."""
+"""Kinds by role, for the roles that only the ``full`` rules know."""
 
 INPUT_KINDS = {
     **{"range": "slider", "color": "colour", "file": "file", "date": "date", "time": "time"},
     **{"number": "spinbutton", "datetime-local": "datetime", "month": "month", "week": "week"},
 }
-"""What the ``full`` rules call inputs that are no text boxes to their user, by type."""
+"""Kinds by type of the inputs that are no text boxes to their user, under the ``full`` rules."""
 
 MOUSE_HANDLERS = ("ondblclick", "oncontextmenu")
-"""Attributes of handlers that are no clicks to the engine. Those that a script adds, a snapshot does not have."""
+"""Attributes of handlers that the engine does not count as clicks. A snapshot does not have those
+that a script adds."""
 
 KEY_HANDLERS = ("onkeydown", "onkeyup", "onkeypress")
 
@@ -60,31 +62,31 @@ Those that hold such elements group them; others that take the focus scroll.
 """
 
 GRABBED = frozenset({"pointer", "grab", "move", "ew-resize", "ns-resize", "col-resize", "row-resize"})
-"""Cursors that promise that something happens."""
+"""Cursors that show that an element reacts to the mouse."""
 
 
 @dataclass(slots=True)
 class Kinds:
-    """The interactive elements of a page and what there is to know about them by their tags and attributes."""
+    """Interactive elements of a page, as their tags and attributes define them."""
 
     dom: Dom
     kind: dict[int, str] = field(default_factory=dict)
-    """By node, in document order."""
+    """Kind by node, in document order."""
     native: set[int] = field(default_factory=set)
     disabled: set[int] = field(default_factory=set)
     excluded: bytearray = field(default_factory=bytearray)
-    """1 for each node that is not shown."""
+    """1 for each node that is excluded from observations."""
     roles: dict[int, str] = field(default_factory=dict)
     has_tabs: bool = False
 
     def owner(self, node: int) -> int:
-        """The nearest element of `kind` that is the node or above it in its document, -1 if there is none."""
+        """Return the nearest element of `kind` from a node upwards in its document, -1 for none."""
         while node >= 0 and node not in self.kind:
             node = self.dom.up(node)
         return node
 
     def tab_around(self, node: int) -> int:
-        """The nearest element with role ``tab``, -1 if there is none."""
+        """Return the nearest element with role ``tab`` from a node upwards, -1 for none."""
         if not self.has_tabs:
             return -1
         while node >= 0 and self.roles.get(node) != "tab":
@@ -98,41 +100,41 @@ def classify(
     viewport: tuple[float, float],
     exclude: str = "",
 ) -> Kinds:
-    """Find what can be acted on.
+    """Find the elements that can be acted on.
 
     Args:
         exclude: Selector of elements that are left out with all that is in them.
     """
-    found = Kinds(dom, excluded=_excluded(dom, exclude))
-    found.roles = {node: (dom.attribute(node, "role") or "").strip() for node in dom.with_attribute("role")}
-    found.has_tabs = "tab" in found.roles.values()
-    found.disabled = _disabled(dom, options.rules == "full")
-    reader = _Reader(found, options.rules == "full", WHOLE_SHARE * viewport[0] * viewport[1])
+    kinds = Kinds(dom, excluded=_excluded(dom, exclude))
+    kinds.roles = {node: (dom.attribute(node, "role") or "").strip() for node in dom.with_attribute("role")}
+    kinds.has_tabs = "tab" in kinds.roles.values()
+    kinds.disabled = _disabled(dom, options.rules == "full")
+    reader = _Reader(kinds, options.rules == "full", WHOLE_SHARE * viewport[0] * viewport[1])
     for node in reader.candidates():
-        if found.excluded[node] or (node in found.disabled and options.rules == "small"):
+        if kinds.excluded[node] or (node in kinds.disabled and options.rules == "small"):
             continue
         native = reader.native(node)
         kind = native or reader.made(node)
         if kind is None:
             continue
         if native:
-            found.native.add(node)
+            kinds.native.add(node)
         else:
-            up = found.owner(dom.up(node))
-            if up >= 0 and up in found.native:
+            up = kinds.owner(dom.up(node))
+            if up >= 0 and up in kinds.native:
                 continue
-        found.kind[node] = kind
-    return found
+        kinds.kind[node] = kind
+    return kinds
 
 
 def input_type(dom: Dom, node: int) -> str:
-    """The type of an input as the engine takes it."""
+    """Return the type of an input as the engine takes it."""
     kind = (dom.attribute(node, "type") or "").lower()
     return kind if kind in FIELD_TYPES | BUTTONS | {"hidden", "checkbox", "radio"} else "text"
 
 
 class _Reader:
-    """What an element is by its tag, its role, its listeners and its cursor."""
+    """Reads what an element is by its tag, its role, its listeners and its cursor."""
 
     def __init__(self, kinds: Kinds, full: bool, whole: float) -> None:
         self._dom, self._kinds, self._full, self._whole = kinds.dom, kinds, full, whole
@@ -159,7 +161,10 @@ class _Reader:
         self._hands = {dom.box_node[box] for box in np.flatnonzero(hands).tolist()}
 
     def candidates(self) -> list[int]:
-        """Elements worth a look, in document order: only rendered ones count in the end, but labels of hidden ones do too."""
+        """Return the elements that may be interactive, in document order.
+
+        Only rendered ones count in the end, but labels of hidden ones do too.
+        """
         dom = self._dom
         tags = dom.named(*CONTROLS, "a", "SUMMARY", "OPTION", "AREA", "VIDEO", "AUDIO")
         some = {*tags, *self._kinds.roles, *self._hosts, *self._draggable, *dom.clickable, *self._hands}
@@ -168,7 +173,7 @@ class _Reader:
         return sorted(node for node in some - dom.pseudo if kinds[node] == ELEMENT)
 
     def native(self, node: int) -> str | None:
-        """The kind of a native control."""
+        """Return the kind of a native control."""
         dom, name = self._dom, self._dom.name[node]
         if (
             self._full
@@ -206,12 +211,12 @@ class _Reader:
         return "input" if node in self._hosts and not self._editable(dom.up(node)) else None
 
     def made(self, node: int) -> str | None:
-        """The kind of an element that its page made interactive."""
+        """Return the kind of an element that its page made interactive."""
         dom, name = self._dom, self._dom.name[node]
         role = self._kinds.roles.get(node, "")
         holds = dom.within(node, self._controls)
         if holds and not self._full:
-            return None  # the control inside is what one acts on
+            return None  # the control inside is acted on
         known = self._role(node) if self._full else role if role in ROLES else None
         if known:
             return known
@@ -220,7 +225,7 @@ class _Reader:
         if not acts or (holds and not (listens and hand)):
             return None
         if name in ("BODY", "HTML", "LABEL", "IFRAME") or (self._full and self._in_label[node]):
-            return None  # inside of a label its control is what is listed
+            return None  # inside of a label, only its control is listed
         if self._full and self._editable(node):
             return None  # the engine calls all of an editable region clickable; its host is listed
         if self._area(node) > self._whole:
@@ -232,7 +237,10 @@ class _Reader:
         return "link" if "alink" in (dom.attribute(node, "class") or "").split() else "item"
 
     def _with_focus(self) -> set[int]:
-        """What the page lets have the keyboard focus, to be used by keys; not what it lets have it to be scrolled, or holds such elements."""
+        """Return the elements that take the keyboard focus to be used by keys.
+
+        Elements that take it to be scrolled, or that hold such elements, are left out.
+        """
         dom, tabs = self._dom, self._dom.having("tabindex")
         if not tabs:
             return set()
@@ -260,14 +268,14 @@ class _Reader:
         return "button" if kind in BUTTONS else "password" if kind == "password" else "input"
 
     def _role(self, node: int) -> str | None:
-        """The kind that an element has by its role."""
+        """Return the kind that an element has by its role."""
         role = self._kinds.roles.get(node, "")
         return role if role in ROLES else MORE_ROLES.get(role)
 
     def _is_list(self, node: int) -> bool:
         size = self._dom.attribute(node, "size") or "0"
         if self._full and size == "1":
-            return False  # one row high, also if it takes several: most of its options are never on the screen
+            return False  # one row high, even if several can be chosen: most of its options are never visible
         return self._dom.attribute(node, "multiple") is not None or (size.isdigit() and int(size) > 1)
 
     def _editable(self, node: int) -> bool:
@@ -280,7 +288,7 @@ class _Reader:
         return node >= 0
 
     def _has_hand(self, node: int) -> bool:
-        """A hand begins here: the parent does not have it."""
+        """Return True if an element has a hand cursor that its parent does not have."""
         if node not in self._hands:
             return False
         box = self._dom.box_parent[self._dom.box_of[node]]
@@ -295,13 +303,16 @@ class _Reader:
 def _excluded(dom: Dom, exclude: str) -> bytearray:
     flags = dom.marked(matching(dom, exclude))
     for root, after in zip(dom.documents[1:], [*dom.documents[2:], len(dom.parent)], strict=False):
-        if flags[dom.parent[root]]:  # a frame in what is left out
+        if flags[dom.parent[root]]:  # a frame in an excluded element
             flags[root:after] = b"\1" * (after - root)
     return flags
 
 
 def _disabled(dom: Dom, inherit: bool) -> set[int]:
-    """Elements that are switched off by their attribute; with ``inherit`` also by a field set, ``aria-disabled`` or ``inert`` above them."""
+    """Return the elements that are disabled by their attribute.
+
+    With ``inherit``, elements below a disabled field set, ``aria-disabled`` or ``inert`` count too.
+    """
     own = {node for node in dom.with_attribute("disabled") if dom.name[node] in CAN_BE_DISABLED}
     if not inherit:
         return own
@@ -314,15 +325,16 @@ def _disabled(dom: Dom, inherit: bool) -> set[int]:
 
 
 def _in_legends(dom: Dom, above: set[int]) -> set[int]:
-    """What is in the first legend of a field set that is switched off, and is not switched off itself."""
+    """Return the nodes in the first legend of a disabled field set that are not disabled
+    themselves."""
     usable: set[int] = set()
     for legend in dom.named("LEGEND"):
         group = dom.up(legend)
-        first = group in above and next(at for at in dom.children(group) if dom.name[at] == "LEGEND") == legend
-        if first and not any(at <= group <= dom.end[at] for at in above - {group}):
+        first = group in above and next(other for other in dom.children(group) if dom.name[other] == "LEGEND") == legend
+        if first and not any(other <= group <= dom.end[other] for other in above - {group}):
             usable.update(range(legend + 1, dom.end[legend] + 1))
     return (
         usable
         - {node for node in dom.with_attribute("disabled") if node in usable}
-        - {at for node in above if node in usable for at in range(node, dom.end[node] + 1)}
+        - {other for node in above if node in usable for other in range(node, dom.end[node] + 1)}
     )

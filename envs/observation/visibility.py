@@ -1,7 +1,8 @@
-"""What a person can see of a box, apart from where it lies: opacity, clips, faces that are turned away, and whether it draws anything.
+"""Visibility of boxes: opacity, clips, faces that are turned away, and drawn content.
 
-A box that nothing is drawn of is not offered, however well a click would hit it, with one exception that `Drawn.stands_in` makes: pages replace
-native controls by a picture of their own and keep the control above it, transparent, for the clicks.
+An element of which nothing is drawn is not offered, however well a click would hit it. There is one
+exception (`Drawn.stands_in`): pages replace native controls by a picture of their own and keep the
+control above it, transparent, for the clicks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from envs.observation.dom import (
 )
 
 MIN_SHARE = 0.25
-"""How much of a drawing must lie in a transparent control to be the control's: less is something larger that it lies on."""
+"""Minimum share of a drawing that lies in a transparent control for it to be the control's. With
+less, the drawing is something larger that the control lies on."""
 
 DRAWN_TAGS = (
     *("IMG", "CANVAS", "VIDEO", "IFRAME", "EMBED", "OBJECT", "INPUT", "SELECT", "TEXTAREA", "BUTTON", "METER"),
@@ -46,10 +48,13 @@ _SHAPE = re.compile(r"(inset|circle|ellipse|polygon)\(([^()]*)\)")
 
 
 def style_clips(dom: Dom, strips: Sequence[int] | None = None) -> Rects | None:
-    """What clip styles and turned faces leave of each box, whatever its containing block; ``None`` where no box has any of them.
+    """Return the rectangle that clip styles and turned faces leave of each box.
+
+    The containing block does not matter. The answer is ``None`` where no box has any of them.
 
     Args:
-        strips: Of each box, where it was laid (`envs.observation.whole_page`): what is laid apart from its parent is not cut by that.
+        strips: Strip of each box (`envs.observation.whole_page`). A box in another strip than its
+            parent is not cut by the parent.
     """
     clipped = dom.styled(CLIP_PATH, lambda path: path != "none") | dom.styled(BACKFACE, lambda face: face == "hidden")
     clipped |= dom.styled(CLIP, lambda clip: clip != "auto") & dom.styled(POSITION, ("absolute", "fixed").__contains__)
@@ -67,17 +72,19 @@ def style_clips(dom: Dom, strips: Sequence[int] | None = None) -> Rects | None:
 
 def _own_clips(dom: Dom, box: int) -> list[list[float]]:
     rect: list[float] = dom.rects[box].tolist()
-    found = [clip_path(dom.style_of(box, CLIP_PATH), rect)]
+    clips = [clip_path(dom.style_of(box, CLIP_PATH), rect)]
     if dom.style_of(box, POSITION) in ("absolute", "fixed"):
-        found.append(_clip(dom.style_of(box, CLIP), rect))
+        clips.append(_clip(dom.style_of(box, CLIP), rect))
     if dom.style_of(box, BACKFACE) == "hidden" and _faces_away(dom, box):
-        found.append([0.0, 0.0, 0.0, 0.0])
-    return [cut for cut in found if cut is not None]
+        clips.append([0.0, 0.0, 0.0, 0.0])
+    return [cut for cut in clips if cut is not None]
 
 
 def clip_path(css: str, rect: list[float]) -> list[float] | None:
-    """The rectangle around what a ``clip-path`` leaves of a border box (left, top, right, bottom); ``None`` for one that is not understood, which
-    is taken to leave all.
+    """Return the rectangle around what a ``clip-path`` leaves of a border box.
+
+    Rectangles are left, top, right, bottom. The answer is ``None`` for a path that is not
+    understood, which is taken to leave all.
 
     Source: https://drafts.csswg.org/css-shapes/#basic-shape-functions
     """
@@ -112,7 +119,10 @@ def clip_path(css: str, rect: list[float]) -> list[float] | None:
 
 
 def _clip(css: str, rect: list[float]) -> list[float] | None:
-    """What the old ``clip: rect(top, right, bottom, left)`` leaves: lengths from the top left corner."""
+    """Return the rectangle that the old ``clip: rect(top, right, bottom, left)`` leaves.
+
+    Its lengths are from the top left corner.
+    """
     sides = css.removeprefix("rect(").removesuffix(")").split(", ") if css.startswith("rect(") else []
     if len(sides) != 4:
         return None
@@ -127,7 +137,10 @@ def _clip(css: str, rect: list[float]) -> list[float] | None:
 
 
 def _faces_away(dom: Dom, box: int) -> bool:
-    """Whether the transforms of a box and those around it turn its back to the viewer: https://drafts.csswg.org/css-transforms-2/."""
+    """Return True if the transforms of a box and its ancestors turn its back to the viewer.
+
+    Source: https://drafts.csswg.org/css-transforms-2/.
+    """
     whole = np.eye(4)
     while box >= 0:
         whole = matrix(dom.style_of(box, TRANSFORM)) @ whole
@@ -136,7 +149,7 @@ def _faces_away(dom: Dom, box: int) -> bool:
 
 
 def matrix(css: str) -> NDArray[np.float64]:
-    """The 4 by 4 matrix of a computed ``transform``."""
+    """Return the 4 by 4 matrix of a computed ``transform``."""
     numbers = [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", css.partition("(")[2])]
     if len(numbers) == 16:
         return np.array(numbers).reshape(4, 4).T
@@ -147,17 +160,20 @@ def matrix(css: str) -> NDArray[np.float64]:
 
 
 def invisible_text(dom: Dom) -> Flags:
-    """Boxes whose text has no colour. One with a picture behind it is not among them: its letters may be cut out of that."""
+    """Return the boxes whose text has no colour.
+
+    Boxes with a picture behind them are left out: the letters may be cut out of it.
+    """
     return dom.styled(TEXT_FILL, _is_clear) & dom.styled(PICTURE, lambda picture: picture == "none")
 
 
 def _is_clear(css: str) -> bool:
-    """Whether a computed colour is fully transparent."""
+    """Return True if a computed colour is fully transparent."""
     return css == "transparent" or (css.startswith("rgba(") and css.endswith(", 0)"))
 
 
 class Drawn:
-    """Which boxes draw something that can be seen."""
+    """Knows the boxes that draw something visible."""
 
     def __init__(self, dom: Dom) -> None:
         self._dom = dom
@@ -166,7 +182,7 @@ class Drawn:
 
     @cached_property
     def flags(self) -> Flags:
-        """By box: whether it draws words, a picture, a background or a border."""
+        """True for each box that draws words, a picture, a background or a border."""
         dom = self._dom
         flags = ~dom.styled(BACKGROUND, _is_clear) | dom.styled(PICTURE, lambda picture: picture != "none")
         flags |= dom.styled(LEFT, pixels) | dom.styled(TOP, pixels)
@@ -183,7 +199,7 @@ class Drawn:
         return flags
 
     def nothing_of(self, node: int) -> bool:
-        """Whether an element has words and neither they nor anything else of it is drawn; or it is transparent as a whole."""
+        """Return True if an element is transparent, or has words and none of it is drawn."""
         dom, box = self._dom, self._dom.box_of[node]
         if self._all or box < 0:
             return False
@@ -192,14 +208,17 @@ class Drawn:
         inside = range(box, bisect_right(dom.box_node, dom.end[node]))
         if not self._clear[inside.start : inside.stop].any():
             return False
-        has_words = any(dom.box_text[at] >= 0 and dom.strings[dom.box_text[at]].strip() for at in inside)
+        has_words = any(dom.box_text[other] >= 0 and dom.strings[dom.box_text[other]].strip() for other in inside)
         return has_words and not self.flags[inside.start : inside.stop].any()
 
     def stands_in(self, node: int, boxes: Indices, rects: Rects) -> bool:
-        """Whether something is drawn at a transparent element's place that is not just what it lies on.
+        """Return True if a transparent element lies on a drawing of its own size.
+
+        A drawing that is much larger is only what the element lies on.
 
         Args:
-            boxes: Of what can be seen, with its ``rects``.
+            boxes: Boxes that can be seen.
+            rects: Visible rectangles of the ``boxes``.
         """
         own = self._dom.rects[self._dom.box_of[node]]
         size = np.maximum(0.0, np.minimum(rects[:, 2:], own[2:]) - np.maximum(rects[:, :2], own[:2])).prod(axis=1)
