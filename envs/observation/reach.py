@@ -1,7 +1,8 @@
-"""Looks for a point of an element that a click can use.
+"""Points of elements that a click can use.
 
-An element counts as seen when some point of it is really its own: the topmost thing there is the element, or something in it that is not
-another element of the list. The points tried are the middle of each of its boxes and then places nearer to the corners.
+An element counts as seen when a click on some point of it reaches the element. That means that the
+topmost thing there is the element, or something in it that is not another element of the list. The
+points tried are the middle of each of its boxes and then places nearer to the corners.
 """
 
 from __future__ import annotations
@@ -27,29 +28,33 @@ PLACES = (
     (0.9, 0.15),
     (0.1, 0.85),
 )
-"""Where a point is looked for in a box, as shares of its width and height: the middle, then points nearer to the corners."""
+"""Places tried in a box, as shares of its width and height: the middle, then points nearer to the
+corners."""
 
 LABEL_PLACES = (*PLACES, (0.02, 0.5), (0.98, 0.5))
-"""The same in a label: the picture of its checkbox is at an end of it, beside a text that may be a link as a whole."""
+"""Places tried in a label. The picture of its checkbox is at an end of it, beside a text that may
+be a link as a whole."""
 
 AIM = 8.0
-"""CSS pixels of the sides of what is shown as the place of a control that only a corner of its label reaches."""
+"""Side in CSS pixels of the square shown as the place of a control that only a corner of its label
+reaches."""
 
 MAX_RECTS = 8
-"""Boxes of one element that are tried (a link that wraps has one for each line)."""
+"""Maximum number of boxes of one element that are tried (a link that wraps has one for each line).
+"""
 
 MIN_EDITOR = 20.0
-"""CSS pixels of the sides of an editor that its page draws: a line of text needs as much."""
+"""Minimum side in CSS pixels of an editor that its page draws: a line of text needs as much."""
 
 MIN_SIDE = 2.0
-"""CSS pixels: what is smaller cannot be aimed at."""
+"""Minimum side of an element in CSS pixels: a smaller one cannot be aimed at."""
 
 Box = tuple[float, float, float, float]
 """x, y, width, height in CSS pixels of the viewport."""
 
 
 class Reach:
-    """Looks for points that belong to an element."""
+    """Finds points that belong to an element."""
 
     def __init__(self, kinds: Kinds, scene: Scene) -> None:
         self._kinds, self._dom, self._scene = kinds, scene.dom, scene
@@ -58,62 +63,68 @@ class Reach:
         size = np.minimum(rects[:, 2:], clips[:, 2:]) - low
         self._near: list[bool] = ((size[:, 0] >= MIN_SIDE) & (size[:, 1] >= MIN_SIDE)).tolist()
         self._left = np.hstack([low, size])
-        """What is left of each box, as x, y, width, height."""
+        """Visible part of each box, as x, y, width, height."""
         self.editor_parts: set[int] = set()
-        """Parts of an editor that stand for its text area, and are not listed themselves."""
-        self._contents = {at: of for at in kinds.kind if (of := contents_of(scene.dom, at))}
-        """Boxes that stand for elements without one of their own."""
+        """Parts of an editor that stand for its text area and are not listed themselves."""
+        self._contents = {node: boxes for node in kinds.kind if (boxes := contents_of(scene.dom, node))}
+        """Boxes of the contents of elements that have no box of their own, by node."""
         self._known: dict[int, tuple[list[float], list[float]]] = {}
 
     def _where(self, box: int) -> tuple[list[float], list[float]]:
-        """Rectangle of a box, and what is left visible of it; both as left, top, right, bottom."""
+        """Return the rectangle of a box and its clip, both as left, top, right, bottom."""
         if box not in self._known:
             self._known[box] = self._dom.rects[box].tolist(), self._scene.clips[box].tolist()
         return self._known[box]
 
     def of_elements(self, nodes: list[int]) -> dict[int, tuple[tuple[float, float], Box]]:
-        """Point and box of each element that has a point of its own, all tried together place by place."""
+        """Return point and box of each element that has a point of its own.
+
+        All elements are tried together, place by place.
+        """
         waiting = self._shown(nodes)
-        found: dict[int, tuple[tuple[float, float], Box]] = {}
+        reached: dict[int, tuple[tuple[float, float], Box]] = {}
         for number in range(MAX_RECTS):
             for place in PLACES:
                 tried = [(node, boxes[number]) for node, boxes in waiting.items() if number < len(boxes)]
                 if not tried:
-                    return found | self._on_shapes(waiting)
+                    return reached | self._on_shapes(waiting)
                 points = _points_in(np.array([box for _, box in tried]), place)
                 for (node, box), hit, point in zip(tried, self._scene.hits(points), points.tolist(), strict=True):
                     if hit >= 0 and self._kinds.owner(hit) == node:
-                        found[node] = ((point[0], point[1]), box)
+                        reached[node] = ((point[0], point[1]), box)
                         del waiting[node]
-        return found | self._on_shapes(waiting)
+        return reached | self._on_shapes(waiting)
 
     def _on_shapes(self, waiting: dict[int, list[Box]]) -> dict[int, tuple[tuple[float, float], Box]]:
-        """Point and box of SVG elements, which may have little of their rectangles."""
-        scene, found = self._scene, dict[int, tuple[tuple[float, float], Box]]()
+        """Return point and box of SVG elements, which may fill little of their rectangles."""
+        scene, reached = self._scene, dict[int, tuple[tuple[float, float], Box]]()
         for item in scene.shapes if waiting else ():
             node = self._kinds.owner(scene.node[item])
-            if node in waiting and node not in found:
+            if node in waiting and node not in reached:
                 points = scene.shape(item).points(scene.rects[item])
                 own = [self._kinds.owner(hit) == node for hit in scene.hits(points)]
-                found.update((node, ((x, y), waiting[node][0])) for x, y in points[own][:1].tolist())
-        return found
+                reached.update((node, ((x, y), waiting[node][0])) for x, y in points[own][:1].tolist())
+        return reached
 
     def _shown(self, nodes: list[int]) -> dict[int, list[Box]]:
-        """`boxes` of each element that is to be seen; of those in one piece all at once."""
+        """Return `boxes` of each visible element; the unwrapped ones are computed all at once."""
         box_of, near, hidden = self._dom.box_of, self._near, self._dom.hidden
         seen = [node for node in nodes if (box := box_of[node]) >= 0 and near[box] and not hidden[box]]
-        at = [box_of[node] for node in seen]
-        found = {
+        seen_boxes = [box_of[node] for node in seen]
+        boxes_of = {
             node: self.boxes(node) if box in self._scene.wrapped else [(x, y, width, height)]
-            for node, box, (x, y, width, height) in zip(seen, at, self._left[at].tolist(), strict=True)
+            for node, box, (x, y, width, height) in zip(seen, seen_boxes, self._left[seen_boxes].tolist(), strict=True)
         }
         for node, contents in self._contents.items():
             whole = [box for box in contents if near[box] and not hidden[box]]
-            found[node] = [each for box in whole for each in self._clipped(self._rects(box), box)][:MAX_RECTS]
-        return {node: boxes for node, boxes in found.items() if boxes}
+            boxes_of[node] = [part for box in whole for part in self._clipped(self._rects(box), box)][:MAX_RECTS]
+        return {node: boxes for node, boxes in boxes_of.items() if boxes}
 
     def of_text(self, node: int) -> tuple[tuple[float, float], Box] | None:
-        """Point and box of a text node: its element is what is hit, and nothing in or above it."""
+        """Return point and box of a text node.
+
+        The hit there is its element or itself, and nothing in or above it.
+        """
         box_of, above = self._dom.box_of[node], self._dom.parent[node]
         if box_of < 0:
             return None
@@ -127,7 +138,10 @@ class Reach:
         return None
 
     def by_label(self, node: int, namer: Namer) -> tuple[tuple[float, float], Box] | None:
-        """For a checkbox, radio or file field that is styled away: a point of its label, which does the same."""
+        """Return point and box on the label of a hidden checkbox, radio or file field.
+
+        A click on the label does the same as one on the field.
+        """
         if self._dom.name[node] != "INPUT" or input_type(self._dom, node) not in ("checkbox", "radio", "file"):
             return None
         for label in namer.labels_of(node):
@@ -144,17 +158,18 @@ class Reach:
         return None
 
     def by_editor(self, node: int) -> tuple[tuple[float, float], Box] | None:
-        """For a text area without a size that takes the keys of an editor: a point of the editor.
+        """Return point and box on the editor of a text area without a size.
 
-        Code editors and terminals draw themselves and give the area the focus when they are clicked.
+        Code editors and terminals draw themselves and give the area the focus when they are
+        clicked.
         """
         dom, kinds = self._dom, self._kinds
         if dom.name[node] != "TEXTAREA" or not (self._has_no_size(node) or self._has_no_size(dom.up(node))):
             return None
-        editor, whole, at = -1, list[Box](), dom.up(node)
-        while at >= 0 and dom.name[at] != "BODY" and (not whole or self.boxes(at) == whole):
-            editor, whole = at, [box for box in self.boxes(at) if min(box[2:]) >= MIN_EDITOR]
-            at = dom.up(at)
+        editor, whole, ancestor = -1, list[Box](), dom.up(node)
+        while ancestor >= 0 and dom.name[ancestor] != "BODY" and (not whole or self.boxes(ancestor) == whole):
+            editor, whole = ancestor, [box for box in self.boxes(ancestor) if min(box[2:]) >= MIN_EDITOR]
+            ancestor = dom.up(ancestor)
         if (
             not whole
             or sum(editor < field <= dom.end[editor] for field in dom.named("INPUT", "SELECT", "TEXTAREA")) > 1
@@ -162,17 +177,17 @@ class Reach:
             return None
         for place in PLACES:
             point = point_in(whole[0], place)
-            way, at = list[int](), self._scene.hits(np.array([point]))[0]
-            while at >= 0 and at != dom.up(editor):
-                way.append(at)
-                at = dom.up(at)
+            way, ancestor = list[int](), self._scene.hits(np.array([point]))[0]
+            while ancestor >= 0 and ancestor != dom.up(editor):
+                way.append(ancestor)
+                ancestor = dom.up(ancestor)
             if editor in way and not kinds.native.intersection(way) and dom.clickable.intersection(way):
                 self.editor_parts.update(way)
                 return point, whole[0]
         return None
 
     def _has_no_size(self, node: int) -> bool:
-        """Whether a person does not see an element wherever its page is scrolled to."""
+        """Return True if an element cannot be seen wherever its page is scrolled to."""
         box = self._dom.box_of[node]
         if box < 0 or self._dom.hidden[box]:
             return False
@@ -180,7 +195,8 @@ class Reach:
         return box in self._dom.transparent or min(right - left, bottom - top) < MIN_SIDE
 
     def _parts(self, node: int) -> list[Box]:
-        """What is seen of all that is in an element: what style sheets draw, elements and lines of text."""
+        """Return the visible parts in an element: what style sheets draw, elements and lines of
+        text."""
         dom = self._dom
         first, end = bisect_right(dom.box_node, node), bisect_right(dom.box_node, dom.end[node])
         drawn = [(dom.rects[box].tolist(), box) for box in range(first, end) if dom.type[dom.box_node[box]] != TEXT]
@@ -189,19 +205,23 @@ class Reach:
         return [part for rect, box in (*drawn, *words) if not dom.hidden[box] for part in self._clipped([rect], box)]
 
     def boxes(self, node: int) -> list[Box]:
-        """What is seen of an element's client rectangles; too small ones are left out."""
+        """Return the visible parts of an element's client rectangles; too small ones are left out."""
         box = self._dom.box_of[node]
         if box < 0 or not self._near[box]:
             return []
         return self._clipped(self._rects(box), box)[:MAX_RECTS]
 
     def whole(self, node: int) -> Box:
-        """An element's rectangle, seen or not."""
+        """Return an element's rectangle, seen or not."""
         left, top, right, bottom = self._where(self._dom.box_of[node])[0]
         return left, top, right - left, bottom - top
 
     def away(self, node: int) -> str | None:
-        """Why an element has no point: ``above``, ``below`` or ``beside`` what is seen, ``covered``; ``None`` if it is not to be seen at all."""
+        """Return why an element has no point.
+
+        It lies ``above``, ``below`` or ``beside`` the view, or is ``covered``. The answer is
+        ``None`` if it cannot be seen at all.
+        """
         box = self._dom.box_of[node]
         if box < 0 or self._dom.hidden[box] or self._scene.clipped_away[box]:
             return None
@@ -210,7 +230,7 @@ class Reach:
             return None
         if 0 <= high_x - low_x < MIN_SIDE or 0 <= high_y - low_y < MIN_SIDE:
             return None  # in a frame or container without a size, whose scrolling shows nothing
-        if bottom - MIN_SIDE < low_y:  # what lies beyond the page's own edge cannot be scrolled to
+        if bottom - MIN_SIDE < low_y:  # a box beyond the page's own edge cannot be scrolled to
             return "above" if bottom + self._dom.scroll[1] > 0 or self._in_scrolled(box) else None
         if top + MIN_SIDE > high_y:
             return "below"
@@ -219,7 +239,10 @@ class Reach:
         return "beside" if left + MIN_SIDE > high_x else "covered"
 
     def _in_scrolled(self, box: int) -> bool:
-        """Whether a box is in a container that scrolls or a frame that is scrolled. How far a container is, a snapshot does not say."""
+        """Return True if a box is in a container that can scroll, or in a frame that is scrolled.
+
+        A snapshot does not say how far a container is scrolled.
+        """
         dom = self._dom
         while (box := dom.box_parent[box]) >= 0:
             node = dom.box_node[box]
@@ -230,7 +253,8 @@ class Reach:
         return False
 
     def _rects(self, box: int) -> list[list[float]]:
-        """An element's client rectangles: one, or one for each line of an inline element that wraps."""
+        """Return an element's client rectangles: one, or one for each line of an inline element
+        that wraps."""
         if box not in self._scene.wrapped:
             return [self._where(box)[0]]
         lines: list[list[float]] = []
@@ -244,35 +268,38 @@ class Reach:
 
     def _clipped(self, rects: list[list[float]], box: int) -> list[Box]:
         low_x, low_y, high_x, high_y = self._where(box)[1]
-        found: list[Box] = []
+        visible: list[Box] = []
         for left, top, right, bottom in rects:
             x, y = max(left, low_x), max(top, low_y)
             width, height = min(right, high_x) - x, min(bottom, high_y) - y
             if width >= MIN_SIDE and height >= MIN_SIDE:
-                found.append((x, y, width, height))
-        return found
+                visible.append((x, y, width, height))
+        return visible
 
 
 def contents_of(dom: Dom, node: int) -> list[int]:
-    """The outermost boxes in an element that has none (``display: contents``)."""
-    found: list[int] = []
-    at = node if dom.box_of[node] < 0 else dom.end[node] + 1
-    while at <= dom.end[node]:
-        if dom.box_of[at] >= 0:
-            found.append(dom.box_of[at])
-            at = dom.end[at]
-        at += 1
-    return found
+    """Return the outermost boxes in an element that has none (``display: contents``)."""
+    boxes: list[int] = []
+    inner = node if dom.box_of[node] < 0 else dom.end[node] + 1
+    while inner <= dom.end[node]:
+        if dom.box_of[inner] >= 0:
+            boxes.append(dom.box_of[inner])
+            inner = dom.end[inner]
+        inner += 1
+    return boxes
 
 
 def point_in(box: Box, place: tuple[float, float]) -> tuple[float, float]:
-    """The whole pixel at a share of a box's width and height: the one that the engine's hit test takes for it."""
+    """Return the whole pixel at a share of a box's width and height.
+
+    It is the pixel that the engine's hit test takes for that point.
+    """
     x, y = _points_in(np.array([box]), place)[0].tolist()
     return x, y
 
 
 def _points_in(boxes: NDArray[np.float64], place: tuple[float, float]) -> Points:
-    """`point_in` of boxes of x, y, width and height."""
+    """Return `point_in` of boxes given as x, y, width and height."""
     start, length = boxes[:, :2], boxes[:, 2:]
     inside = np.floor(start + length * place + 0.5)
     points: Points = np.minimum(np.maximum(inside, np.ceil(start)), np.ceil(start + length) - 1)

@@ -1,13 +1,14 @@
-"""The page as text: numbered elements and the words between them, in the order of the document.
+"""Text rendering of a page: numbered elements and the words between them, in document order.
 
     # Log in
     [1] textbox "User name" value "ann" focused
     [2] password "Password" [3] button "Log in"
     … 14 more elements below, 2,300 characters of text cut
 
-A link, the most common kind, is written without its word: ``[4] "Home"``. A picture that says what it shows is ``image "A kettle"``.
-Elements are what can be acted on, so words go first when there is no room: long passages are shortened more and more, then left out, and
-only then are elements cut from the end. The last line says what was cut.
+A link, the most common kind, is written without its word: ``[4] "Home"``. A picture that says what
+it shows is ``image "A kettle"``. Elements are what can be acted on, so words go first when there is
+no room: long passages are shortened more and more, then left out, and only then are elements cut
+from the end. The last line says what was cut.
 """
 
 from __future__ import annotations
@@ -27,47 +28,48 @@ from envs.observation.visibility import invisible_text
 from envs.types import Element, Hidden, Observation
 
 PASSAGE_CHARS = (400, 200, 100, 40, 0)
-"""How long a passage may be, tried in turn until the page fits."""
+"""Maximum numbers of characters of a passage, tried in turn until the page fits."""
 
 SHOWN_OPTIONS = 6
-"""Choices of a list that are shown; all of them are in the element."""
+"""Maximum number of choices of a list that are shown; all of them are in the element."""
 
 ALT_CHARS = 400
-"""What a picture is said to show, as much as of a passage."""
+"""Maximum number of characters of a picture's description, as many as of a passage."""
 
 WRITTEN = {"input": "textbox"}
-"""Where the word that models know differs from the observation's tag."""
+"""Words for tags where the word that models know differs from the observation's tag."""
 
 OUT_OF_VIEW = "characters of text out of view"
-"""Ends the note of what a view has not."""
+"""End of the note on text outside of the view."""
 
 HEADINGS = frozenset({"H1", "H2", "H3", "H4", "H5", "H6"})
 
 
 @dataclass(slots=True)
 class Piece:
-    """A run of words, or an element of the list."""
+    """Words, or an element of the list."""
 
     words: str
     element: int = 0
-    """Its number; 0 for words."""
+    """Number of the element; 0 for words."""
     label: str | None = None
-    """The words of the page in it, where it has others: an element's label without its number, kind, value and state, a heading without its
-    sign, a picture's text without ``image``."""
+    """Words of the page in the piece, where it has others too. These are an element's label without
+    its number, kind, value and state, a heading without its sign, or a picture's text without
+    ``image``."""
     node: int = -1
-    """Where it is from."""
+    """Node of the piece."""
     box: int = -1
-    """Where it stands."""
+    """Box of the piece."""
 
     @property
     def own(self) -> str:
-        """The words of the page alone."""
+        """Words of the page alone."""
         return self.words if self.label is None else self.label
 
 
 @dataclass(slots=True)
 class Page:
-    """The lines of what is seen, and how many characters of text lie outside of the viewport."""
+    """Lines of the visible part of a page, and the number of characters outside of the viewport."""
 
     lines: list[list[Piece]]
     unseen_chars: int
@@ -78,36 +80,36 @@ def lay_out(
     scene: Scene,
     listed: dict[int, Piece],
     boxes: dict[int, int],
-    told: set[int],
+    labelled: set[int],
     gauges: dict[int, str] | None = None,
 ) -> Page:
     """Put words and elements into lines.
 
     Args:
-        listed: How the listed elements are written, by node.
-        boxes: The box at which each of them stands.
-        told: Nodes whose text is already said by an element.
-        gauges: What meters and progress bars show, by node.
+        listed: Piece of each listed element, by node.
+        boxes: Box at which each of them stands, by node.
+        labelled: Nodes whose text is part of an element.
+        gauges: Values of meters and progress bars, by node.
     """
     dom = scene.dom
-    silent = _told(kinds, told)
+    silent = _silent(kinds, labelled)
     page = Page([[]], 0)
-    gauges = {node: said for node, said in (gauges or {}).items() if not silent[node]}
+    gauges = {node: gauge for node, gauge in (gauges or {}).items() if not silent[node]}
     dom.marked(gauges, silent)
     placed: dict[int, list[Piece]] = {}
     for node, piece in listed.items():
         piece.box = boxes[node]
         placed.setdefault(piece.box, []).append(piece)
     worth, unseen = _worth(scene, silent, set(placed), gauges)
-    # What is said by an element that is out of view is counted as an element.
-    page.unseen_chars = _length(dom, unseen, _told(kinds, set(kinds.kind)))
-    # Which boxes begin a line; cells of a table share theirs.
-    starts = dom.styled(DISPLAY, lambda display: not display.startswith(("inline", "table-cell"))).tolist()
+    # The text of an element that is out of view is counted as an element.
+    page.unseen_chars = _length(dom, unseen, _silent(kinds, set(kinds.kind)))
+    # Cells of a table share a line.
+    begins_line = dom.styled(DISPLAY, lambda display: not display.startswith(("inline", "table-cell"))).tolist()
     block = -1
     for box in _in_order(dom, worth):
         node = dom.box_node[box]
         around = box
-        while not starts[around] and dom.box_parent[around] >= 0:
+        while not begins_line[around] and dom.box_parent[around] >= 0:
             around = dom.box_parent[around]
         if around != block or dom.name[node] == "BR":
             block = around
@@ -127,7 +129,7 @@ def lay_out(
 
 
 def describe(element: Element) -> str:
-    """One element: ``[3] checkbox "Remember me" checked``, a link as ``[4] "Home"``."""
+    """Render one element: ``[3] checkbox "Remember me" checked``, a link as ``[4] "Home"``."""
     kind = WRITTEN.get(element.tag, element.tag)
     parts = [f"[{element.index}]"]
     if kind != "link" or not element.text:
@@ -149,9 +151,13 @@ def describe(element: Element) -> str:
 
 
 def fit(page: Page, hidden: Hidden, budget: int, layers: Layers | None = None) -> tuple[str, tuple[str, ...]]:
-    """The lines and what was cut, in at most ``budget`` characters; and as words of the page alone (labels, nothing that fields hold).
+    """Render a page in at most ``budget`` characters.
 
-    Where there is no room for all of them, those of ``layers`` that lie on top come first, the topmost before others.
+    If not all lines fit, those on top in ``layers`` come first, the topmost before others.
+
+    Returns:
+        The text with a note of what was cut, and its lines of the page's words alone (labels,
+        nothing that fields hold).
     """
     whole = page.lines
     for limit in (None, *PASSAGE_CHARS):
@@ -171,26 +177,29 @@ def _page_words(lines: list[list[Piece]]) -> tuple[str, ...]:
 
 
 def was_cut(text: str) -> bool:
-    """Whether a rendering left words or elements out to keep its budget, as its note says; not those out of view."""
+    """Return True if a rendering left out words or elements to keep its budget, as its note says.
+
+    Elements and text out of view do not count.
+    """
     note = text.rpartition("\n")[2]
     return note.startswith("… ") and ("left out" in note or "characters of text cut" in note)
 
 
 def out_of_view(page: Observation) -> bool:
-    """Whether a page has something above, below or beside what an observation shows, as far as that says."""
+    """Return True if a page has content above, below or beside the part that an observation shows."""
     hidden = page.hidden
     larger = any(size > shown + 1 for size, shown in zip(page.page_size, page.viewport, strict=True))
     return larger or bool(hidden.above or hidden.below or hidden.beside) or OUT_OF_VIEW in page.text.rpartition("\n")[2]
 
 
 def reading_order(dom: Dom) -> Iterator[int]:
-    """All boxes in the order of the document, those of a frame's document in the place of the frame."""
+    """Yield all boxes in document order, those of a frame's document in the place of the frame."""
     contents = {dom.parent[root]: number for number, root in enumerate(dom.documents)}
     if len(dom.documents) == 1:
         yield from range(len(dom.box_node))
         return
     bounds = [*dom.documents, len(dom.parent)]
-    firsts = [int(at) for at in np.searchsorted(np.array(dom.box_node), bounds)]
+    firsts = [int(first) for first in np.searchsorted(np.array(dom.box_node), bounds)]
 
     def of(number: int) -> Iterator[int]:
         for box in range(firsts[number], firsts[number + 1]):
@@ -203,7 +212,10 @@ def reading_order(dom: Dom) -> Iterator[int]:
 
 
 def _in_order(dom: Dom, worth: set[int]) -> Iterator[int]:
-    """Boxes in the order in which they are read: a snapshot has what is put after an element before all that is in it."""
+    """Yield boxes in reading order.
+
+    A snapshot has what is put after an element before all that is in it.
+    """
     ordered = (box for box in reading_order(dom) if box in worth) if len(dom.documents) > 1 else iter(sorted(worth))
     late: list[tuple[int, int]] = []  # last node of the element, box of what is put after it
     for box in ordered:
@@ -218,7 +230,7 @@ def _in_order(dom: Dom, worth: set[int]) -> Iterator[int]:
 
 
 def _words(dom: Dom, gauges: dict[int, str], box: int, node: int) -> str:
-    """What a box says by itself, that is not an element of the list."""
+    """Return the words of a box that is not an element of the list."""
     if dom.name[node] == "IMG":
         alt = squash(dom.attribute(node, "alt"))
         return f'image "{shorten(alt, ALT_CHARS)}"' if alt else ""
@@ -230,38 +242,41 @@ def _words(dom: Dom, gauges: dict[int, str], box: int, node: int) -> str:
 
 
 def _level(dom: Dom, block: int) -> int:
-    """Level of the heading that a block is, 0 for any other."""
+    """Return the level of the heading that a block is, 0 for any other."""
     name = dom.name[dom.box_node[block]]
     return int(name[1]) if name in HEADINGS else 0
 
 
 def _worth(scene: Scene, silent: bytearray, listed: set[int], gauges: Collection[int]) -> tuple[set[int], list[int]]:
-    """The boxes that a page's lines are made of (elements, visible words and pictures, line breaks), and those of words that are not seen."""
+    """Return the boxes that make up the lines, and those of words out of view.
+
+    The lines hold elements, visible words and pictures, and line breaks.
+    """
     dom = scene.dom
     node, text = np.array(dom.box_node, dtype=np.int64), np.array(dom.box_text, dtype=np.int64)
     speaks = (text >= 0) & (np.frombuffer(bytes(silent), dtype=np.uint8)[node] == 0)
     speaks &= ~_invisible(scene)
     speaks[_pictures(dom, silent)] = True
-    speaks[[dom.box_of[at] for at in gauges if dom.box_of[at] >= 0]] = True
+    speaks[[dom.box_of[gauge] for gauge in gauges if dom.box_of[gauge] >= 0]] = True
     seen = scene.again("texts", speaks, lambda: _seen(scene, speaks))
     worth = listed.union(np.flatnonzero(speaks & seen).tolist(), (dom.box_of[br] for br in dom.named("BR")))
     return worth - {-1}, np.flatnonzero(speaks & ~seen & (text >= 0)).tolist()
 
 
 def _pictures(dom: Dom, silent: bytearray) -> list[int]:
-    """Boxes of the pictures that say what they show and are large enough to be seen."""
-    named = (at for at in dom.having("alt") if dom.name[at] == "IMG" and not silent[at])
-    boxes = [dom.box_of[at] for at in named if dom.box_of[at] >= 0 and squash(dom.attribute(at, "alt"))]
+    """Return the boxes of pictures that have a description and are large enough to be seen."""
+    named = (node for node in dom.having("alt") if dom.name[node] == "IMG" and not silent[node])
+    boxes = [dom.box_of[node] for node in named if dom.box_of[node] >= 0 and squash(dom.attribute(node, "alt"))]
     large: Flags = np.asarray((dom.rects[boxes, 2:] - dom.rects[boxes, :2] >= MIN_SIDE).all(axis=1))
     return [box for box, seen in zip(boxes, large.tolist(), strict=True) if seen]
 
 
 def _seen(scene: Scene, asked: Flags) -> Flags:
-    """Which of the boxes that are asked for show something of themselves: inside of the viewport, not transparent, and not painted over."""
+    """Return the asked boxes that are in the viewport, not transparent, and not painted over."""
     items = np.flatnonzero(asked[scene.box])
     rects = scene.rects[items]
-    least = np.minimum(MIN_SIDE, scene.whole[items, 2:] - scene.whole[items, :2])
-    large = ((rects[:, 2:] - rects[:, :2]) >= least - 1e-6).all(axis=1)
+    smallest = np.minimum(MIN_SIDE, scene.whole[items, 2:] - scene.whole[items, :2])
+    large = ((rects[:, 2:] - rects[:, :2]) >= smallest - 1e-6).all(axis=1)
     items, rects = items[large], rects[large]
     seen = np.zeros(len(scene.dom.box_node), dtype=np.bool_)
     seen[scene.box[items[~scene.covered((rects[:, :2] + rects[:, 2:]) / 2, items)]]] = True
@@ -270,7 +285,10 @@ def _seen(scene: Scene, asked: Flags) -> Flags:
 
 
 def _invisible(scene: Scene) -> Flags:
-    """Texts without a colour or with a hidden element, and what is only there for screen readers: cut down to a pixel."""
+    """Return the boxes of invisible texts.
+
+    They have no colour, a hidden element, or are cut down to a pixel (text for screen readers).
+    """
     dom = scene.dom
     clear = invisible_text(dom) | np.array(dom.hidden)
     above = np.array(dom.box_parent, dtype=np.int64)
@@ -280,19 +298,23 @@ def _invisible(scene: Scene) -> Flags:
     return flags
 
 
-def _told(kinds: Kinds, nodes: set[int]) -> bytearray:
-    """1 for each node whose text is not shown by itself: left out, said by one of these, or what a field holds."""
+def _silent(kinds: Kinds, nodes: set[int]) -> bytearray:
+    """Return 1 for each node whose text is not shown by itself.
+
+    The node is excluded, in one of ``nodes``, or in a field.
+    """
     flags = int.from_bytes(kinds.excluded, "big") | int.from_bytes(kinds.dom.entered, "big")
     return kinds.dom.marked(nodes, bytearray(flags.to_bytes(len(kinds.excluded), "big")))
 
 
-def _length(dom: Dom, boxes: list[int], told: bytearray) -> int:
-    """Characters of the text of these boxes that is not told."""
-    return sum(len(dom.strings[dom.box_text[box]].strip()) for box in boxes if not told[dom.box_node[box]])
+def _length(dom: Dom, boxes: list[int], silent: bytearray) -> int:
+    """Return the number of characters of the text of these boxes that is not silent."""
+    return sum(len(dom.strings[dom.box_text[box]].strip()) for box in boxes if not silent[dom.box_node[box]])
 
 
 def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Piece]], int]:
-    """Lines whose passages have at most ``limit`` characters each, and how many characters that took."""
+    """Shorten passages to ``limit`` characters each; return the lines and the number of characters
+    cut."""
     if limit is None:
         return lines, 0
     cut, kept = 0, []
@@ -314,7 +336,10 @@ def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Pie
 def _fewer_pieces(
     lines: list[list[Piece]], hidden: Hidden, cut: int, unseen: int, budget: int
 ) -> tuple[list[list[Piece]], str]:
-    """As much from the beginning as there is room for beside the note: a page may put all of its elements into one line."""
+    """Keep as many pieces from the beginning as fit beside the note.
+
+    Pieces are counted, not lines: a page may put all of its elements into one line.
+    """
     total = _elements(lines)
 
     def first(count: int) -> tuple[list[list[Piece]], str]:
@@ -346,7 +371,8 @@ def _join(lines: list[list[Piece]], note: str) -> str:
 
 
 def _note(hidden: Hidden, dropped: int, cut: int, unseen: int) -> str:
-    """``… 14 more elements below, 2,300 characters of text cut``; empty when nothing was."""
+    """Return ``… 14 more elements below, 2,300 characters of text cut``; empty when nothing was
+    cut."""
     places = (
         (hidden.above, "above"),
         (hidden.below, "below"),
@@ -354,10 +380,10 @@ def _note(hidden: Hidden, dropped: int, cut: int, unseen: int) -> str:
         (hidden.covered, "covered"),
         (hidden.over_limit + dropped, "left out"),
     )
-    said = [f"{count:,} {where}" for count, where in places if count]
-    if said:
-        first, _, where = said[0].partition(" ")
-        said[0] = f"{first} more element{'' if first == '1' else 's'} {where}"
-    said += [f"{unseen:,} {OUT_OF_VIEW}"] if unseen else []
-    said += [f"{cut:,} characters of text cut"] if cut else []
-    return "… " + ", ".join(said) if said else ""
+    parts = [f"{count:,} {where}" for count, where in places if count]
+    if parts:
+        first, _, where = parts[0].partition(" ")
+        parts[0] = f"{first} more element{'' if first == '1' else 's'} {where}"
+    parts += [f"{unseen:,} {OUT_OF_VIEW}"] if unseen else []
+    parts += [f"{cut:,} characters of text cut"] if cut else []
+    return "… " + ", ".join(parts) if parts else ""
