@@ -1,4 +1,4 @@
-"""From a page to what the policy sees: one observer for each episode."""
+"""Observations of pages for the policy: one observer for each episode."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ from envs.settle import NO_FIELDS, FieldStates, Look
 from envs.types import BrowserError, Element, Hidden, Observation, Whole
 
 MAX_CACHED = 4096
-"""Elements that are kept, to be used again where they are seen again: those of some tens of pages, 1 kB each (lists of choices may be long: none of
-those)."""
+"""Number of elements in the cache, those of some tens of pages, 1 kB each. Elements with lists of
+choices, which may be long, are not cached."""
 
 ELEMENT_FIELDS = (
     *("index", "tag", "text", "value", "checked", "focused", "box", "id", "disabled", "in_viewport", "input_type"),
     *("options", "more_options", "written", "states", "whole"),
 )
-"""Of `Element`, in the order of `kept_element`: called by position, the cache answers eight times faster."""
+"""Fields of `Element` in the order of `kept_element`. With positional arguments the cache answers
+eight times faster."""
 
 
 @dataclass
 class Observer:
-    """Looks at the tabs of one episode and remembers the ids that it gave.
+    """Observes the tabs of one episode and remembers the ids that it gave.
 
     Example::
 
@@ -63,7 +64,8 @@ class Observer:
 
     options: ObservationOptions = FULL
     exclude: str = ""
-    """Selector of what is never shown: tags, #ids, .classes and [attributes], separated by commas."""
+    """Selector of elements that are never shown: tags, #ids, .classes and [attributes], separated
+    by commas."""
     book: IdBook = field(default_factory=IdBook)
     _focus: FocusReader | None = None
     _scenes: LastScene = field(default_factory=LastScene)
@@ -78,13 +80,15 @@ class Observer:
         world: int | None = None,
         looked: Look | None = None,
     ) -> Reading:
-        """Look at the page once. Nothing runs in the page's world, and nothing is written to it.
+        """Read the page once. No script runs in the page's world, and nothing is written to it.
 
         Args:
             viewport: width, height of the picture in CSS pixels.
-            error: Why the last action had no effect.
-            world: Execution context of an isolated world of the document that is shown, if one is known: saves a call.
-            looked: What was there when the page was settled, if it has not changed since: saves two calls.
+            error: Reason why the last action had no effect.
+            world: Execution context of an isolated world of the document that is shown. If given,
+                it saves a call.
+            looked: State of the page when it was settled, if it has not changed since. If given, it
+                saves two calls.
         """
         dom, focus, fields = await self.ask(cdp, world, looked)
         return compose(
@@ -104,7 +108,10 @@ class Observer:
     async def ask(
         self, cdp: Cdp, world: int | None, looked: Look | None, *, scrolling: bool = False
     ) -> tuple[Dom, int | None, FieldStates]:
-        """Snapshot (``scrolling`` as of `capture`), focus and field states, asked for at once; what the look at the page tells is not asked for."""
+        """Ask for snapshot, focus and field states at once.
+
+        State that ``looked`` holds is not asked for; ``scrolling`` as in `capture`.
+        """
         if self._focus is None or self._focus.cdp is not cdp:
             self._focus = FocusReader(cdp)
         focus: int | None = None
@@ -131,20 +138,21 @@ class Observer:
                 small = self.options.rules == "small"
                 fields = None if small else group.create_task(reader.fields(world))
         except ExceptionGroup as failures:
-            # A lost connection fails them all, and callers wait for its error; what is no error of the browser's may not be lost behind it.
+            # A lost connection fails all three, and callers expect its error. An error of another kind must not be
+            # hidden by it.
             _, others = failures.split(BrowserError)
             raise (others or failures).exceptions[0] from None
         return raw.result(), focus.result(), fields.result() if fields else NO_FIELDS
 
 
 async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom, view: tuple[float, float, float] | None) -> Dom:
-    """The snapshot with documents where their frames have them, from the outermost inwards."""
+    """Decode the snapshot again with documents placed in their frames, from the outermost inwards."""
     quads: dict[int, Quad] = {}
     while asked := {dom.backend[frame] for frame in dom.guessed} - quads.keys():
-        found = await content_quads(cdp, asked)
-        if not found:
+        answers = await content_quads(cdp, asked)
+        if not answers:
             break
-        quads |= found
+        quads |= answers
         dom = decode(raw, quads, view)
     return dom
 
@@ -163,13 +171,14 @@ def compose(
     instruction: str = "",
     error: str | None = None,
 ) -> Reading:
-    """The reading of a snapshot; ids are given by ``book`` (a new one if not given) and kept there.
+    """Make the reading of a snapshot.
 
     Args:
         focus: backendNodeId of the focused element.
         modal: Node of the main document's open modal dialog, -1 for none.
-        fields: What the snapshot does not have of fields.
-        scenes: Of the looks before.
+        fields: State of fields that the snapshot does not hold.
+        book: Book that gives and keeps the ids; a new one if not given.
+        scenes: Cache of the last scene.
     """
     apply_fields(dom, fields)
     seen = (viewport[0] / dom.scale, viewport[1] / dom.scale)
@@ -177,17 +186,17 @@ def compose(
     full = options.rules == "full"
     scene = (scenes or LastScene()).stage(dom, seen, modal, clip_styles=full)
     focused = dom.backend.index(focus) if focus is not None and focus in dom.backend else -1
-    found, away, namer = find(kinds, scene, options, focused)
+    items, away, namer = find(kinds, scene, options, focused)
     layers = Layers(kinds, scene)
-    hidden = Hidden(**away, over_limit=max(0, len(found) - options.max_elements))
+    hidden = Hidden(**away, over_limit=max(0, len(items) - options.max_elements))
     if hidden.over_limit:
-        found = _nearest(found, dom, layers, options) if full else found[: options.max_elements]
-    for at in found if dom.scale != 1 else ():
-        at.box = scaled(at.box, dom.scale)
-    elements, said = list_elements(kinds, found, IdBook() if book is None else book, options)
+        items = _nearest(items, dom, layers, options) if full else items[: options.max_elements]
+    for item in items if dom.scale != 1 else ():
+        item.box = scaled(item.box, dom.scale)
+    elements, rendered = list_elements(kinds, items, IdBook() if book is None else book, options)
     text, words = "", None
     if options.text_chars is not None:
-        page = page_of(kinds, scene, namer, found, elements, said)
+        page = page_of(kinds, scene, namer, items, elements, rendered)
         text, words = fit(page, hidden, options.text_chars, layers)
     observation = Observation(
         instruction=instruction,
@@ -203,21 +212,21 @@ def compose(
         page_size=scaled(dom.page_size, dom.scale),
     )
     document = Places(dom, kinds).key(0)[0]
-    return Reading(observation, Handles(dom, found, elements), kinds, document, seen_frames(dom, scene))
+    return Reading(observation, Handles(dom, items, elements), kinds, document, seen_frames(dom, scene))
 
 
-def _nearest(found: list[Found], dom: Dom, layers: Layers, options: ObservationOptions) -> list[Found]:
-    """As many elements as there is room for.
+def _nearest(items: list[Found], dom: Dom, layers: Layers, options: ObservationOptions) -> list[Found]:
+    """Return as many elements as there is room for.
 
-    What lies on top comes first (the topmost before others), then what is in view, then what has to
-    be scrolled to. Options come last among their like: a list may have many.
+    Those on top come first (the topmost before others), then those in view, then those that have to
+    be scrolled to. Options come last in each of these groups: a list may have many.
     """
-    orders = {at.node: layers.order(box_for(dom, at.node, at.labels)) for at in found if at.point is not None}
-    return sorted(found, key=lambda at: (-orders.get(at.node, -2), at.kind == "option"))[: options.max_elements]
+    orders = {item.node: layers.order(box_for(dom, item.node, item.labels)) for item in items if item.point is not None}
+    return sorted(items, key=lambda item: (-orders.get(item.node, -2), item.kind == "option"))[: options.max_elements]
 
 
 def apply_fields(dom: Dom, fields: FieldStates) -> None:
-    """Add to a snapshot what it does not have of fields."""
+    """Add to a snapshot the states of fields that it does not hold."""
     dom.mixed = {dom.at_path(path) for path in fields.mixed} - {-1}
     dom.invalid = {node: message for path, message in fields.invalid if (node := dom.at_path(path)) >= 0}
     lists = {options_of(dom, node): places for path, places in fields.hidden if (node := dom.at_path(path)) >= 0}
@@ -225,9 +234,9 @@ def apply_fields(dom: Dom, fields: FieldStates) -> None:
 
 
 def list_elements(
-    kinds: Kinds, found: list[Found], book: IdBook, options: ObservationOptions
+    kinds: Kinds, items: list[Found], book: IdBook, options: ObservationOptions
 ) -> tuple[tuple[Element, ...], dict[int, str]]:
-    """The elements, and how each number is written."""
+    """Return the elements, and the rendering of each by its number."""
     places = Places(kinds.dom, kinds)
     alive: set[tuple[str, int]] = set()
 
@@ -236,47 +245,49 @@ def list_elements(
             alive.update(places.keys())
         return key in alive
 
-    named = [at for at in found if at.kind != "text"]
-    wanted = [(places.key(at.node), partial(places.name, at.node, at.kind, at.label)) for at in named]
-    ids = dict(zip((at.node for at in named), book.assign(wanted, lives), strict=True))
-    wholes = _wholes(found)
+    named = [item for item in items if item.kind != "text"]
+    wanted = [(places.key(item.node), partial(places.name, item.node, item.kind, item.label)) for item in named]
+    ids = dict(zip((item.node for item in named), book.assign(wanted, lives), strict=True))
+    wholes = _wholes(items)
     listed = [
-        (kept_element.__wrapped__ if at.options or at.whole else kept_element)(
+        (kept_element.__wrapped__ if item.options or item.whole else kept_element)(
             index,
-            at.kind,
-            at.label,
-            at.value,
-            at.checked,
-            at.focused,
-            at.box,
-            ids.get(at.node, ""),
-            at.disabled,
-            at.point is not None,
-            at.input_type,
+            item.kind,
+            item.label,
+            item.value,
+            item.checked,
+            item.focused,
+            item.box,
+            ids.get(item.node, ""),
+            item.disabled,
+            item.point is not None,
+            item.input_type,
             choices,
-            len(at.options) - len(choices),
-            at.written,
-            at.states,
-            wholes.get(at.node),
+            len(item.options) - len(choices),
+            item.written,
+            item.states,
+            wholes.get(item.node),
         )
-        for index, (at, choices) in enumerate(zip(found, _choices(found), strict=True), start=1)
+        for index, (item, choices) in enumerate(zip(items, _choices(items), strict=True), start=1)
     ]
     return tuple(element for element, _ in listed), {element.index: written for element, written in listed}
 
 
-def _wholes(found: list[Found]) -> dict[int, Whole]:
-    """What is recorded whole, by node: at most `WHOLE_CHARS` of a text and `WHOLE_CHARS_OF_ALL` of a page.
+def _wholes(items: list[Found]) -> dict[int, Whole]:
+    """Return the texts that are recorded whole, by node.
 
-    Values go last, since a policy can make them long, and cards before them: their words stand among those of the page.
+    At most `WHOLE_CHARS` of a text and `WHOLE_CHARS_OF_ALL` of a page are kept. Values go last,
+    since a policy can make them long, and cards before them: their words stand among those of the
+    page.
     """
     texts = [
-        (2 if name == "value" else at.kind in CARDS, at.node, name, getattr(at.whole, name))
-        for at in found
-        if at.whole is not None
+        (2 if name == "value" else item.kind in CARDS, item.node, name, getattr(item.whole, name))
+        for item in items
+        if item.whole is not None
         for name in ("text", "written", "value")
     ]
     room, kept, cut = WHOLE_CHARS_OF_ALL, dict[int, dict[str, str]](), dict[int, list[str]]()
-    for _, node, name, text in sorted(texts, key=lambda each: each[0]):
+    for _, node, name, text in sorted(texts, key=lambda entry: entry[0]):
         short = shorten(text, WHOLE_CHARS)
         short = short if len(short) <= room else ""
         room -= len(short)
@@ -286,18 +297,22 @@ def _wholes(found: list[Found]) -> dict[int, Whole]:
     return {node: Whole(**fields, cut=tuple(cut.get(node, ()))) for node, fields in kept.items()}
 
 
-def _choices(found: list[Found]) -> Iterator[tuple[str, ...]]:
-    """What is shown of each element's choices: at most `MAX_OPTIONS` of a list, and `MAX_OPTIONS_OF_ALL` of a page."""
+def _choices(items: list[Found]) -> Iterator[tuple[str, ...]]:
+    """Yield the shown choices of each element: at most `MAX_OPTIONS` of a list,
+    `MAX_OPTIONS_OF_ALL` of a page."""
     room = MAX_OPTIONS_OF_ALL
-    for at in found:
-        kept = at.options[: min(MAX_OPTIONS, room)]
+    for item in items:
+        kept = item.options[: min(MAX_OPTIONS, room)]
         room -= len(kept)
         yield kept
 
 
 @lru_cache(maxsize=MAX_CACHED)
 def kept_element(*values: Any) -> tuple[Element, str]:
-    """An element with these values of `ELEMENT_FIELDS`, and how it is written. Most of a page's are what they were at the last look."""
+    """Return an element with these values of `ELEMENT_FIELDS`, and its rendering.
+
+    The cache helps because most elements of a page are the same as at the last look.
+    """
     element = Element(**dict(zip(ELEMENT_FIELDS, values, strict=True)))
     return element, describe(element)
 
@@ -306,18 +321,18 @@ def page_of(
     kinds: Kinds,
     scene: Scene,
     namer: Namer,
-    found: list[Found],
+    items: list[Found],
     elements: tuple[Element, ...],
-    said: dict[int, str],
+    rendered: dict[int, str],
 ) -> Page:
-    """The lines of a page, with ``found`` as the ``elements`` among them, each as it is ``said``."""
+    """Return the lines of a page, with ``elements`` (made of ``items``) among them as ``rendered``."""
     listed = {
-        at.node: Piece(
-            said[element.index], element.index, " ".join(filter(None, (element.text, element.written))), at.node
+        item.node: Piece(
+            rendered[element.index], element.index, " ".join(filter(None, (element.text, element.written))), item.node
         )
-        for at, element in zip(found, elements, strict=True)
-        if at.kind != "text"
+        for item, element in zip(items, elements, strict=True)
+        if item.kind != "text"
     }
-    told = {at.node for at in found if at.kind not in (*CARDS, "text") or not at.shortened}
-    boxes = {at.node: box_for(scene.dom, at.node, at.labels) for at in found}
-    return lay_out(kinds, scene, listed, boxes, told | namer.used, gauges(kinds, namer))
+    labelled = {item.node for item in items if item.kind not in (*CARDS, "text") or not item.shortened}
+    boxes = {item.node: box_for(scene.dom, item.node, item.labels) for item in items}
+    return lay_out(kinds, scene, listed, boxes, labelled | namer.used, gauges(kinds, namer))

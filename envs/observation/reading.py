@@ -1,4 +1,4 @@
-"""One look at a page: its observation, and what an action needs to know of each element."""
+"""Result of one look at a page: its observation, and a handle of each element for actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envs.types import Element, Observation
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What an action needs to know about an element; stays outside of the page and of the observation."""
+    """Data of an element that an action needs; it is not part of the page or the observation."""
 
     index: int
     name: str
@@ -25,91 +25,101 @@ class Handle:
     tag: str
     text: str
     point: tuple[float, float] | None
-    """A whole pixel that hits the element and nothing above it, in CSS pixels of the page from where what is seen begins, as input events have them;
-    ``None`` when it has to be scrolled to."""
+    """Whole pixel that hits the element and nothing above it, ``None`` when it has to be scrolled
+    to. Its unit is CSS pixels of the page from the top left of the view, as in input events."""
     options: tuple[str, ...] | None
-    """Labels of a drop-down list or list box."""
+    """Labels of the options of a drop-down list or list box."""
     backend_node_id: int
-    """Good for ``DOM.focus``, ``DOM.scrollIntoViewIfNeeded``, ``DOM.setFileInputFiles``… as long as the node lives."""
+    """Argument of ``DOM.focus``, ``DOM.scrollIntoViewIfNeeded``, ``DOM.setFileInputFiles``… It is
+    valid as long as the node lives."""
     disabled: bool = False
 
 
 class Handles(Mapping[int, Handle]):
-    """The handles of a page, each made when it is asked for: an action needs one of fifty."""
+    """Handles of a page's elements. Each is made when it is asked for, as an action needs one of
+    fifty."""
 
-    def __init__(self, dom: Dom, found: Sequence[Found], elements: Sequence[Element]) -> None:
-        """What was ``found``, and the elements that were made of it, in order."""
-        self._dom, self._found, self._elements = dom, found, elements
+    def __init__(self, dom: Dom, items: Sequence[Found], elements: Sequence[Element]) -> None:
+        """Hold the ``items`` of a page, and the elements that were made of them, in order."""
+        self._dom, self._items, self._elements = dom, items, elements
 
     def __getitem__(self, index: int) -> Handle:
-        if not 1 <= index <= len(self._found):
+        if not 1 <= index <= len(self._items):
             raise KeyError(index)
-        at, dom, element = self._found[index - 1], self._dom, self._elements[index - 1]
-        options = at.options if dom.name[at.node] == "SELECT" else None
-        backend = dom.backend[at.node]
-        return Handle(element.index, element.id, at.kind, at.label, at.point, options, backend, at.disabled)
+        item, dom, element = self._items[index - 1], self._dom, self._elements[index - 1]
+        options = item.options if dom.name[item.node] == "SELECT" else None
+        backend = dom.backend[item.node]
+        return Handle(element.index, element.id, item.kind, item.label, item.point, options, backend, item.disabled)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(1, len(self._found) + 1))
+        return iter(range(1, len(self._items) + 1))
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._items)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a page."""
+    """Result of one look at a page."""
 
     observation: Observation
     handles: Mapping[int, Handle]
-    """By the elements' numbers."""
+    """Handles by the elements' numbers."""
     kinds: Kinds = field(repr=False, compare=False)
-    """The snapshot that it was made of."""
+    """Snapshot that the observation was made of, with its interactive elements."""
     document: str = ""
-    """Which document is shown: another one after a navigation, the same after ``pushState``."""
+    """Identity of the shown document: another one after a navigation, the same after ``pushState``."""
     frames: tuple[str, ...] = ()
     """Addresses of the frames that can be seen."""
 
     @property
     def scale(self) -> float:
-        """`Dom.scale` of the page."""
+        """Ratio of CSS pixels of the picture to those of the page (`Dom.scale`)."""
         return self.kinds.dom.scale
 
     @property
     def scroll(self) -> tuple[float, float]:
-        """How far the page is scrolled, in CSS pixels of the page; the observation's are those of the picture."""
+        """Scroll position of the page in CSS pixels of the page; the observation has it in those of
+        the picture."""
         return self.kinds.dom.scroll
 
     @cached_property
     def dom_hash(self) -> str:
-        """Of structure, text and form state; see `envs.observation.hashes`. Made when it is asked for: few steps need it."""
+        """Hash of structure, text and form state; see `envs.observation.hashes`.
+
+        It is computed when it is asked for, as few steps need it.
+        """
         return dom_hash(self.kinds)
 
     def holds(self, element: int, node: int) -> bool:
-        """Whether a node is an element or in it, in one document (both by backendNodeId); false too if there is no such node."""
+        """Return True if a node is an element or in it, in one document (both by backendNodeId).
+
+        If there is no such node, the answer is False.
+        """
         dom = self.kinds.dom
         try:
-            own, at = dom.backend.index(element), dom.backend.index(node)
+            own, inner = dom.backend.index(element), dom.backend.index(node)
         except ValueError:
             return False
-        return own <= at <= dom.end[own]
+        return own <= inner <= dom.end[own]
 
     def listed_at(self, point: tuple[float, float]) -> int | None:
-        """The smallest listed element at a point of the picture (backendNodeId), ``None`` where there is none."""
+        """Return the backendNodeId of the smallest listed element at a point of the picture, or
+        ``None``."""
         x, y = point
-        at = [
+        candidates = [
             (width * height, element.index)
             for element in self.observation.elements
             for left, top, width, height in (element.box,)
             if left <= x < left + width and top <= y < top + height
         ]
-        return self.handles[min(at)[1]].backend_node_id if at else None
+        return self.handles[min(candidates)[1]].backend_node_id if candidates else None
 
     def foreign_scheme(self, node: int) -> str:
-        """`envs.observation.links.foreign_scheme` of a node (backendNodeId)."""
+        """Return `envs.observation.links.foreign_scheme` of a node (backendNodeId)."""
         dom = self.kinds.dom
         return foreign_scheme(dom, dom.backend.index(node)) if node in dom.backend else ""
 
     def marked(self, screenshot: bytes) -> bytes:
-        """The screenshot as JPEG with the elements' boxes and numbers drawn."""
+        """Return the screenshot as JPEG with the elements' boxes and numbers drawn."""
         return marks.draw_scaled(screenshot, self.observation.elements, self.observation.viewport)

@@ -1,6 +1,7 @@
-"""Taking one DOM snapshot of a page and its frames, and decoding it.
+"""Capture and decoding of the DOM snapshot of a page and its frames.
 
-``DOMSnapshot.captureSnapshot`` returns arrays of indices, one set for each document; here they are joined into a `Dom`.
+``DOMSnapshot.captureSnapshot`` returns arrays of indices, one set for each document; here they are
+joined into a `Dom`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from envs.observation.frame_geometry import Quad, guess, place
 
 
 async def capture(cdp: Cdp, *, scrolling: bool = False) -> dict[str, Any]:
-    """The raw snapshot. Read-only: no script runs and nothing in the page can tell.
+    """Capture the raw snapshot. No script runs, and nothing in the page can notice it.
 
-    DOM rectangles are only asked for to know how far what is ``scrolling`` is scrolled: they make the call three times slower, and the boxes'
-    bounds say the rest.
+    Args:
+        scrolling: True to ask for DOM rectangles too, which hold scroll positions. They make the
+            call three times slower, and the boxes' bounds hold the rest.
     """
     styles = STYLES + SCROLLING if scrolling else STYLES
     params = {"computedStyles": list(styles), "includePaintOrder": True, "includeDOMRects": scrolling}
@@ -32,11 +34,14 @@ def decode(
     quads: Mapping[int, Quad] | None = None,
     view: tuple[float, float, float] | None = None,
 ) -> Dom:
-    """Join the documents of a raw snapshot. Its lengths are CSS pixels at any device scale and page scale (Chromium 156).
+    """Join the documents of a raw snapshot.
+
+    Its lengths are CSS pixels at any device scale and page scale (Chromium 156).
 
     Args:
-        quads: Where frames (backendNodeId) have their documents, of those that were asked for (`envs.observation.frame_geometry`).
-        view: As of `envs.settle.FieldStates`.
+        quads: Content quads of frames (backendNodeId) that were asked for
+            (`envs.observation.frame_geometry`).
+        view: Scale and scroll position, as in `envs.settle.FieldStates`.
     """
     dom = Dom(raw["strings"])
     raw = {**raw, "documents": [_with_html_names(dom, document) for document in raw["documents"]]}
@@ -70,7 +75,8 @@ def decode(
 
 
 def _with_html_names(dom: Dom, document: dict[str, Any]) -> dict[str, Any]:
-    """A document of XHTML with the names of its elements as HTML has them, which are upper case; any other as it is."""
+    """Return a document of XHTML with upper case element names, as HTML has them; any other
+    unchanged."""
     nodes = document["nodes"]
     names: list[int] = nodes["nodeName"]
     root = next((dom.strings[name] for name, kind in zip(names, nodes["nodeType"], strict=True) if kind == ELEMENT), "")
@@ -95,7 +101,7 @@ def _offset(document: dict[str, Any]) -> tuple[float, float]:
 
 
 def _sizes(rects: Sequence[list[float]]) -> Rects:
-    """Rectangles that texts do not have, as arrays."""
+    """Return rectangles as an array; those of texts, which are empty, become zeros."""
     return np.array([list(rect) or [0.0] * 4 for rect in rects], dtype=np.float64).reshape(-1, 4)
 
 
@@ -136,7 +142,7 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
     nodes: list[int] = [first + node for node in layout["nodeIndex"]] if first else layout["nodeIndex"]
     of = np.full(len(document["nodes"]["parentIndex"]), -1, dtype=np.int64)
     local = _indices(layout["nodeIndex"])
-    of[local[::-1]] = np.arange(before + len(local) - 1, before - 1, -1)  # of a node's boxes the first stands for it
+    of[local[::-1]] = np.arange(before + len(local) - 1, before - 1, -1)  # the first of a node's boxes stands for it
     dom.box_of += of.tolist()
     above = _indices(document["nodes"]["parentIndex"])[local]
     boxes = np.where(above >= 0, of[above], -1)
@@ -152,37 +158,42 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
 
 
 def _box_above(dom: Dom, node: int) -> int:
-    """Box of a node, or of the nearest above it that has one (``display: contents`` has none); -1 above the top."""
+    """Return the box of a node, or of its nearest ancestor that has one; -1 above the top.
+
+    A node with ``display: contents`` has none.
+    """
     while node >= 0 and dom.box_of[node] < 0:
         node = dom.parent[node]
     return dom.box_of[node] if node >= 0 else -1
 
 
 def _add_styles(dom: Dom, documents: list[dict[str, Any]]) -> None:
-    """A text's styles are given as those of its element, whose position, float and overflow are not the text's: it has none, as a document."""
+    """Number the distinct styles, and give each box the number of its own; texts have none."""
+    # A text's styles are given as those of its element, whose position, float and overflow are not the
+    # text's. So a text has none, as a document has.
     known: dict[Styles, int] = {(): 0}
     places = []
     for document in documents:
         layout, kinds = document["layout"], _indices(document["nodes"]["nodeType"])
         distinct, place = _rows(layout["styles"])
         named = (tuple(map(dom.string, row)) for row in distinct)
-        at = _indices((known.setdefault(style, len(known)) for style in named), len(distinct))[place]
-        at[kinds[_indices(layout["nodeIndex"])] == TEXT] = 0
-        places.append(at)
+        numbers = _indices((known.setdefault(style, len(known)) for style in named), len(distinct))[place]
+        numbers[kinds[_indices(layout["nodeIndex"])] == TEXT] = 0
+        places.append(numbers)
     dom.styles, dom.style_at = list(known), np.concatenate(places)
 
 
 def _ends(parents: Indices) -> Indices:
-    """Last node of each node's subtree: that of its last child, and so on."""
+    """Return the last node of each node's subtree: that of its last child, and so on."""
     ends = np.arange(len(parents))
-    ends[parents[1:]] = ends[1:].copy()  # of a node's children the last one stays
+    ends[parents[1:]] = ends[1:].copy()  # the last child of a node stays
     while ((further := ends[ends]) != ends).any():
         ends = further
     return ends
 
 
 def _index(dom: Dom, nodes: list[dict[str, Any]]) -> None:
-    """Names and attributes as arrays."""
+    """Store names and attributes as arrays."""
     of_documents = [_attributes(one["attributes"]) for one in nodes]
     flat, counts = (np.concatenate(parts) for parts in zip(*of_documents, strict=True))
     dom.attribute_names, dom.attribute_values = flat[::2], flat[1::2]
@@ -191,22 +202,25 @@ def _index(dom: Dom, nodes: list[dict[str, Any]]) -> None:
 
 
 def _attributes(attributes: Sequence[list[int]]) -> tuple[Indices, Indices]:
-    """Those of all nodes one after another, and how many numbers each node has."""
+    """Return the attributes of all nodes one after another, and the count of numbers of each node."""
     distinct, place = _rows(attributes)
     counts = _indices(map(len, distinct), len(distinct))
     flat = _indices(chain.from_iterable(distinct), int(counts.sum()))
     begins, counts = (np.cumsum(counts) - counts)[place], counts[place]
-    moved = begins - (np.cumsum(counts) - counts)  # from where a node's are to where they stand among the distinct ones
+    moved = begins - (np.cumsum(counts) - counts)  # offsets from a node's own place to the distinct row
     return flat[np.repeat(moved, counts) + np.arange(int(counts.sum()))], counts
 
 
 def _rows(rows: Sequence[list[int]]) -> tuple[list[list[int]], Indices]:
-    """The distinct rows, and which each is; as it comes over a socket every row is taken for one of its own."""
+    """Return the distinct rows, and the index of each row among them.
+
+    Every row of a plain list counts as distinct.
+    """
     return (rows.distinct, rows.place) if isinstance(rows, Rows) else (list(rows), np.arange(len(rows)))
 
 
 def _indices(values: Iterable[int], count: int = -1) -> Indices:
-    """As an array, which is not to be changed: it may be that of the next snapshot too."""
+    """Return integers as an array. Callers must not change it: the next snapshot may share it."""
     return values.array if isinstance(values, Integers) else np.fromiter(values, np.int64, count)
 
 
@@ -228,7 +242,7 @@ def _place(
     scroll: tuple[float, float],
     quads: Mapping[int, Quad],
 ) -> None:
-    """Move a document's rectangles to where they are seen in the main viewport."""
+    """Move a document's rectangles to their places in the main viewport."""
     if not len(boxes):
         return
     root = dom.box_of[first] - dom.box_of[dom.box_node[-len(boxes)]]  # the document's own viewport, not scrolled

@@ -1,4 +1,4 @@
-"""Where in its rectangle a click reaches an SVG shape: its filled inside and its stroke.
+"""Parts of SVG shapes that a click reaches: their filled inside and their stroke.
 
 A snapshot has a shape's rectangle, its attributes and its styles. The outline is computed from the
 attributes and fitted into the rectangle. Dashes, clip paths and ``fill-rule`` are not considered.
@@ -32,49 +32,49 @@ SHAPES = frozenset({"circle", "ellipse", "line", "path", "polygon", "polyline", 
 """SVG elements that are not hit on their whole rectangle; a filled ``rect`` is."""
 
 GEOMETRY = ("d", "points", "x1", "y1", "x2", "y2")
-"""Attributes that say which outline a shape has."""
+"""Attributes that define the outline of a shape."""
 
 ROWS = 9
-"""Lines of pixels on which a point is looked for inside a shape."""
+"""Number of pixel rows on which a point inside a shape is searched."""
 
 ALONG = 4
-"""Points that are looked at along each edge of a stroke."""
+"""Number of points tried along each edge of a stroke."""
 
 MAX_CACHED = 4096
-"""Outlines that are kept: those of the icons of some tens of pages."""
+"""Maximum number of outlines in the cache: those of the icons of some tens of pages."""
 
 Vectors = NDArray[np.float64]
-"""(n, 2)"""
+"""(n, 2) floats."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _COMMAND = re.compile(r"([MmLlHhVvCcSsQqTtAaZz])([^MmLlHhVvCcSsQqTtAaZz]*)")
 _ARC = re.compile(r"\s*,?\s*".join([rf"({_NUMBER})"] * 3 + ["([01])"] * 2 + [rf"({_NUMBER})"] * 2))
 _COUNTS = {"h": 1, "v": 1, "c": 6, "s": 4, "q": 4}
 _TIMES = np.arange(1, 9) / 8
-"""Where on a curve the corners of its edges lie."""
+"""Parameters at which a curve is cut into edges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape in the viewport."""
+    """Shape of an SVG element in the viewport."""
 
     starts: Vectors
     ends: Vectors
-    """Of its edges."""
+    """Start and end points of the edges."""
     drawn: Flags
-    """The edges that its stroke follows; the others close what is filled."""
+    """True for edges that the stroke follows; the others close what is filled."""
     filled: bool
     half_stroke: float
-    """Half the width of its stroke in CSS pixels, 0 for none."""
+    """Half the width of the stroke in CSS pixels, 0 for none."""
 
     def holds(self, points: Vectors) -> Flags:
-        """Which points a click reaches it at."""
-        found: Flags = np.full(len(points), not len(self.starts))  # one whose outline is not known is as its rectangle
+        """Return True for each point at which a click reaches the shape."""
+        reached: Flags = np.full(len(points), not len(self.starts))  # a shape of unknown outline is its rectangle
         if self.filled:
-            found |= [bool((x < crossings(y, self.starts, self.ends)).sum() % 2) for x, y in points]
+            reached |= [bool((x < crossings(y, self.starts, self.ends)).sum() % 2) for x, y in points]
         if self.half_stroke:
-            found |= [self._beside_stroke(point) for point in points]
-        return found
+            reached |= [self._beside_stroke(point) for point in points]
+        return reached
 
     def _beside_stroke(self, point: Vectors) -> bool:
         starts, ways = self.starts[self.drawn], (self.ends - self.starts)[self.drawn]
@@ -84,7 +84,8 @@ class Shape:
         return bool(away.min(initial=np.inf) <= self.half_stroke)
 
     def points(self, rect: Vectors) -> Vectors:
-        """Whole pixels in a rectangle (left, top, right, bottom) at which a click reaches it.
+        """Return whole pixels in a rectangle (left, top, right, bottom) at which a click reaches
+        the shape.
 
         The middles of its widest places come first, then points of its stroke.
         """
@@ -94,7 +95,7 @@ class Shape:
             spans += [
                 (left - right, (left + right) / 2, y) for left, right in zip(across[::2], across[1::2], strict=True)
             ]
-        inside = np.array([at for _, *at in sorted(spans)]).reshape(-1, 2)
+        inside = np.array([middle for _, *middle in sorted(spans)]).reshape(-1, 2)
         shares = ((np.arange(ALONG) + 0.5) / ALONG)[:, None, None]
         stroke = (self.starts + (self.ends - self.starts) * shares)[:, self.drawn].reshape(-1, 2)
         tried = np.round(np.concatenate([inside, stroke]))
@@ -102,7 +103,8 @@ class Shape:
 
 
 def hit_parts(style: Styles) -> tuple[bool, bool]:
-    """Whether clicks reach the inside of a shape with this style, and its stroke.
+    """Return True if clicks reach the inside of a shape with this style, and the same for its
+    stroke.
 
     Source: https://www.w3.org/TR/SVG2/interact.html#PointerEventsProp
     """
@@ -113,17 +115,17 @@ def hit_parts(style: Styles) -> tuple[bool, bool]:
 
 
 def shape_of(dom: Dom, node: int, rect: Vectors) -> Shape:
-    """The shape of a node in its rectangle (left, top, right, bottom; the stroke included)."""
+    """Return the shape of a node in its rectangle (left, top, right, bottom; the stroke included)."""
     name, box = dom.name[node], dom.box_of[node]
     style = dom.styles[dom.style_at[box]]
     filled, stroked = hit_parts(style)
-    edges, drawn = _outline(name, *(dom.attribute(node, each) or "" for each in GEOMETRY))
+    edges, drawn = _outline(name, *(dom.attribute(node, attribute) or "" for attribute in GEOMETRY))
     turn, scale = _user_space(dom, node)
     corners = edges.reshape(-1, 2) @ turn.T
     width = pixels(style[STROKE_WIDTH]) * scale * abs(np.linalg.det(turn)) ** 0.5
     span = np.ptp(corners, axis=0) if len(corners) else np.zeros(2)
     size = rect[2:] - rect[:2]
-    if style[STROKE] != "none":  # for the corners of paths the rectangle has more room than they may need
+    if style[STROKE] != "none":  # a path's rectangle may be larger than its corners need
         size = size - width.max() if name in ("circle", "ellipse", "line", "rect") else span * scale
     if len(corners):
         corners = (rect[:2] + rect[2:] - size) / 2 + (corners - corners.min(axis=0)) / np.maximum(span, 1e-9) * size
@@ -132,20 +134,21 @@ def shape_of(dom: Dom, node: int, rect: Vectors) -> Shape:
 
 
 def crossings(y: float, starts: Vectors, ends: Vectors) -> NDArray[np.float64]:
-    """Where edges cross a height."""
+    """Return the x at which edges cross a height."""
     over = (starts[:, 1] > y) != (ends[:, 1] > y)
     (x, top), (to_x, to_y) = starts[over].T, ends[over].T
-    found: NDArray[np.float64] = x + (y - top) * (to_x - x) / (to_y - top)
-    return found
+    crossed: NDArray[np.float64] = x + (y - top) * (to_x - x) / (to_y - top)
+    return crossed
 
 
 def in_polygon(point: NDArray[np.float64], corners: Vectors) -> bool:
-    """Even-odd rule."""
+    """Return True if a point is in a polygon, by the even-odd rule."""
     return bool((point[0] < crossings(point[1], corners, np.roll(corners, -1, axis=0))).sum() % 2)
 
 
 def _user_space(dom: Dom, node: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The transforms of a shape and its groups, and the CSS pixels of one unit of its ``svg``.
+    """Return the transforms of a shape and its groups, and the CSS pixels of one unit of its
+    ``svg``.
 
     The first is a 2 by 2 matrix; the second is the scale across and down.
     """
@@ -168,23 +171,24 @@ def _user_space(dom: Dom, node: int) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 @lru_cache(maxsize=MAX_CACHED)
 def _outline(name: str, path: str, points: str, *ends: str) -> tuple[NDArray[np.float64], Flags]:
-    """Edges (n, start and end, x and y) in user units, and which of them the stroke follows.
+    """Return edges (n, start and end, x and y) in user units, and True for those that the stroke
+    follows.
 
-    A circle and a rectangle have those of any size, as they are fitted into the shape's rectangle.
+    A circle and a rectangle have a fixed size, as they are fitted into the shape's rectangle.
     """
-    found = list[tuple[list[complex], bool]]()
+    subpaths = list[tuple[list[complex], bool]]()
     if name == "path":
-        found = list(_subpaths(path))
+        subpaths = list(_subpaths(path))
     elif name in ("circle", "ellipse"):
-        found = [(list(np.exp(2j * np.pi * np.arange(48) / 48)), True)]
+        subpaths = [(list(np.exp(2j * np.pi * np.arange(48) / 48)), True)]
     elif name == "rect":
-        found = [([0j, 1 + 0j, 1 + 1j, 1j], True)]
+        subpaths = [([0j, 1 + 0j, 1 + 1j, 1j], True)]
     else:
         numbers = [float(number) for number in re.findall(_NUMBER, points or " ".join(end or "0" for end in ends))]
-        found = [([complex(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=False)], name == "polygon")]
-    found = [(corners, closed) for corners, closed in found if len(corners) > 1]
-    edges = [np.stack([corners, np.roll(corners, -1)], axis=1) for corners, _ in found]
-    drawn = [[True] * (len(corners) - 1) + [closed] for corners, closed in found]
+        subpaths = [([complex(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=False)], name == "polygon")]
+    subpaths = [(corners, closed) for corners, closed in subpaths if len(corners) > 1]
+    edges = [np.stack([corners, np.roll(corners, -1)], axis=1) for corners, _ in subpaths]
+    drawn = [[True] * (len(corners) - 1) + [closed] for corners, closed in subpaths]
     flat = np.concatenate([np.zeros((0, 2), dtype=np.complex128), *edges])
     return np.stack([flat.real, flat.imag], axis=2), np.concatenate([np.zeros(0, dtype=np.bool_), *drawn]).astype(
         np.bool_
@@ -192,52 +196,52 @@ def _outline(name: str, path: str, points: str, *ends: str) -> tuple[NDArray[np.
 
 
 def _subpaths(path: str) -> Iterator[tuple[list[complex], bool]]:
-    """The corners of each subpath, curves cut into edges, and whether it is closed.
+    """Yield the corners of each subpath, curves cut into edges, and True if it is closed.
 
     Source: https://www.w3.org/TR/SVG2/paths.html#PathData
     """
-    corners, at, control, before = list[complex](), 0j, 0j, "m"
+    corners, current, control, before = list[complex](), 0j, 0j, "m"
     for command, text in _COMMAND.findall(path):
         kind = command.lower()
         if kind in "mz":
             yield corners, kind == "z"
-            at = corners[0] if corners and kind == "z" else at
-            corners, before = [at], kind
+            current = corners[0] if corners and kind == "z" else current
+            corners, before = [current], kind
         for numbers in () if kind == "z" else _arguments(kind, text):
-            base = at if command.islower() else 0j
+            base = current if command.islower() else 0j
             to = complex(*numbers[-2:]) + base if kind not in "hv" else 0j
             if kind == "m":
                 corners, kind = [to], "l"
             elif kind == "a":
-                corners += _arc(at, to, *numbers[:5])
+                corners += _arc(current, to, *numbers[:5])
             elif kind in "csqt":
-                first = complex(*numbers[:2]) + base if kind in "cq" else at
+                first = complex(*numbers[:2]) + base if kind in "cq" else current
                 if kind in "st" and before in {"s": "cs", "t": "qt"}[kind]:
-                    first = 2 * at - control
+                    first = 2 * current - control
                 control = complex(*numbers[-4:-2]) + base if kind in "cs" else first
-                corners += _curve(at, first, *([control] if kind in "cs" else []), to)
+                corners += _curve(current, first, *([control] if kind in "cs" else []), to)
             else:
                 if kind == "h":
-                    to = complex(numbers[0] + base.real, at.imag)
+                    to = complex(numbers[0] + base.real, current.imag)
                 elif kind == "v":
-                    to = complex(at.real, numbers[0] + base.imag)
+                    to = complex(current.real, numbers[0] + base.imag)
                 corners.append(to)
-            at, before = to, kind
+            current, before = to, kind
     yield corners, False
 
 
 def _arguments(kind: str, text: str) -> Iterator[tuple[float, ...]]:
-    """The numbers of a path's command, once for each time that it is repeated.
+    """Return the numbers of a path's command, once for each time that it is repeated.
 
     The flags of an arc may follow each other without a separator.
     """
     count = _COUNTS.get(kind, 2)
     numbers = _ARC.findall(text) if kind == "a" else zip(*[iter(re.findall(_NUMBER, text))] * count, strict=False)
-    return (tuple(map(float, each)) for each in numbers)
+    return (tuple(map(float, group)) for group in numbers)
 
 
 def _curve(*controls: complex) -> list[complex]:
-    """Points of a Bézier curve after its start, by de Casteljau's algorithm."""
+    """Return points of a Bézier curve after its start, by de Casteljau's algorithm."""
     points = np.array(controls)[:, None] * np.ones(len(_TIMES))
     while len(points) > 1:
         points = points[:-1] * (1 - _TIMES) + points[1:] * _TIMES
@@ -247,7 +251,7 @@ def _curve(*controls: complex) -> list[complex]:
 def _arc(
     start: complex, end: complex, across: float, down: float, degrees: float, large: float, clockwise: float
 ) -> list[complex]:
-    """Points of an arc of an ellipse after its start.
+    """Return points of an arc of an ellipse after its start.
 
     Source: https://www.w3.org/TR/SVG2/implnote.html#ArcImplementationNotes
     """
@@ -255,8 +259,8 @@ def _arc(
     half = (start - end) / 2 / turned
     if not across or not down or not half:
         return [end]
-    from_middle = complex(half.real / across, half.imag / down)  # where the ellipse is a circle of radius 1
-    size = max(abs(from_middle), 1.0)  # one that is too small for its ends grows
+    from_middle = complex(half.real / across, half.imag / down)  # in units in which the ellipse is a circle of radius 1
+    size = max(abs(from_middle), 1.0)  # an ellipse that is too small for its ends grows
     from_middle /= size
     side = -1j if bool(large) != bool(clockwise) else 1j
     centre = side * from_middle / abs(from_middle) * max(0.0, 1 - abs(from_middle) ** 2) ** 0.5
@@ -264,5 +268,5 @@ def _arc(
     angle = float(np.angle(last / first)) % (2 * np.pi) - (0 if clockwise else 2 * np.pi)
     times = np.arange(1, 25) / 24
     points = centre + first * np.exp(1j * angle * times)
-    found = (points.real * abs(across) + 1j * points.imag * abs(down)) * size * turned + (start + end) / 2
-    return [*found[:-1], end]
+    arc = (points.real * abs(across) + 1j * points.imag * abs(down)) * size * turned + (start + end) / 2
+    return [*arc[:-1], end]

@@ -1,8 +1,10 @@
-"""A whole page: what a person finds by scrolling, for facts; the policy sees what is in view.
+"""Reading of a whole page, for facts: all that a person finds by scrolling.
 
-What scrolls away from each other is laid out apart (`lay_flat`): the content of each scroll container, and what is fixed or sticky before it,
-get a strip of the plane of their own, cut only where scrolling does not reach. There the same rules say what is drawn, covered and listed
-as for a view. What covers all that is visible of a container covers its content.
+The policy sees only the view. Parts that scroll independently are laid out apart (`lay_flat`): the
+content of each scroll container, and fixed or sticky content in front of it, each get a strip of
+the plane, cut only where scrolling does not reach. There the same rules as for a view decide what
+is drawn, covered and listed. If something covers all that is visible of a container, it covers the
+container's content.
 """
 
 from __future__ import annotations
@@ -46,19 +48,21 @@ from envs.settle import FieldStates
 from envs.types import Element, Whole, WholePage
 
 MAX_CHARS = 200_000
-"""Characters of a page's words that are recorded: a novel's quarter, 25 times what a policy reads."""
+"""Maximum number of characters of a page's words that are recorded: a quarter of a novel, 25 times
+what a policy reads."""
 MAX_ELEMENTS = 2_000
-"""Elements of a page that are recorded, ten times those of a view (0.5 MB)."""
+"""Maximum number of elements of a page that are recorded, ten times those of a view (0.5 MB)."""
 MAX_SKIPPED = 1_000
-"""Nodes in elements with ``content-visibility: auto`` that the engine is asked to lay out for a reading."""
+"""Maximum number of nodes in elements with ``content-visibility: auto`` that the engine is asked to
+lay out for a reading."""
 
 STRIP = 1e6
-"""CSS pixels from one strip to the next, more than a page is wide."""
+"""Distance of strips in CSS pixels, more than a page is wide."""
 SLACK = 1.0
-"""CSS pixels of content beyond a container that are rounding and no scrolling."""
+"""CSS pixels of content beyond a container that come from rounding, not from scrolling."""
 
 SEPARATE = ("BR", "IMG", "INPUT", "SELECT", "TEXTAREA", "BUTTON", "IFRAME", "svg")
-"""Elements that keep the words around them apart."""
+"""Elements that separate the words around them."""
 
 SCROLLS = ("auto", "scroll", "overlay")
 
@@ -66,11 +70,12 @@ SCROLLS = ("auto", "scroll", "overlay")
 async def read_whole(
     observer: Observer, cdp: Cdp, *, viewport: tuple[int, int], world: int | None = None, elements: bool = False
 ) -> WholePage:
-    """Read all of a page, as it is; ``world`` as of `Observer.observe`, ``elements`` of `compose_whole`."""
+    """Read all of a page, as it is; ``world`` as in `Observer.observe`, ``elements`` as in
+    `compose_whole`."""
     dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
     asked: set[int] = set()
     while (nodes := [node for node in skipped(dom) if node not in asked]) and len(asked) < MAX_SKIPPED:
-        # Asking for a box lays it out (Chromium 156), and neither scrolls nor tells the page.
+        # Asking for a box lays it out (Chromium 156); it does not scroll, and the page cannot notice it.
         await content_quads(cdp, nodes)
         asked.update(nodes)
         dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
@@ -89,16 +94,16 @@ async def read_whole(
 
 @dataclass(slots=True)
 class _Strip:
-    """What scrolls as one."""
+    """Part of a page that scrolls as one."""
 
     parent: int
     view: Clip
-    """Where its content is seen now."""
+    """Rectangle in which the strip's content is seen now."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """A strip, and what can be seen there."""
+    """Strip, and the clip of what can be seen there."""
 
     strip: int
     clip: Clip
@@ -106,22 +111,30 @@ class _Place:
 
 @dataclass(slots=True)
 class _Flat:
-    """The strips of a page: of each box its strip and what can be seen of it, where they are without being moved."""
+    """Strips of a page, and the strip and clip of each box at its place in the page."""
 
     strips: list[_Strip] = field(default_factory=list)
     of_box: list[_Place] = field(default_factory=list)
 
     def open(self, parent: int, view: Clip) -> int:
-        """A new strip."""
+        """Add a strip and return its number."""
         self.strips.append(_Strip(parent, view))
         return len(self.strips) - 1
 
 
 def skipped(dom: Dom) -> list[int]:
-    """Nodes (backendNodeId) in elements that the engine has not laid out because they are out of view (``content-visibility: auto``)."""
+    """Return nodes (backendNodeId) in elements that the engine has not laid out.
+
+    These elements are out of view and have ``content-visibility: auto``.
+    """
     boxes = np.flatnonzero(dom.styled(CONTENT_VISIBILITY, "auto".__eq__)).tolist()
-    inside = [[at for at in dom.children(node) if _has_words(dom, at)] for node in map(dom.box_node.__getitem__, boxes)]
-    return [dom.backend[at] for nodes in inside if all(dom.box_of[at] < 0 for at in nodes) for at in nodes[:4]]
+    inside = [
+        [child for child in dom.children(node) if _has_words(dom, child)]
+        for node in map(dom.box_node.__getitem__, boxes)
+    ]
+    return [
+        dom.backend[child] for nodes in inside if all(dom.box_of[child] < 0 for child in nodes) for child in nodes[:4]
+    ]
 
 
 def _has_words(dom: Dom, node: int) -> bool:
@@ -142,12 +155,14 @@ def compose_whole(
     elements: bool,
     unread: bool = False,
 ) -> WholePage:
-    """The whole page of a snapshot that was taken with ``scrolling``. Pure; ``book`` is not changed.
+    """Return the whole page of a snapshot that was taken with ``scrolling``.
+
+    The function is pure; ``book`` is not changed.
 
     Args:
-        options: Say which elements there are; words are read by the full rules.
-        elements: Record the interactive elements too.
-        unread: There is more on the page than in the snapshot.
+        options: Rules of which elements there are; words are read by the full rules.
+        elements: True to record the interactive elements too.
+        unread: True if there is more on the page than in the snapshot.
     """
     apply_fields(dom, fields)
     seen = (viewport[0] / dom.scale, viewport[1] / dom.scale)
@@ -157,14 +172,14 @@ def compose_whole(
     def read(rules: ObservationOptions) -> tuple[list[str], tuple[Element, ...], bool]:
         rules = replace(rules, max_elements=MAX_ELEMENTS, label_chars=MAX_CHARS, max_texts=0, order="document")
         kinds = replace(classify(dom, rules, seen, exclude), dom=flat)
-        found, _, namer = find(kinds, scene, rules, focused)
-        listed = found[:MAX_ELEMENTS]
-        for at in listed:
-            _put_back(dom, at, seen)
-        named, said = list_elements(kinds, listed, deepcopy(book), rules)
-        lines = page_of(kinds, scene, namer, listed, named, said).lines
-        labels = (text for at in found for text in (at.label, at.written, *at.options) if text)
-        return [*(_joined(dom, line) for line in lines), *labels], named, len(found) > len(listed)
+        items, _, namer = find(kinds, scene, rules, focused)
+        listed = items[:MAX_ELEMENTS]
+        for item in listed:
+            _put_back(dom, item, seen)
+        named, rendered = list_elements(kinds, listed, deepcopy(book), rules)
+        lines = page_of(kinds, scene, namer, listed, named, rendered).lines
+        labels = (text for item in items for text in (item.label, item.written, *item.options) if text)
+        return [*(_joined(dom, line) for line in lines), *labels], named, len(items) > len(listed)
 
     words, named, more = read(FULL)
     if elements and options.rules != FULL.rules:
@@ -174,13 +189,13 @@ def compose_whole(
     return WholePage(
         words=kept,
         words_cut=unread or len(kept) < len(words) or kept[-1:] != tuple(words[-1:]),
-        elements=tuple(each if each.whole is None else _uncut(each) for each in named) if elements else (),
+        elements=tuple(element if element.whole is None else _uncut(element) for element in named) if elements else (),
         elements_cut=elements and (unread or more),
     )
 
 
 def _joined(dom: Dom, line: list[Piece]) -> str:
-    """The words of a line, without a space where the page has none: ``<b>12</b>, paid``."""
+    """Return the words of a line, without a space where the page has none: ``<b>12</b>, paid``."""
     joined, last = "", -1
     for piece in line:
         joined += piece.own if last >= 0 and _touch(dom, last, piece.node) else f" {piece.own}"
@@ -189,19 +204,22 @@ def _joined(dom: Dom, line: list[Piece]) -> str:
 
 
 def _touch(dom: Dom, one: int, other: int) -> bool:
-    """Whether two nodes stand in one line of inline content with nothing between them."""
+    """Return True if two nodes stand in one line of inline content with nothing between them."""
     if not dom.end[one] < other or _inline_root(dom, one) != _inline_root(dom, other):
         return False
     between = range(dom.end[one] + 1, other)
-    if any(dom.type[at] == TEXT or dom.name[at] in SEPARATE for at in between):
+    if any(dom.type[node] == TEXT or dom.name[node] in SEPARATE for node in between):
         return False
-    before = next((dom.text(at) for at in range(dom.end[one], one - 1, -1) if dom.type[at] == TEXT), " ")
-    after = next((dom.text(at) for at in range(other, dom.end[other] + 1) if dom.type[at] == TEXT), " ")
+    before = next((dom.text(node) for node in range(dom.end[one], one - 1, -1) if dom.type[node] == TEXT), " ")
+    after = next((dom.text(node) for node in range(other, dom.end[other] + 1) if dom.type[node] == TEXT), " ")
     return bool(before and after) and not (before[-1].isspace() or after[0].isspace())
 
 
 def _inline_root(dom: Dom, node: int) -> int:
-    """The box whose lines an inline node stands in; its own, negative one for a node without a box."""
+    """Return the box whose lines an inline node stands in.
+
+    A node without a box gets a negative number of its own.
+    """
     box = dom.box_of[node]
     if box < 0 or node in dom.pseudo:
         return -node - 1
@@ -210,23 +228,24 @@ def _inline_root(dom: Dom, node: int) -> int:
     return box
 
 
-def _put_back(dom: Dom, at: Found, viewport: tuple[float, float]) -> None:
-    """Say where a found element is, which is not where it was laid."""
-    if (box := dom.box_of[at.node]) < 0:
+def _put_back(dom: Dom, item: Found, viewport: tuple[float, float]) -> None:
+    """Set an element's place to its place in the page, not in its strip."""
+    if (box := dom.box_of[item.node]) < 0:
         return
     left, top, right, bottom = dom.rects[box].tolist()
-    at.box = scaled((left, top, right - left, bottom - top), dom.scale)
+    item.box = scaled((left, top, right - left, bottom - top), dom.scale)
     x, y = (left + right) / 2, (top + bottom) / 2
-    at.point = (x, y) if 0 <= x < viewport[0] and 0 <= y < viewport[1] else None
+    item.point = (x, y) if 0 <= x < viewport[0] and 0 <= y < viewport[1] else None
 
 
 def _uncut(element: Element) -> Element:
-    """An element whose texts look shortened, and are whole."""
+    """Mark an element's texts, which look shortened, as whole."""
     return element.model_copy(update={"whole": Whole(text=element.text, written=element.written, value=element.value)})
 
 
 def _within_budget(words: list[str]) -> tuple[str, ...]:
-    """The first lines; of a line that is too long its beginning, which is searched too."""
+    """Return the first lines that fit, and the beginning of a line that is too long, which is
+    searched too."""
     room = MAX_CHARS
     for number, line in enumerate(words):
         if len(line) > room:
@@ -236,7 +255,10 @@ def _within_budget(words: list[str]) -> tuple[str, ...]:
 
 
 def lay_flat(dom: Dom, viewport: tuple[float, float]) -> tuple[Dom, Scene]:
-    """The page with each strip in its own part of the plane, and its scene, where nothing is out of view that scrolling shows."""
+    """Return the page with each strip in its own part of the plane, and its scene.
+
+    Nothing that scrolling shows is out of view in the scene.
+    """
     flat = _strips(dom, style_clips(dom))
     home: Indices = np.array([place.strip for place in flat.of_box], dtype=np.int64)
     shift = np.zeros((len(home), 4))
@@ -249,7 +271,10 @@ def lay_flat(dom: Dom, viewport: tuple[float, float]) -> tuple[Dom, Scene]:
 
 
 def _drop_covered(scene: Scene, flat: _Flat, home: Indices, view: Scene) -> None:
-    """Leave out what stays behind something opaque however far its strip is scrolled: all that is seen of the strip is behind that."""
+    """Leave out what stays behind something opaque however far its strip is scrolled.
+
+    That is the case if all that is seen of the strip is behind it.
+    """
     order = {box: number for number, box in reversed(list(enumerate(scene.box.tolist())))}
     above = [len(scene.box)] * len(flat.strips)
     boxes, rects = view.box[view.opaque], view.rects[view.opaque]
@@ -272,10 +297,12 @@ def _inside(flat: _Flat, strip: int, outer: int) -> bool:
 
 
 def _strips(dom: Dom, styled: Rects | None) -> _Flat:
-    """Walk the boxes from the top down, as `envs.observation.occlusion` does for clips, along the chains of containing blocks.
+    """Assign boxes to strips, from the top down along the chains of containing blocks.
+
+    `envs.observation.occlusion` walks the boxes likewise for clips.
 
     Args:
-        styled: What clip styles leave of each box.
+        styled: Rectangle that clip styles leave of each box.
     """
     flat, cutting = _Flat(), containers(dom) | _bodies(dom)
     position = [dom.style_of(box, POSITION) for box in range(len(dom.box_node))]
@@ -308,27 +335,31 @@ def _strips(dom: Dom, styled: Rects | None) -> _Flat:
 
 
 def _bodies(dom: Dom) -> dict[int, Clip]:
-    """Padding boxes of bodies that scroll by themselves: a body's overflow is the viewport's only where its root says nothing of that."""
-    found: dict[int, Clip] = {}
+    """Return the padding boxes of bodies that scroll by themselves.
+
+    A body's overflow applies to the viewport only where its root sets none.
+    """
+    edges: dict[int, Clip] = {}
     for node in dom.named("BODY"):
         box, root = dom.box_of[node], dom.box_of[dom.parent[node]]
         if box >= 0 and root >= 0 and "visible" not in (dom.style_of(box, OVERFLOW), dom.style_of(root, OVERFLOW)):
             x, y = pixels(dom.style_of(box, LEFT)), pixels(dom.style_of(box, TOP))
             left, top, right, bottom = dom.rects[box].tolist()
-            found[box] = (left + x, top + y, right - x, bottom - y)
-    return found
+            edges[box] = (left + x, top + y, right - x, bottom - y)
+    return edges
 
 
 def _scrolled_document(
     dom: Dom, box: int, view: tuple[float, float, float, float], mine: _Place, flat: _Flat
 ) -> _Place:
-    """Where the content of a document goes, which its viewport scrolls unless the root forbids it."""
+    """Return the place of a document's content, which its viewport scrolls unless the root forbids
+    it."""
     scroll, size = view[:2], view[2:]
-    roots = [at for name in ("HTML", "BODY") for at in dom.named(name) if dom.box_of[at] >= 0]
+    roots = [root for name in ("HTML", "BODY") for root in dom.named(name) if dom.box_of[root] >= 0]
     first, last = dom.box_node[box], dom.end[dom.box_node[box]]
-    styled = [dom.box_of[at] for at in roots if first < at <= last] or [box]
+    styled = [dom.box_of[root] for root in roots if first < root <= last] or [box]
     ways = [
-        next((way for at in styled if (way := dom.style_of(at, column)) not in ("visible", "")), "auto")
+        next((way for styled_box in styled if (way := dom.style_of(styled_box, column)) not in ("visible", "")), "auto")
         for column in (OVERFLOW, OVERFLOW_Y)
     ]
     left, top, right, bottom = dom.rects[box].tolist()
@@ -338,13 +369,13 @@ def _scrolled_document(
 
 
 def _scrolled(dom: Dom, box: int, edges: Clip, inner: _Place, flat: _Flat) -> _Place:
-    """Where the content of an element goes that cuts it off, and leaves ``inner`` of it."""
-    at, window = dom.scrolls[box], dom.windows[box]
-    over = at[2:] - window[2:]
+    """Return the place of an element's content, of which ``inner`` can be seen."""
+    scroll, window = dom.scrolls[box], dom.windows[box]
+    over = scroll[2:] - window[2:]
     moves = [
         dom.style_of(box, c) in SCROLLS and more > SLACK for c, more in zip((OVERFLOW, OVERFLOW_Y), over, strict=True)
     ]
-    return _open(dom, box, inner, moves, (float(at[0]), float(at[1])), edges, flat)
+    return _open(dom, box, inner, moves, (float(scroll[0]), float(scroll[1])), edges, flat)
 
 
 def _open(
@@ -356,7 +387,10 @@ def _open(
     edges: Clip,
     flat: _Flat,
 ) -> _Place:
-    """A new strip for what moves; it ends where the scrolling begins. What shows nothing of its content shows none by scrolling."""
+    """Open a strip for content that scrolls; it ends where the scrolling begins.
+
+    A container that shows nothing of its content shows none by scrolling.
+    """
     clip = list(seen.clip)
     if not any(moves) or clip[0] >= clip[2] or clip[1] >= clip[3]:
         return seen
@@ -370,7 +404,7 @@ def _open(
 
 
 def _turned(dom: Dom, box: int) -> tuple[bool, bool]:
-    """Whether scrolling begins at the right, and at the bottom."""
+    """Return True for each axis on which scrolling begins at the right or at the bottom."""
     flex = dom.style_of(box, FLEX_DIRECTION) if "flex" in dom.style_of(box, DISPLAY) else ""
     right = dom.style_of(box, DIRECTION) == "rtl"
     return (right != (flex == "row-reverse")) or dom.style_of(box, WRITING_MODE).endswith(
