@@ -1,9 +1,11 @@
-"""Which node a click on a point reaches, from paint order, rectangles, clips and ``pointer-events``.
+"""Hit test: finds the node that a click on a point reaches.
 
-The engine's hit test takes what is painted last under the point. Here the boxes are put into paint order once (by paint layer; within a
-layer blocks, floats and inline content as CSS 2.1 appendix E has them; then document order) and each is cut to what its scroll containers,
-frames and the viewport leave of it. The topmost box with the point inside is hit. Two shapes need more: text that wraps is hit on its lines
-only, and what is drawn in SVG as `envs.observation.svg_shapes` says.
+It uses paint order, rectangles, clips and ``pointer-events``. The engine's hit test takes what is
+painted last under the point. Here the boxes are put into paint order once (by paint layer; within a
+layer blocks, floats and inline content as in CSS 2.1 appendix E; then document order). Each is cut
+to what its scroll containers, frames and the viewport leave of it. The topmost box with the point
+inside is hit. Two kinds need more: text that wraps is hit on its lines only, and SVG shapes as in
+`envs.observation.svg_shapes`.
 """
 
 from __future__ import annotations
@@ -44,28 +46,33 @@ Points = NDArray[np.float64]
 """(n, 2): x, y in CSS pixels of the main viewport."""
 
 REPLACED = frozenset({"IMG", "CANVAS", "VIDEO", "IFRAME", "EMBED", "OBJECT"})
-"""Elements that cover what is below them without a background."""
+"""Elements that cover the boxes below them without a background."""
 
 Clip = tuple[float, float, float, float]
 """Left, top, right, bottom."""
 
 SNAP = 0.5
-"""CSS pixels by which the engine's hit test reaches over a box's left and top edges (measured in Chromium 156)."""
+"""Reach of the engine's hit test in CSS pixels over a box's left and top edges (measured in
+Chromium 156)."""
 
 MAX_PAIRS = 2_000_000
-"""Points times items that are compared at once: 2 MB for each comparison."""
+"""Maximum number of pairs of points and items that are compared at once: 2 MB for each comparison.
+"""
 NEIGHBOURS = 256
-"""Points that are compared together beyond that."""
+"""Number of points that are compared together if there are more pairs."""
 WIDEST = 1e5
-"""CSS pixels: no page is wider; points further apart are not neighbours."""
+"""Width in CSS pixels that no page exceeds; points further apart are not neighbours."""
 
 NO_CLIP: Clip = (-1e9, -1e9, 1e9, 1e9)
 
 
 @dataclass(slots=True)
 class Scene:
-    """The boxes of a page, ready for hit tests. Its items are boxes, and lines of text, of which something can be seen: what is painted last comes
-    first."""
+    """Boxes of a page, ready for hit tests.
+
+    Its items are boxes, and lines of text, of which something can be seen; the one that is painted
+    last comes first.
+    """
 
     dom: Dom
     node: list[int]
@@ -73,37 +80,39 @@ class Scene:
     box: Indices
     """Box of each item."""
     rects: Rects
-    """What can be seen of each item."""
+    """Visible rectangle of each item."""
     hittable: Indices
-    """The items that a click can reach, ascending."""
+    """Items that a click can reach, ascending."""
     opaque: Indices
-    """Those that hide what is below them, ascending."""
+    """Items that hide what is below them, ascending."""
     clips: Rects
-    """What the viewport, the scroll containers and the frames around it leave visible of each box, by box."""
+    """Clip of each box, by box: what the viewport and the scroll containers and frames around it
+    leave visible."""
     wrapped: set[int]
     """Boxes of inline elements whose content lies on more than one line."""
     shapes: dict[int, Shape | None]
-    """Items that are SVG shapes; worked out when they are asked for, by `shape`."""
+    """Shapes of the items that are SVG shapes; `shape` computes each when it is first asked for."""
     whole: Rects
-    """The items' rectangles, not cut."""
+    """Rectangles of the items, not cut."""
     clipped_away: Flags
-    """By box: clip styles, or its turned face, leave nothing of it."""
+    """True for each box of which clip styles, or its turned face, leave nothing."""
     kept: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    """Answers about the scene, each with what was asked; see `again`."""
+    """Cached answers about the scene, each with its question; see `again`."""
 
     def again(self, what: str, asked: Any, answer: Callable[[], Answer]) -> Answer:
-        """The last answer to ``what`` where the same is asked again, as at the next look at a page on which everything has its place still.
+        """Return the last answer to ``what`` if ``asked`` is the same as then, else a new one.
 
-        Nobody changes it.
+        The same is asked again at the next look at a page on which nothing has moved. Callers must
+        not change the answer.
         """
         known = self.kept.get(what)
         if known is None or not np.array_equal(known[0], asked):
             self.kept[what] = known = asked, answer()
-        found: Answer = known[1]
-        return found
+        cached: Answer = known[1]
+        return cached
 
     def hits(self, points: Points) -> list[int]:
-        """The node that each point reaches, -1 for none."""
+        """Return the node that each point reaches, -1 for none."""
         reached = np.full(len(points), -1, dtype=np.int64)
         for rows, items in _near(points, self.rects, self.hittable):
             reached[rows] = self._hits(points[rows], items)
@@ -115,25 +124,25 @@ class Scene:
         rows = np.arange(len(points))
         while True:
             top = under.argmax(axis=1)
-            found, items = under[rows, top].tolist(), hittable[top].tolist()
+            is_under, items = under[rows, top].tolist(), hittable[top].tolist()
             missed = [
                 row
                 for row, item in enumerate(items)
-                if item in self.shapes and found[row] and not self.shape(item).holds(points[row : row + 1])[0]
+                if item in self.shapes and is_under[row] and not self.shape(item).holds(points[row : row + 1])[0]
             ]
             if not missed:
-                return [self.node[item] if is_hit else -1 for item, is_hit in zip(items, found, strict=True)]
-            under[missed, top[missed]] = False  # in the rectangle of a shape, and beside the shape
+                return [self.node[item] if is_hit else -1 for item, is_hit in zip(items, is_under, strict=True)]
+            under[missed, top[missed]] = False  # in the rectangle of a shape, but outside of the shape
 
     def covered(self, points: Points, items: Indices) -> Flags:
-        """Whether something opaque is painted over these items at these points."""
+        """Return True for each point at which something opaque is painted over its item."""
         flags: Flags = np.zeros(len(points), dtype=np.bool_)
         for rows, opaque in _near(points, self.rects, self.opaque):
             flags[rows] = (_under(points[rows], self.rects[opaque]) & (opaque < items[rows][:, None])).any(axis=1)
         return flags
 
     def shape(self, item: int) -> Shape:
-        """The SVG shape that an item is."""
+        """Return the SVG shape of an item."""
         known = self.shapes[item]
         if known is None:
             self.shapes[item] = known = shape_of(self.dom, self.node[item], self.whole[item])
@@ -141,7 +150,10 @@ class Scene:
 
 
 def _near(points: Points, rects: Rects, items: Indices) -> Iterator[tuple[Indices, Indices]]:
-    """Points, and the items that may be under them: all at once, or, of a long page, those of neighbouring points."""
+    """Yield row numbers of points, and the items that may be under these points.
+
+    If there are few pairs, all points come at once, else groups of neighbouring points.
+    """
     if not len(points) or not len(items):
         return
     if len(points) * len(items) <= MAX_PAIRS:
@@ -156,18 +168,19 @@ def _near(points: Points, rects: Rects, items: Indices) -> Iterator[tuple[Indice
 
 
 def _under(points: Points, rects: Rects) -> Flags:
-    """(points, rectangles): which rectangles are under which points."""
+    """Return a (points, rectangles) matrix, True where a rectangle is under a point."""
     x, y = points[:, 0:1], points[:, 1:2]
     flags: Flags = (rects[:, 0] <= x + SNAP) & (x < rects[:, 2]) & (rects[:, 1] <= y + SNAP) & (y < rects[:, 3])
     return flags
 
 
 def stage(dom: Dom, viewport: tuple[float, float], modal: int = -1, *, clip_styles: bool = True) -> Scene:
-    """Work out what is painted where.
+    """Make the scene of a page in a viewport.
 
     Args:
         modal: Node of the dialog outside of which nothing can be reached, -1 for none.
-        clip_styles: Also cut boxes to what `envs.observation.visibility.style_clips` leaves of them.
+        clip_styles: True to cut boxes also to what `envs.observation.visibility.style_clips` leaves
+            of them.
     """
     clips = _clips(dom, modal)
     clips = np.hstack([np.maximum(clips[:, :2], 0), np.minimum(clips[:, 2:], np.array(viewport, dtype=np.float64))])
@@ -177,7 +190,8 @@ def stage(dom: Dom, viewport: tuple[float, float], modal: int = -1, *, clip_styl
 def paint(
     dom: Dom, clips: Rects, modal: int = -1, *, clip_styles: bool = True, strips: Sequence[int] | None = None
 ) -> Scene:
-    """`stage`, where ``clips`` is left visible of each box; ``strips`` as of `style_clips`."""
+    """Make the scene in which ``clips`` is left visible of each box; ``strips`` as in
+    `style_clips`."""
     clipped_away: Flags = np.zeros(len(dom.box_node), dtype=np.bool_)
     if clip_styles and (left := style_clips(dom, strips)) is not None:
         clips = np.hstack([np.maximum(clips[:, :2], left[:, :2]), np.minimum(clips[:, 2:], left[:, 2:])])
@@ -189,8 +203,8 @@ def paint(
     seen = np.flatnonzero((low[:, 0] < high[:, 0]) & (low[:, 1] < high[:, 1]))
     above, layer = np.array(dom.box_parent, dtype=np.int64), np.array(dom.paint, dtype=np.int64)
     phase = _phases(dom, above, layer)
-    at = boxes[seen]
-    order = seen[np.lexsort((seen, at, phase[at], layer[at]))[::-1]]
+    seen_boxes = boxes[seen]
+    order = seen[np.lexsort((seen, seen_boxes, phase[seen_boxes], layer[seen_boxes]))[::-1]]
     boxes, whole, rects = boxes[order], whole[order], np.hstack([low[order], high[order]])
     hit, opaque = _reactions(dom, above)
     if modal >= 0:
@@ -207,13 +221,13 @@ def paint(
 
 
 def line_numbers(dom: Dom, box: int) -> range:
-    """The pieces of text inside a box."""
+    """Return the pieces of text inside a box."""
     node = dom.box_node[box]
     return dom.lines_of(box, box if dom.type[node] == TEXT else bisect_right(dom.box_node, dom.end[node]) - 1)
 
 
 def _wrapped(dom: Dom) -> set[int]:
-    """Inline elements whose content lies on more than one line."""
+    """Return the boxes of inline elements whose content lies on more than one line."""
     heights = dom.line_rects[:, 3] - dom.line_rects[:, 1]
     tall = dom.rects[:, 3] - dom.rects[:, 1] > 1.5 * heights.min(initial=np.inf)
     inline = tall & dom.styled(DISPLAY, lambda display: display == "inline")
@@ -233,7 +247,7 @@ def _wrapped(dom: Dom) -> set[int]:
 
 
 def _items(dom: Dom, wrapped: set[int]) -> tuple[NDArray[np.int64], Rects]:
-    """Box and rectangle of all that can be hit: a whole box, or each line of a text that wraps."""
+    """Return box and rectangle of each item: a whole box, or each line of a text that wraps."""
     lines = np.array(dom.line_box, dtype=np.int64)
     pieces = np.bincount(lines, minlength=len(dom.box_node))
     split = pieces[lines] > 1
@@ -244,10 +258,11 @@ def _items(dom: Dom, wrapped: set[int]) -> tuple[NDArray[np.int64], Rects]:
 
 
 def _clips(dom: Dom, modal: int = -1) -> Rects:
-    """What the scroll containers and frames around each box leave visible.
+    """Return the clip that the scroll containers and frames around each box leave visible.
 
-    A box is cut by those that are ancestors in the chain of containing blocks: an absolute box escapes the containers that are not
-    positioned, a fixed one and what lies on top of all (an open popover, a modal dialog, the options of a list that the page draws) all of its
+    A box is cut by its ancestors in the chain of containing blocks. An absolute box escapes the
+    containers that are not positioned. Fixed boxes and those of the top layer (an open popover, a
+    modal dialog, the options of a list that the page draws) escape all containers of their
     document.
     """
     cutting = containers(dom)
@@ -261,7 +276,11 @@ def _clips(dom: Dom, modal: int = -1) -> Rects:
 
 
 def _on_top(dom: Dom, modal: int) -> set[int]:
-    """Boxes of the top layer. An open list that the page draws is one: its own box is not told of, but what is in it is painted later."""
+    """Return the boxes of the top layer.
+
+    An open list that the page draws is in it. The snapshot does not mark the list's own box, but
+    paints its content later.
+    """
     boxes = {dom.box_of[node] for node in (*dom.with_attribute("popover"), *((modal,) if modal >= 0 else ()))}
     for node in dom.named("SELECT"):
         own, inside = dom.box_of[node], map(dom.box_of.__getitem__, dom.children(node))
@@ -270,7 +289,7 @@ def _on_top(dom: Dom, modal: int) -> set[int]:
 
 
 def _chained_clips(dom: Dom, cutting: dict[int, Clip], on_top: Container[int] = ()) -> Rects:
-    """`_clips` box by box, from the top down."""
+    """Compute `_clips` box by box, from the top down."""
     static = dom.styled(POSITION, lambda position: position == "static").tolist()
     own: list[Clip] = []
     flow: list[Clip] = []  # for children in flow
@@ -303,7 +322,7 @@ def _chained_clips(dom: Dom, cutting: dict[int, Clip], on_top: Container[int] = 
 
 
 def _nested_clips(dom: Dom, cutting: dict[int, Clip]) -> Rects:
-    """`_clips` where every box is in the flow: a container cuts off all that is in it."""
+    """Compute `_clips` where every box is in the flow: a container cuts off all that is in it."""
     clips = np.tile(np.array(NO_CLIP), (len(dom.box_node), 1))
     for box, edges in cutting.items():  # the outer ones first
         clips[box + 1 : bisect_right(dom.box_node, dom.end[dom.box_node[box]])] = cut(clips[box].tolist(), edges)
@@ -311,7 +330,10 @@ def _nested_clips(dom: Dom, cutting: dict[int, Clip]) -> Rects:
 
 
 def containers(dom: Dom) -> dict[int, Clip]:
-    """Padding boxes of what cuts its content off: frames and scroll containers (not the page's root and body: theirs is the viewport)."""
+    """Return the padding boxes of frames and scroll containers, which cut off their content.
+
+    The page's root and body are left out: the viewport is their padding box.
+    """
     cuts = dom.styled(OVERFLOW, lambda overflow: overflow != "visible")
     cuts &= ~dom.styled(DISPLAY, lambda display: display == "inline")
     boxes = np.flatnonzero(cuts).tolist()
@@ -326,12 +348,15 @@ def containers(dom: Dom) -> dict[int, Clip]:
 
 
 def cut(one: Sequence[float], other: Sequence[float]) -> Clip:
-    """What two clips leave."""
+    """Return the intersection of two clips."""
     return max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3])
 
 
 def _phases(dom: Dom, above: Indices, paint: Indices) -> Indices:
-    """0 for blocks, 1 for floats, 2 for inline content; what is inside of a float or an inline block belongs to it."""
+    """Return the paint phase of each box: 0 for blocks, 1 for floats, 2 for inline content.
+
+    Content of a float or an inline block belongs to it.
+    """
     inline = dom.styled(DISPLAY, lambda display: display.startswith("inline"))
     floats = dom.styled(FLOAT, lambda side: side != "none")
     text = dom.style_at == 0
@@ -344,7 +369,8 @@ def _phases(dom: Dom, above: Indices, paint: Indices) -> Indices:
 
 
 def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
-    """Which boxes a click can reach, and which hide what is below them."""
+    """Return True for boxes that a click can reach, and True for those that hide what is below
+    them."""
     visible = ~np.array(dom.hidden) & (dom.style_at != 0)
     hit = visible & dom.styled(POINTER_EVENTS, lambda events: events != "none")
     opaque = visible & dom.styled(OPACITY, lambda opacity: opacity == "1")
@@ -358,23 +384,23 @@ def _reactions(dom: Dom, above: Indices) -> tuple[Flags, Flags]:
     around = above[plain]
     hit[plain] = np.where(around >= 0, hit[around], True)  # text is reached where its element is
     for frame in (dom.parent[document] for document in dom.documents[1:]):
-        if dom.style(frame, POINTER_EVENTS) == "none":  # it lets clicks through, and so does all that is in it
+        if dom.style(frame, POINTER_EVENTS) == "none":  # the frame lets clicks through, and so does its content
             hit[[box for box, node in enumerate(dom.box_node) if dom.inside_frame(node, frame)]] = False
     return hit, opaque & solid
 
 
 def is_solid(colour: str) -> bool:
-    """Whether a background colour lets nothing through."""
+    """Return True if a background colour lets nothing through."""
     return colour.startswith("rgb(")
 
 
 def _boxes(dom: Dom, *names: str) -> list[int]:
-    """The boxes of elements of these names."""
+    """Return the boxes of elements of these names."""
     return [box for node in dom.named(*names) if (box := dom.box_of[node]) >= 0]
 
 
 def _within(dom: Dom, node: int) -> Flags:
-    """Which boxes are of a node of the main document or of what is in it, frames included."""
+    """Return True for boxes of a node of the main document and its content, frames included."""
     inside = np.zeros(len(dom.parent), dtype=np.bool_)
     inside[node : dom.end[node] + 1] = True
     for first, after in pairwise([*dom.documents[1:], len(dom.parent)]):
