@@ -166,7 +166,8 @@ class Dom:
     attribute_names: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     attribute_values: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     attribute_nodes: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """All attributes of all elements in document order: string indices of name and value, and the element."""
+    """All attributes of all elements in document order: string indices of name and value, and
+    element."""
     _string_index: dict[str, int] = field(default_factory=dict)
     _by_name: dict[str, list[int]] = field(default_factory=dict)
     _by_attribute: dict[str, dict[int, int]] = field(default_factory=dict)

@@ -59,7 +59,7 @@ class FocusReader:
         return await self._ask(world, self._fields_in)
 
     async def _ask(self, world: int | None, ask: Callable[[int], Awaitable[T]]) -> T:
-        """Ask in ``world``, or in a new world of the main document if that one is unknown or gone."""
+        """Ask in ``world``, or in a new world of the main document if it is unknown or gone."""
         if world is not None:
             try:
                 return await ask(world)

@@ -76,7 +76,7 @@ def screen_hash(screenshot: bytes) -> str:
 
     It is pHash: the signs of the low frequencies of a 32 x 32 cosine transform.
     """
-    import imagehash  # here, because it takes scipy with it, which most of the web side does without
+    import imagehash  # imported here: it loads scipy, which the web side else does without
     from PIL import Image
 
     with Image.open(io.BytesIO(screenshot)) as image:

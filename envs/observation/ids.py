@@ -80,7 +80,8 @@ class Places:
     def __post_init__(self) -> None:
         dom = self.dom
         origin = "/".join(urlsplit(dom.url)[:2])
-        # A node's number is unique in its process only, and a page of another site may come from another process.
+        # A node's number is unique in its process only, and a page of another site may come from
+        # another process.
         self._documents = [
             f"{origin}#{frame}#{dom.backend[root]}" for frame, root in zip(dom.frame_ids, dom.documents, strict=True)
         ]

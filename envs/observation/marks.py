@@ -45,7 +45,7 @@ def draw(screenshot: bytes, elements: Iterable[Element]) -> bytes:
 
 
 def draw_scaled(screenshot: bytes, elements: Iterable[Element], viewport: tuple[int, int]) -> bytes:
-    """Draw marks on a screenshot whose pixels are not CSS pixels: boxes are stretched to its size."""
+    """Draw marks on a screenshot whose pixels are not CSS pixels: boxes are scaled to it."""
     with Image.open(io.BytesIO(screenshot)) as image:
         x, y = image.width / viewport[0], image.height / viewport[1]
     moved = [

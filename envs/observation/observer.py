@@ -138,15 +138,15 @@ class Observer:
                 small = self.options.rules == "small"
                 fields = None if small else group.create_task(reader.fields(world))
         except ExceptionGroup as failures:
-            # A lost connection fails all three, and callers expect its error. An error of another kind must not be
-            # hidden by it.
+            # A lost connection fails all three, and callers expect its error. It must not hide an
+            # error of another kind.
             _, others = failures.split(BrowserError)
             raise (others or failures).exceptions[0] from None
         return raw.result(), focus.result(), fields.result() if fields else NO_FIELDS
 
 
 async def _placed(cdp: Cdp, raw: dict[str, Any], dom: Dom, view: tuple[float, float, float] | None) -> Dom:
-    """Decode the snapshot again with documents placed in their frames, from the outermost inwards."""
+    """Decode the snapshot again with documents placed in their frames, the outermost first."""
     quads: dict[int, Quad] = {}
     while asked := {dom.backend[frame] for frame in dom.guessed} - quads.keys():
         answers = await content_quads(cdp, asked)
@@ -325,7 +325,7 @@ def page_of(
     elements: tuple[Element, ...],
     rendered: dict[int, str],
 ) -> Page:
-    """Return the lines of a page, with ``elements`` (made of ``items``) among them as ``rendered``."""
+    """Return the lines of a page, with its ``elements`` (made of ``items``) as ``rendered``."""
     listed = {
         item.node: Piece(
             rendered[element.index], element.index, " ".join(filter(None, (element.text, element.written))), item.node

@@ -205,7 +205,7 @@ class Reach:
         return [part for rect, box in (*drawn, *words) if not dom.hidden[box] for part in self._clipped([rect], box)]
 
     def boxes(self, node: int) -> list[Box]:
-        """Return the visible parts of an element's client rectangles; too small ones are left out."""
+        """Return the visible parts of an element's client rectangles, without too small ones."""
         box = self._dom.box_of[node]
         if box < 0 or not self._near[box]:
             return []

@@ -68,7 +68,7 @@ class Reading:
     kinds: Kinds = field(repr=False, compare=False)
     """Snapshot that the observation was made of, with its interactive elements."""
     document: str = ""
-    """Identity of the shown document: another one after a navigation, the same after ``pushState``."""
+    """Identity of the shown document; a navigation changes it, ``pushState`` does not."""
     frames: tuple[str, ...] = ()
     """Addresses of the frames that can be seen."""
 

@@ -275,7 +275,7 @@ class _Reader:
     def _is_list(self, node: int) -> bool:
         size = self._dom.attribute(node, "size") or "0"
         if self._full and size == "1":
-            return False  # one row high, even if several can be chosen: most of its options are never visible
+            return False  # one row high: most of its options are never visible
         return self._dom.attribute(node, "multiple") is not None or (size.isdigit() and int(size) > 1)
 
     def _editable(self, node: int) -> bool:

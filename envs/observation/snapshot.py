@@ -169,8 +169,8 @@ def _box_above(dom: Dom, node: int) -> int:
 
 def _add_styles(dom: Dom, documents: list[dict[str, Any]]) -> None:
     """Number the distinct styles, and give each box the number of its own; texts have none."""
-    # A text's styles are given as those of its element, whose position, float and overflow are not the
-    # text's. So a text has none, as a document has.
+    # A text's styles are given as those of its element, whose position, float and overflow are
+    # not the text's. So a text has none, as a document has.
     known: dict[Styles, int] = {(): 0}
     places = []
     for document in documents:
@@ -202,7 +202,7 @@ def _index(dom: Dom, nodes: list[dict[str, Any]]) -> None:
 
 
 def _attributes(attributes: Sequence[list[int]]) -> tuple[Indices, Indices]:
-    """Return the attributes of all nodes one after another, and the count of numbers of each node."""
+    """Return the attributes of all nodes one after another, and each node's count of numbers."""
     distinct, place = _rows(attributes)
     counts = _indices(map(len, distinct), len(distinct))
     flat = _indices(chain.from_iterable(distinct), int(counts.sum()))

@@ -115,7 +115,7 @@ def hit_parts(style: Styles) -> tuple[bool, bool]:
 
 
 def shape_of(dom: Dom, node: int, rect: Vectors) -> Shape:
-    """Return the shape of a node in its rectangle (left, top, right, bottom; the stroke included)."""
+    """Return the shape of a node in its rectangle (left, top, right, bottom; with the stroke)."""
     name, box = dom.name[node], dom.box_of[node]
     style = dom.styles[dom.style_at[box]]
     filled, stroked = hit_parts(style)

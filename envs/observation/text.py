@@ -186,7 +186,7 @@ def was_cut(text: str) -> bool:
 
 
 def out_of_view(page: Observation) -> bool:
-    """Return True if a page has content above, below or beside the part that an observation shows."""
+    """Return True if a page has content above, below or beside what an observation shows."""
     hidden = page.hidden
     larger = any(size > shown + 1 for size, shown in zip(page.page_size, page.viewport, strict=True))
     return larger or bool(hidden.above or hidden.below or hidden.beside) or OUT_OF_VIEW in page.text.rpartition("\n")[2]
