@@ -1,8 +1,10 @@
 """Executes an `Action` as trusted input events, or returns a coded error.
 
-``execute`` is the whole of it: it takes an `ActionContext` (a tab, the last observation's elements, its tabs and dialogs) and gives an `Effect` or
-an `ActionError`. ``check_action`` is the part that needs no page; ``pointer`` and ``keyboard`` make the events, ``dom_queries`` and ``locate``
-find where they must go. Nothing here waits for a page to settle, makes an observation, or knows a task: that is the session's.
+`execute` is the entry point. It takes an `ActionContext` (a tab, the last observation's elements,
+its tabs and dialogs) and returns an `Effect` or an `ActionError`. `check_action` is the part that
+needs no page; ``pointer`` and ``keyboard`` make the events, ``dom_queries`` and ``locate`` find
+their targets. Nothing here waits for a page to settle, makes an observation, or knows a task: the
+session does that.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,11 @@
-"""Chooses options of lists by what a person sees of them.
+"""Chooses options of lists by the labels that a person sees.
 
-A native list is never opened: that would be a window of its own, which gets none of the page's input. The keyboard goes from option to option and
-the page is told of each. So the list is first set, without any event, to the option beside the wanted one; one arrow key then gives exactly one
-trusted ``input`` and ``change``, however long the list is. In a list that the page draws (``appearance: base-select``) arrow keys only move: it is
-opened, and Enter takes the option and closes it.
+A native list is never opened: it would be a window of its own, which gets none of the page's input.
+The keyboard goes from option to option, and the page gets an event for each. So the list is first
+set, without any event, to the option beside the wanted one. One arrow key then gives exactly one
+trusted ``input`` and ``change``, however long the list is. In a list that the page draws
+(``appearance: base-select``) arrow keys only move: it is opened, and Enter takes the option and
+closes it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ async def select(context: ActionContext, nodes: Nodes, action: Select) -> Effect
 
 
 def find_option(called: str, options: Sequence[Option], text: str) -> int | ActionError:
-    """Place of the option that a text names.
+    """Return the place of the option that a text names.
 
     Options that the list does not show have no name.
     """
@@ -64,9 +66,9 @@ def find_option(called: str, options: Sequence[Option], text: str) -> int | Acti
         return ActionError(ErrorCode.DISABLED, f"option {shorten(text)!r} of {called} is disabled")
     listed = ", ".join(shorten(name, 24) for name in names[:8]) + (", …" if len(names) > 8 else "")
     closest = tuple(names[hit] for hit in hits) or closest_names(text, names)
-    like = tuple(f'"{shorten(name)}"' for name in closest)
+    suggestions = tuple(f'"{shorten(name)}"' for name in closest)
     what = f"{called} has {f'{len(hits)} options' if hits else 'no option'} {shorten(text)!r}"
-    return ActionError(ErrorCode.NO_SUCH_OPTION, what, f"it has {listed or 'none'}", like)
+    return ActionError(ErrorCode.NO_SUCH_OPTION, what, f"it has {listed or 'none'}", suggestions)
 
 
 async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: ElementFacts, wanted: int) -> bool:
@@ -96,8 +98,9 @@ async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: Element
 async def _select_several(context: ActionContext, nodes: Nodes, action: Select, field: Field) -> Effect | ActionError:
     """Choose options of a list that takes several.
 
-    A person holds Control and clicks on each, and the page is told of each. So all but one are set without any event, and that one is clicked
-    with Control: exactly one trusted ``input`` and ``change``, as with a list that takes one.
+    A person holds Control and clicks on each, and the page gets an event for each. So all but one
+    are set without any event, and that one is clicked with Control. This gives exactly one trusted
+    ``input`` and ``change``, as in a list that takes one.
     """
     called, own, options = field.called, field.own, field.facts.options
     chosen = {place for place, option in enumerate(options) if option.on}
@@ -112,10 +115,11 @@ async def _select_several(context: ActionContext, nodes: Nodes, action: Select, 
         return field.effect
     last = differing[-1]
     await nodes.ask(own, "choices", sorted(wanted ^ {last}))
-    await context.clock.give(FRAME_MS)  # the list scrolls to what was chosen
+    await context.clock.give(FRAME_MS)  # the list scrolls to the chosen option
     boxes = await _option_boxes(context, nodes, own, last)
     if boxes is None:
-        # One row high it is drawn as a drop-down list, whose options are in a window of their own: the events are a script's.
+        # A list of one row is drawn as a drop-down list, whose options are in a window of their
+        # own. So a script sends the events.
         await nodes.ask(own, "choose", sorted(wanted))
         return field.effect
     if not boxes:
@@ -136,9 +140,9 @@ async def _select_several(context: ActionContext, nodes: Nodes, action: Select, 
 
 
 async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: int) -> list[Box] | None:
-    """Where an option is, scrolled into view.
+    """Scroll an option into view and return its boxes.
 
-    Returns ``None`` if its list does not draw its options.
+    The answer is ``None`` if its list does not draw its options.
     """
     option = await nodes.follow(own, "option", place)
     try:
@@ -148,4 +152,4 @@ async def _option_boxes(context: ActionContext, nodes: Nodes, own: str, place: i
         if refused_with(error, NO_BOX):
             return None
         raise
-    return [box for box in (in_view(each, context.viewport) for each in boxes) if box]
+    return [box for box in (in_view(whole, context.viewport) for whole in boxes) if box]

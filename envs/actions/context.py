@@ -1,7 +1,7 @@
-"""What an action acts on: one tab as its session knows it now.
+"""Context of an action: one tab as its session knows it now.
 
-The session owns the tabs, the clock and the last observation, and makes an `ActionContext` of them for each action. Nothing here is a site's, a
-task's or a policy's.
+The session owns the tabs, the clock and the last observation, and makes an `ActionContext` of them
+for each action. Nothing here belongs to a site, a task or a policy.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from envs.settle import VirtualClock
 
 ACTION_SECONDS = 10.0
-"""Real seconds for the input events of one action (they take 0.03 s); a page that is busy for longer gets a ``timeout``."""
+"""Real seconds for the input events of one action (they take 0.03 s). A page that is busy for
+longer gets a ``timeout``."""
 
 
 class Tabs(Protocol):
-    """The tabs of the episode, by the numbers that the observation shows."""
+    """Tabs of the episode, by the numbers that the observation shows."""
 
     def numbers(self) -> tuple[int, ...]:
-        """Numbers of the open tabs."""
+        """Return the numbers of the open tabs."""
         ...
 
     @property
@@ -38,9 +39,9 @@ class Tabs(Protocol):
         ...
 
     async def new(self, url: str | None) -> None:
-        """Open a tab, with an address that was found allowed, and show it.
+        """Open a tab with an allowed address, and show it.
 
-        One that does not answer gives the browser's own page for it.
+        An address that does not answer gives the browser's own page for it.
         """
         ...
 
@@ -49,65 +50,70 @@ class Tabs(Protocol):
         ...
 
     async def close(self, tab: int) -> None:
-        """Close an open tab; of several, another is shown then."""
+        """Close an open tab; if it was shown, another one is shown then."""
         ...
 
 
 @dataclass(frozen=True)
 class LastLook:
-    """What the last look tells of a page, so it need not be asked."""
+    """Knowledge from the last look at a page, so that it need not be asked."""
 
     scroll: tuple[float, float]
-    """How far it is scrolled, in CSS pixels."""
+    """Scroll position of the page, in CSS pixels."""
     holds: Callable[[int, int], bool]
-    """Whether an element has a node in it (both by backend node id). What it denies the page is asked: a label may do."""
+    """True for an element and a node in it (both by backend node id). If it is False the page is
+    asked, as the node may be in a label."""
     frame: str
     """Id of the page's own frame."""
 
 
 @dataclass(frozen=True)
 class ActionContext:
-    """One tab and what belongs to it."""
+    """One tab and the parts that act on it."""
 
     cdp: Cdp
     viewport: tuple[float, float]
-    """width, height of what is seen of the page, in CSS pixels of the page; points are those from where it begins."""
+    """Width and height of the visible part of the page, in CSS pixels of the page. Points are in
+    the same pixels, from its top left."""
     handles: Mapping[int, Handle]
-    """The elements of the last observation by their numbers, which are also their marks."""
+    """Elements of the last observation by their numbers, which are also their marks."""
     tabs: Tabs
     dialogs: Dialogs
     intercept: Interceptor
     clock: VirtualClock
     allowed: Callable[[str], bool]
-    """Whether the task may load this http(s) address; the egress proxy has the last word."""
+    """True for http(s) addresses that the task may load; the egress proxy has the last word."""
     files: Path | None = None
-    """The task's own folder, the only one that uploads come from."""
+    """Folder of the task, the only one that uploads come from."""
     clipboard: bool = False
-    """Pasting is open. A Chromium has one clipboard for all its episodes: only for one that has a browser of its own."""
+    """True when pasting is allowed. A Chromium has one clipboard for all its episodes, so only an
+    episode with a browser of its own may use it."""
     offers: tuple[str, ...] = ()
-    """Names of actions that the site takes beyond those that every site does."""
+    """Names of actions that the site takes beyond those that every site takes."""
     seen: LastLook | None = None
-    """What the last look tells of the page, if nothing can have changed since."""
+    """Knowledge from the last look, if nothing can have changed since."""
     drawn_whole: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Has the whole page drawn meanwhile, where else only a corner is: a wheel needs it to find what it is turned over."""
+    """Context in which the whole page is drawn, where else only a corner is: a wheel needs it to
+    find its target."""
     scale: float = 1.0
-    """CSS pixels of the picture for each of the page. The wheel is turned by those of the picture, all else that is sent is of the page."""
+    """Number of CSS pixels of the picture for each of the page. The wheel takes those of the
+    picture, all other input those of the page."""
     deadline: float = ACTION_SECONDS
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What an action did. The session settles the page and looks."""
+    """Result of an action. The session then settles the page and looks."""
 
     point: tuple[float, float] | None = None
-    """Where the mouse went, in CSS pixels."""
+    """Place of the mouse, in CSS pixels."""
     node: int | None = None
-    """The element that it went to (backendNodeId), where one was named."""
+    """Element under the mouse (backendNodeId), if one was named."""
     wait_ms: float = 0.0
-    """Virtual milliseconds that the page is to get on top of the usual ones."""
+    """Virtual milliseconds that the page gets on top of the usual ones."""
     stop: StopReason | None = None
-    """The policy ended the episode."""
+    """Reason if the policy ended the episode."""
     said: str = ""
-    """Its answer, or its status."""
+    """Answer or status of the policy at its end."""
     notice: str = ""
-    """What the next observation says of it."""
+    """Notice about the action in the next observation."""

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PendingDialog:
-    """A dialog that waits for an answer."""
+    """Dialog that waits for an answer."""
 
     kind: str
     """``alert``, ``confirm``, ``prompt`` or ``beforeunload``."""
     message: str
     default: str = ""
-    """What a prompt suggests."""
+    """Text that a prompt suggests."""
 
 
 class Dialogs:
-    """The dialogs of a tab, from its protocol session. ``Page`` events must be enabled there."""
+    """Dialogs of a tab, from its protocol session. ``Page`` events must be enabled there."""
 
     def __init__(self, cdp: Cdp) -> None:
         self._cdp = cdp
@@ -37,12 +37,12 @@ class Dialogs:
 
     @property
     def pending(self) -> PendingDialog | None:
-        """The open one; a page has at most one."""
+        """Open dialog; a page has at most one."""
         return self._pending
 
     @contextmanager
     def calling(self, opened: Callable[[], None]) -> Iterator[None]:
-        """Have ``opened`` called whenever one opens, as long as it is entered."""
+        """Call ``opened`` whenever a dialog opens, while the context is entered."""
         self._called.append(opened)
         try:
             yield
@@ -50,7 +50,7 @@ class Dialogs:
             self._called.remove(opened)
 
     async def answer(self, accept: bool, text: str | None) -> None:
-        """Answer the open one; without a text a prompt gets what it suggests."""
+        """Answer the open dialog; without a text a prompt gets its own suggestion."""
         default = self._pending.default if self._pending else ""
         # Closed from now on: the page may open the next one before our call is answered.
         self._on_closed({})

@@ -1,7 +1,8 @@
 """Queries DOM nodes through CDP: boxes, hit tests, and facts about elements.
 
-Questions that CDP has no method for are asked in an isolated world of the node's frame (``probe.js``), which pages can neither see nor
-patch. Objects made for that are let go by `Nodes.release`.
+Questions that CDP has no method for are asked in an isolated world of the node's frame
+(``probe.js``), which pages can neither see nor patch. `Nodes.release` frees the objects made for
+that.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _GROUP = "rollwright-actions"
 
 @dataclass(frozen=True)
 class Hit:
-    """The innermost node at a point."""
+    """Innermost node at a point."""
 
     node: int
     """Backend node id."""
     frame: str
     scroll: tuple[float, float]
-    """How far the page was scrolled, in CSS pixels."""
+    """Scroll position of the page, in CSS pixels."""
     seen: LastLook | None = None
-    """What is known of the page in which it was hit."""
+    """Last look at the page in which it was hit."""
 
     @property
     def in_own_frame(self) -> bool:
-        """It is known to be in the page's own frame."""
+        """True if the node is known to be in the page's own frame."""
         return self.seen is not None and self.frame == self.seen.frame
 
 
@@ -47,68 +48,73 @@ class Option:
     """One option of a drop-down list."""
 
     label: str
-    """What a person sees."""
+    """Label that a person sees."""
     group: str
     """Label of its group; empty for none."""
     open: bool
-    """It can be chosen."""
+    """True when the option can be chosen."""
     on: bool
-    """It is chosen."""
+    """True when the option is chosen."""
     shown: bool
-    """The list shows it."""
+    """True when the list shows the option."""
 
 
 @dataclass(frozen=True)
 class ElementFacts:
-    """What an element is at this moment."""
+    """Facts about an element at one moment."""
 
     tag: str
     kind: str
     """``type`` of an input, else the role."""
     disabled: bool
     editable: bool
-    """Text can be typed into it."""
+    """True when text can be typed into it."""
     rich: bool
-    """It is ``contenteditable``, and Chromium's own editor."""
+    """True for a ``contenteditable`` element, which Chromium's own editor edits."""
     edit_context: bool
-    """It is an editor of the page's own, with an ``EditContext``."""
+    """True for an editor of the page's own, with an ``EditContext``."""
     limit: int
     """``maxlength``, in UTF-16 units; -1 for none."""
     length: int
-    """What it holds now, likewise."""
+    """Length of its content, in UTF-16 units."""
     readonly: bool
     checked: bool | None
-    """``None``: it cannot be checked."""
+    """Checked state; ``None`` for an element that cannot be checked."""
     text: str
     options: tuple[Option, ...]
     chosen: int
     """Place of the chosen option, -1 for none."""
     drawn: bool
-    """It is a list that the page draws (``appearance: base-select``), not a window of its own."""
+    """True for a list that the page draws (``appearance: base-select``), which is not a window of
+    its own."""
     file: bool
-    """It is a file field."""
+    """True for a file field."""
     multiple: bool
 
 
 class Nodes:
-    """The nodes that one action looks at."""
+    """Nodes that one action asks about."""
 
     def __init__(self, cdp: Cdp, clock: VirtualClock, seen: LastLook | None = None) -> None:
-        """``seen`` is what is known of the page.
+        """Ask about the nodes of a tab.
 
-        Good for one look at a point, as what is done next may scroll, and pages hear of that.
+        Args:
+            seen: Last look at the page. It serves for one hit test, as the next step may scroll,
+                which pages notice.
         """
         self._cdp = cdp
         self._clock = clock
         self._seen = seen
         self._counted: dict[str, float] | None = None
-        """The page's counters at the last hit test, if nothing has been asked of it since."""
+        """Counters of the page at the last hit test, if nothing has been asked of it since."""
         self._worlds: dict[str, int] = {}
 
-    async def at(self, point: tuple[float, float], before: Hit | None = None) -> Hit | None:
-        """What is at a point of the viewport (CSS pixels); ``None`` outside of it.
+    async def hit_at(self, point: tuple[float, float], before: Hit | None = None) -> Hit | None:
+        """Return the innermost node at a point of the viewport (CSS pixels); ``None`` outside of
+        it.
 
-        ``before`` is an earlier hit, since which the page was not scrolled.
+        Args:
+            before: Earlier hit, since which the page was not scrolled.
         """
         seen, self._seen = self._seen, None
         if seen is not None:
@@ -123,23 +129,25 @@ class Nodes:
         self._counted = None
         asked = send_unless(NOWHERE, self._cdp, "DOM.getNodeForLocation", params)
         if seen is None:
-            found = await asked
-        else:  # styles and layout are worked out: the counters, which Chromium reads before what was asked earlier, are the same
-            found, self._counted = await asyncio.gather(asked, self._clock.counters())
-        return Hit(found["backendNodeId"], found["frameId"], scroll, seen) if found else None
+            answer = await asked
+        else:
+            # Styles and layout are up to date, so the hit test does not change the counters,
+            # although Chromium reads them before it.
+            answer, self._counted = await asyncio.gather(asked, self._clock.counters())
+        return Hit(answer["backendNodeId"], answer["frameId"], scroll, seen) if answer else None
 
     async def counters(self) -> dict[str, float]:
-        """How much the page has done until now.
+        """Return the page's counters of scripts, styles and layouts.
 
-        Empty where the browser does not count.
+        They are empty where the browser does not count.
         """
         counted, self._counted = self._counted, None
         return await self._clock.counters() if counted is None else counted
 
     async def is_hit(self, node: int, hit: Hit) -> bool:
-        """Whether a click on ``hit`` is one on ``node``.
+        """Return True if a click on ``hit`` is one on ``node``.
 
-        The node itself, something in it, or its label.
+        The hit may be the node itself, something in it, or its label.
         """
         if hit.node == node or (hit.seen is not None and hit.seen.holds(node, hit.node)):
             return True
@@ -149,22 +157,22 @@ class Nodes:
         return bool(await self.ask(own, "belongs", {"objectId": other}))
 
     async def boxes(self, **node: int | str) -> list[tuple[float, float, float, float]]:
-        """left, top, right, bottom of each box of a node in CSS pixels.
+        """Return left, top, right, bottom of each box of a node, in CSS pixels of the viewport.
 
-        The node is a ``backendNodeId`` or ``objectId``; the pixels are the viewport's.
+        The node is given as ``backendNodeId`` or ``objectId``.
         """
         quads = (await self._cdp.send("DOM.getContentQuads", dict(node)))["quads"]
         return [(min(q[0::2]), min(q[1::2]), max(q[0::2]), max(q[1::2])) for q in quads]
 
     async def scroll_to(self, **node: int | str) -> None:
-        """Scroll a node into view, as far as it is not there."""
+        """Scroll a node into view if it is not there."""
         self._seen = self._counted = None
         await self._cdp.send("DOM.scrollIntoViewIfNeeded", dict(node))
 
     async def scroll_least(self, node: int) -> None:
-        """Scroll a node into view by as little as possible, so what is near stays.
+        """Scroll a node into view by as little as possible, so that nearby content stays in view.
 
-        The node is of the tab's own frame, or of one of its origin.
+        The node is in the tab's own frame, or in one of its origin.
         """
         self._seen = None
         own = await self.object(node, await self.main_frame())
@@ -172,13 +180,13 @@ class Nodes:
             await self.ask(own, "show")
 
     async def main_frame(self) -> str:
-        """Id of the tab's own frame."""
+        """Return the id of the tab's own frame."""
         return await main_frame(self._cdp)
 
     async def object(self, node: int, frame: str) -> str | None:
-        """Object of a node in the isolated world of a frame.
+        """Return the object of a node in the isolated world of a frame.
 
-        Returns ``None`` if it is not of that frame or gone.
+        The answer is ``None`` if the node is not of that frame or gone.
         """
         params = {"backendNodeId": node, "executionContextId": await self.world(frame), "objectGroup": _GROUP}
         refusals = (*NODE_GONE, "Node with given id does not belong to the document")
@@ -186,24 +194,25 @@ class Nodes:
         return answer["object"].get("objectId") if answer else None
 
     async def world(self, frame: str) -> int:
-        """Execution context of the isolated world of a frame."""
+        """Return the execution context of the isolated world of a frame."""
         if frame not in self._worlds:
             self._worlds[frame] = await isolated_world(self._cdp, WORLD, frame)
         return self._worlds[frame]
 
     async def ask(self, own: str, what: str, other: Any = None) -> Any:
-        """The answer of ``probe.js`` about an object; ``other`` is ``{"objectId": …}`` or a plain value."""
+        """Return the answer of ``probe.js`` about an object; ``other`` is ``{"objectId": …}`` or a
+        plain value."""
         return (await self._call(own, what, other, by_value=True)).get("value")
 
     async def follow(self, own: str, what: str, other: Any = None) -> str | None:
-        """The object that ``probe.js`` gives for an object; ``None`` for null."""
-        found: str | None = (await self._call(own, what, other, by_value=False)).get("objectId")
-        return found
+        """Return the object that ``probe.js`` gives for an object; ``None`` for null."""
+        object_id: str | None = (await self._call(own, what, other, by_value=False)).get("objectId")
+        return object_id
 
     async def facts(self, own: str) -> ElementFacts:
-        """What an element is at this moment."""
+        """Return the current facts about an element."""
         raw = await self.ask(own, "facts")
-        options = tuple(Option(**each) for each in raw.pop("options") or ())
+        options = tuple(Option(**option) for option in raw.pop("options") or ())
         return ElementFacts(options=options, **raw)
 
     async def next_frame(self) -> None:
@@ -217,7 +226,7 @@ class Nodes:
         await self._cdp.send("Runtime.evaluate", params)
 
     async def focused(self) -> str | None:
-        """Object of the focused element, in whatever frame or shadow root it is."""
+        """Return the object of the focused element, in any frame or shadow root."""
         frame = await self.main_frame()
         own = await self.follow(await self._document(frame), "focused")
         while own is not None:
@@ -236,11 +245,11 @@ class Nodes:
 
     async def _document(self, frame: str) -> str:
         params = {"expression": "document", "contextId": await self.world(frame), "objectGroup": _GROUP}
-        found: str = (await self._cdp.send("Runtime.evaluate", params))["result"]["objectId"]
-        return found
+        object_id: str = (await self._cdp.send("Runtime.evaluate", params))["result"]["objectId"]
+        return object_id
 
     async def release(self) -> None:
-        """Let all objects go, so that the page can free its nodes."""
+        """Release all objects, so that the page can free its nodes."""
         if self._worlds:
             self._worlds.clear()
             await self._cdp.send("Runtime.releaseObjectGroup", {"objectGroup": _GROUP})

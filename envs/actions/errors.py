@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     from envs.observation import Handle
 
 CLOSE_ENOUGH = 0.5
-"""Least similarity (difflib's ratio) of something that is offered: "save" and "safe button" have 0.53, "save" and "cancel" 0.4."""
+"""Minimum similarity (difflib's ratio) of a suggestion: "save" and "safe button" have 0.53, "save"
+and "cancel" 0.4."""
 
 MIN_PART = 3
-"""Characters from which on being a part of another name says something."""
+"""Minimum number of characters of a part of a name that makes the names similar."""
 
 MAX_CANDIDATES = 3
-"""Candidates offered at most; more is a list, not a hint."""
+"""Maximum number of suggestions; more is a list, not a hint."""
 
 MAX_TEXT = 60
-"""Characters of a name or label in a message; what the policy or the page wrote may be of any length."""
+"""Maximum number of characters of a name or label in a message: the policy or the page may write
+one of any length."""
 
 
 @dataclass(frozen=True)
@@ -34,37 +36,37 @@ class ActionError:
 
     code: ErrorCode
     message: str
-    """What is wrong, e.g. ``there is no element 9``."""
+    """Error in words, e.g. ``there is no element 9``."""
     hint: str = ""
-    """What to do instead, e.g. ``choose 1 to 2``."""
+    """Advice, e.g. ``choose 1 to 2``."""
     candidates: tuple[str, ...] = ()
-    """What may have been meant, best first, as the policy sees it: ``[3] button "Save"``."""
+    """Suggestions, best first, as the policy sees them: ``[3] button "Save"``."""
 
     def line(self) -> str:
-        """``code: message; hint (did you mean [3] button "Save"?)``."""
+        """Return ``code: message; hint (did you mean [3] button "Save"?)``."""
         hint = f"; {self.hint}" if self.hint else ""
         meant = f" (did you mean {' or '.join(self.candidates)}?)" if self.candidates else ""
         return f"{self.code}: {self.message}{hint}{meant}"
 
 
 def disabled_error(called: str) -> ActionError:
-    """The error of a disabled element, which messages call so."""
+    """Return the error of a disabled element, which ``called`` names in messages."""
     return ActionError(ErrorCode.DISABLED, f"{called} is disabled", "something else must be done before it can be used")
 
 
 def describe_handle(handle: Handle) -> str:
-    """An element as prompts show it: ``[3] button "Save"``."""
+    """Return an element as prompts show it: ``[3] button "Save"``."""
     return f'[{handle.index}] {handle.tag} "{shorten(handle.text)}"'
 
 
 def closest_names(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The names most like ``wanted`` without regard to case, best first."""
+    """Return the names most like ``wanted`` without regard to case, best first."""
     scored = sorted(((-name_similarity(wanted, name), place, name) for place, name in enumerate(names)))
     return tuple(name for score, _, name in scored[:MAX_CANDIDATES] if -score >= CLOSE_ENOUGH)
 
 
 def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
-    """The elements whose semantic id or label is most like ``wanted``, best first, as `describe_handle`."""
+    """Return the elements most like ``wanted`` in id or label, best first, as `describe_handle`."""
     scored = sorted(
         (
             -max(name_similarity(wanted, handle.name), name_similarity(wanted, handle.text)),
@@ -77,9 +79,9 @@ def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
 
 
 def name_similarity(one: str, other: str) -> float:
-    """How alike two names are, from 0 to 1.
+    """Return the similarity of two names, from 0 to 1.
 
-    A name that holds the other whole counts at least as `CLOSE_ENOUGH`.
+    If one name contains the whole other, it is at least `CLOSE_ENOUGH`.
     """
     one, other = one.casefold()[:MAX_TEXT], other.casefold()[:MAX_TEXT]
     ratio = SequenceMatcher(None, one, other).ratio()
@@ -88,6 +90,6 @@ def name_similarity(one: str, other: str) -> float:
 
 
 def shorten(text: str, limit: int = MAX_TEXT) -> str:
-    """``text`` on one line, cut to ``limit`` characters."""
+    """Return ``text`` on one line, cut to ``limit`` characters."""
     text = " ".join(text.split())
     return text if len(text) <= limit else text[:limit] + "…"

@@ -1,7 +1,8 @@
 """Executes an action in a page, or returns why it was refused.
 
-What the policy did wrong comes back as an `ActionError`; an exception out of `execute` is a `BrowserError` of a broken browser or connection
-and ends the episode. Every action ends within the context's deadline, and as soon as a dialog of the page opens.
+A mistake of the policy comes back as an `ActionError`. An exception out of `execute` is a
+`BrowserError` of a broken browser or connection and ends the episode. Every action ends within the
+context's deadline, and as soon as a dialog of the page opens.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ async def execute(context: ActionContext, action: Action) -> Outcome:
     """Carry out an action.
 
     Raises:
-        BrowserError: the browser or the connection failed.
+        BrowserError: The browser or the connection failed.
     """
     match action:
         case Answer():
@@ -89,7 +90,8 @@ async def _act(context: ActionContext, action: Action) -> Outcome:
         if not refused_with(error, NODE_GONE):
             raise
         outcome = ActionError(ErrorCode.STALE_ELEMENT, "the page changed during the action", "look at it as it is now")
-    # Not when it was given up: a page that hangs would not answer. The release of the next action that asks it takes these objects along.
+    # An action that was given up does not come here: a page that hangs would not answer. The next
+    # release frees its objects too.
     await nodes.release()
     return outcome
 
@@ -123,7 +125,7 @@ async def _perform(context: ActionContext, nodes: Nodes, action: Action) -> Outc
         case Wait():
             return Effect(wait_ms=action.seconds * 1000.0)
         case Answer() | Terminate() | Submit() | Dialog() | Remember() | Forget() | Invalid():
-            raise AssertionError(f"{action.type} is dealt with before")
+            raise AssertionError(f"{action.type} is handled before")
 
 
 _TIMES = {Click: 1, DoubleClick: 2, TripleClick: 3}
@@ -147,9 +149,12 @@ async def _point(context: ActionContext, nodes: Nodes, action: Click | DoubleCli
 async def _press(context: ActionContext, nodes: Nodes, action: Press) -> Outcome:
     chord = parse_chord(action.key)
     if chord is None:
-        like = closest_names(action.key.rpartition("+")[2], key_names())
+        suggestions = closest_names(action.key.rpartition("+")[2], key_names())
         return ActionError(
-            ErrorCode.BAD_ACTION, f"{shorten(action.key)!r} is no key", "write it like Enter, a or Control+a", like
+            ErrorCode.BAD_ACTION,
+            f"{shorten(action.key)!r} is no key",
+            "write it like Enter, a or Control+a",
+            suggestions,
         )
     if pastes(chord) and not context.clipboard:
         return ActionError(ErrorCode.BAD_ACTION, "the clipboard is not open to this task", "type the text")
@@ -187,9 +192,9 @@ async def _drag(context: ActionContext, nodes: Nodes, action: Drag) -> Outcome:
     start = await locate(context, nodes, action.start)
     if isinstance(start, ActionError):
         return start
-    found = find_target(action.end, context.handles)
-    if found is not None and not isinstance(found, ActionError):
-        await nodes.scroll_least(found.backend_node_id)
+    handle = find_target(action.end, context.handles)
+    if handle is not None and not isinstance(handle, ActionError):
+        await nodes.scroll_least(handle.backend_node_id)
     end = await locate(context, nodes, action.end)
     if isinstance(end, ActionError):
         return end
@@ -230,7 +235,7 @@ def _waiting_dialog(context: ActionContext) -> ActionError | None:
 async def _until_dialog(context: ActionContext, work: Coroutine[Any, Any, Outcome], action: Action) -> Outcome:
     """Await ``work``, or until a dialog opens.
 
-    From then on the page answers no input, and what is left of the gesture is given up.
+    An open dialog keeps the page from taking input, so the rest of the gesture is given up.
     """
     scope = CancelScope(context.deadline)
     try:

@@ -1,7 +1,7 @@
-"""Form fields: finds the one that a target stands for, gives it the focus, checks boxes, puts files in.
+"""Form fields: finds the field of a target, gives it the focus, checks boxes, uploads files.
 
-What is written and chosen is in `envs.actions.text`, `values` and `choices`. Each asks the page what the field is now, acts with trusted events,
-and gives an `Effect` or an `ActionError`.
+Writing and choosing are in `envs.actions.text`, `values` and `choices`. Each asks the page for the
+field's state, acts with trusted events, and returns an `Effect` or an `ActionError`.
 """
 
 from __future__ import annotations
@@ -24,52 +24,53 @@ from envs.types import BrowserError, Check, ErrorCode, Upload
 from envs.types.actions import MaybeTarget
 
 CHOOSER_SECONDS = 2.0
-"""Real seconds for a click to open a file chooser (it takes 0.01 s). Only an element that opens none costs them."""
+"""Real seconds for a click to open a file chooser (it takes 0.01 s). Only an element that opens
+none costs them."""
 
 UNFOCUSABLE_HINT = "it may be hidden: use what the page shows in its place"
 
 MAX_ESCAPES = 3
-"""Presses of Escape that close a picker: a calendar takes two."""
+"""Maximum number of presses of Escape that close a picker: a calendar takes two."""
 
 ENTER, ESCAPE, BACKSPACE = (Chord((), KEYS[key]) for key in ("Enter", "Escape", "Backspace"))
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the page, as it was when it was looked up."""
+    """Field of the page, as it was when it was looked up."""
 
     own: str
-    """Its object in an isolated world."""
+    """Id of its object in an isolated world."""
     facts: ElementFacts
     spot: Spot | None = None
-    """Where the mouse reaches it; ``None`` for the one that has the focus."""
+    """Place where the mouse reaches it; ``None`` for the field that has the focus."""
 
     @property
     def called(self) -> str:
-        """How messages call it."""
+        """Name of the field in messages."""
         if self.spot is None:
             return f"the {self.facts.tag} that has the focus"
         return handle_name(self.spot.handle) if self.spot.handle else f"the {self.facts.tag} at that point"
 
     @property
     def effect(self) -> Effect:
-        """Of an action on it that did not move the mouse elsewhere."""
+        """Effect of an action on the field that did not move the mouse elsewhere."""
         return Effect(self.spot.point if self.spot else None)
 
 
 async def find_field(context: ActionContext, nodes: Nodes, target: MaybeTarget) -> Field | ActionError:
-    """The field that a target stands for."""
+    """Return the field that a target stands for."""
     spot = await locate(context, nodes, target)
     if isinstance(spot, ActionError):
         return spot
-    found = await find_control(nodes, spot)
-    return found if isinstance(found, ActionError) else Field(*found, spot)
+    control = await find_control(nodes, spot)
+    return control if isinstance(control, ActionError) else Field(*control, spot)
 
 
 async def click_field(
     context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: pointer.Grip = pointer.LEFT
 ) -> Spot | ActionError:
-    """Bring the mouse to a spot of the target and click there."""
+    """Move the mouse to a spot of the target and click there."""
     arrived = await move_to_target(context, nodes, target, spot)
     if not isinstance(arrived, ActionError):
         await pointer.click(context, *arrived.point, grip=grip)
@@ -79,7 +80,7 @@ async def click_field(
 async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
     """Give a field the keyboard focus.
 
-    The error of one that does not take it: it is hidden, inert or disabled.
+    The answer is the error of a field that does not take it: it is hidden, inert or disabled.
     """
     if await send_unless(UNFOCUSABLE, context.cdp, "DOM.focus", {"objectId": own}) is None:
         return ActionError(ErrorCode.NOT_FOCUSABLE, f"{called} does not take the keyboard focus", hint)
@@ -89,7 +90,8 @@ async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOC
 async def close_picker(context: ActionContext, nodes: Nodes, own: str) -> None:
     """Close the drop-down list, calendar or colour chooser of a field.
 
-    It is a window of its own, which takes the keys. The first Escape may only undo what was chosen in it.
+    It is a window of its own, which takes the keys. The first Escape may only undo the choice in
+    it.
     """
     for _ in range(MAX_ESCAPES):
         if not await nodes.ask(own, "open"):
@@ -98,7 +100,7 @@ async def close_picker(context: ActionContext, nodes: Nodes, own: str) -> None:
 
 
 async def read_after(nodes: Nodes, own: str, what: str, other: Any = None) -> Any:
-    """The answer of ``probe.js`` about a field that was changed; ``None`` if the page has let go of it since."""
+    """Return the answer of ``probe.js`` about a changed field; ``None`` if the page has removed it."""
     try:
         return await nodes.ask(own, what, other)
     except BrowserError as error:
@@ -129,7 +131,7 @@ async def check(context: ActionContext, nodes: Nodes, action: Check) -> Effect |
 async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect | ActionError:
     """Put files of the task's folder into a file field or file chooser.
 
-    A file chooser is what a click on the target opens.
+    A click on the target opens the file chooser.
     """
     paths = resolve_files(context.files, action.files)
     if isinstance(paths, ActionError):
@@ -162,20 +164,20 @@ async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect
 
 
 def resolve_files(folder: Path | None, names: tuple[str, ...]) -> list[str] | ActionError:
-    """Absolute paths of files of the task's folder.
+    """Return absolute paths of files of the task's folder.
 
     Links and ``..`` do not lead out of it.
     """
     root = folder.resolve() if folder else None
-    found = [path for path in root.rglob("*") if path.is_file() and path.resolve().is_relative_to(root)] if root else []
-    there = {str(path.relative_to(root)): path for path in sorted(found)} if root else {}
+    files = [path for path in root.rglob("*") if path.is_file() and path.resolve().is_relative_to(root)] if root else []
+    there = {str(path.relative_to(root)): path for path in sorted(files)} if root else {}
     paths = []
     for name in names:
-        # Looked up among the files that are there: nothing outside of the folder can even be asked for.
+        # Names are looked up among the existing files, so none outside of the folder can be named.
         if name not in there:
             listed = ", ".join(list(there)[:8]) or "none"
-            like = tuple(f'"{each}"' for each in closest_names(name, there))
+            suggestions = tuple(f'"{close}"' for close in closest_names(name, there))
             hint = f"its files are {listed}"
-            return ActionError(ErrorCode.NO_SUCH_FILE, f"the task has no file {shorten(name)!r}", hint, like)
+            return ActionError(ErrorCode.NO_SUCH_FILE, f"the task has no file {shorten(name)!r}", hint, suggestions)
         paths.append(str(there[name].resolve()))
     return paths

@@ -30,11 +30,13 @@ class Interceptor:
             cdp.on(event, partial(self._resolve, event))
 
     def drags(self) -> AbstractAsyncContextManager[Caught]:
-        """While inside, a native drag that a page starts gives the future its ``Input.dragIntercepted``."""
+        """Give a future that gets ``Input.dragIntercepted`` when the page starts a native drag
+        inside."""
         return self._catch(DRAG, "Input.setInterceptDrags")
 
     def file_choosers(self) -> AbstractAsyncContextManager[Caught]:
-        """While inside, a file chooser that a page opens gives the future its ``Page.fileChooserOpened``."""
+        """Give a future that gets ``Page.fileChooserOpened`` when the page opens a file chooser
+        inside."""
         return self._catch(CHOOSER, "Page.setInterceptFileChooserDialog")
 
     @asynccontextmanager

@@ -1,7 +1,8 @@
-"""Names of keys and chords to what a US keyboard sends, as parameters of ``Input.dispatchKeyEvent``.
+"""Key events of a US keyboard for CDP, by names of keys and chords.
 
-Codes are those of the W3C UI Events specifications (``KeyboardEvent.key``, ``.code``) and of Windows virtual keys, which is what browsers
-report as ``keyCode``.
+The events are parameters of ``Input.dispatchKeyEvent``. Codes are those of the W3C UI Events
+specifications (``KeyboardEvent.key``, ``.code``) and of Windows virtual keys, which browsers report
+as ``keyCode``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
-"""Bits of CDP's ``modifiers``. There are two of each of these keys; ours is the left one."""
+"""Bits of CDP's ``modifiers``. Keyboards have two of each of these keys; ours is the left one."""
 
 _NAMED = {
     "Alt": 18,
@@ -87,17 +88,17 @@ _ALIASES = {
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the keyboard."""
+    """Key of the keyboard."""
 
     key: str
-    """What it gives: a character, or a name such as ``Enter``."""
+    """Value of ``KeyboardEvent.key``: a character, or a name such as ``Enter``."""
     code: str
-    """Where it is; empty for characters that the keyboard does not have."""
+    """Value of ``KeyboardEvent.code``; empty for characters that the keyboard does not have."""
     virtual: int
     text: str = ""
-    """What it writes."""
+    """Text that it writes."""
     shifted: bool = False
-    """Its character needs Shift."""
+    """True when its character needs Shift."""
 
 
 def _table() -> dict[str, Key]:
@@ -119,28 +120,28 @@ def _table() -> dict[str, Key]:
 
 
 KEYS = _table()
-"""All keys by what they give."""
+"""All keys by their ``key``."""
 
 _WITH_SHIFT = {
     **{letter: letter.upper() for letter in "abcdefghijklmnopqrstuvwxyz"},
     **{str(digit): sign for digit, sign in enumerate(_SHIFTED_DIGITS)},
     **{pair[0]: pair[1] for pair, _ in _PUNCTUATION.values()},
 }
-"""What the keys of a character give while Shift is held."""
+"""Characters with Shift, by those without."""
 
 _BY_NAME = {name.casefold(): name for name in KEYS if len(name) > 1}
 
 
 @dataclass(frozen=True)
 class Chord:
-    """A key with held modifiers, in the order in which they go down."""
+    """Key with held modifiers, in the order in which they go down."""
 
     held: tuple[Key, ...]
     key: Key
 
 
 def pastes(chord: Chord) -> bool:
-    """Whether the chord reads the clipboard, which all episodes of a Chromium share."""
+    """Return True if the chord reads the clipboard, which all episodes of a Chromium share."""
     held = {key.key for key in chord.held}
     return (chord.key.key.lower() == "v" and bool(held & {"Control", "Meta"})) or (
         chord.key.key == "Insert" and "Shift" in held
@@ -148,37 +149,39 @@ def pastes(chord: Chord) -> bool:
 
 
 def character(text: str) -> Key:
-    """The key of one character.
+    """Return the key of one character.
 
-    Those that the keyboard does not have are written without a key code. A line break is Enter, a
-    tab Tab.
+    Characters that the keyboard does not have get no key code. A line break is Enter, a tab is Tab.
     """
     named = {"\n": "Enter", "\r": "Enter", "\t": "Tab"}.get(text, text)
     return KEYS.get(named) or Key(text, "", 0, text)
 
 
 def parse_chord(text: str) -> Chord | None:
-    """The chord that ``Control+a``, ``ctrl+shift+ArrowLeft``, ``Enter`` or ``+`` names; ``None`` for what is no key."""
+    """Return the chord that ``Control+a``, ``ctrl+shift+ArrowLeft``, ``Enter`` or ``+`` names.
+
+    The answer is ``None`` if the text names no key.
+    """
     *names, last = text.split("+") if not text.endswith("+") else [*text[:-1].rstrip("+").split("+"), "+"]
-    found = [_find(name) for name in names if name != ""]
-    held = tuple(dict.fromkeys(each for each in found if each is not None and each.key in MODIFIERS))
+    keys = [_find(name) for name in names if name != ""]
+    held = tuple(dict.fromkeys(modifier for modifier in keys if modifier is not None and modifier.key in MODIFIERS))
     key = _find(last)
-    if key is None or len(held) < len({*found}):
+    if key is None or len(held) < len({*keys}):
         return None
     if held and len(last) == 1 and last.isalpha():
         key = KEYS.get(last.lower(), key)  # a letter in a chord means its key: Control+A is Control+a
-    if any(each.key == "Shift" for each in held):
+    if any(modifier.key == "Shift" for modifier in held):
         key = KEYS[_WITH_SHIFT.get(key.key, key.key)] if key.key in KEYS else key
     return Chord(held, key)
 
 
 def key_names() -> tuple[str, ...]:
-    """Names of the keys that write nothing, for hints."""
+    """Return the names of the keys that write nothing, for hints."""
     return tuple(name for name in KEYS if len(name) > 1)
 
 
 def events(chord: Chord) -> list[dict[str, Any]]:
-    """The key events of pressing and releasing a chord, in order."""
+    """Return the key events of pressing and releasing a chord, in order."""
     keys = list(chord.held)
     if chord.key.shifted and not any(key.key == "Shift" for key in keys):
         keys.append(KEYS["Shift"])
@@ -189,18 +192,19 @@ def events(chord: Chord) -> list[dict[str, Any]]:
 
 
 def select_all() -> list[dict[str, Any]]:
-    """The key events of Control and A, which select the whole content of what has the focus.
+    """Return the key events of Control and A, which select all content of the focused element.
 
-    The command is named as well: Chromium's own keyboard shortcuts are those of the machine it runs on.
+    The command is named as well: Chromium's own keyboard shortcuts are those of its operating
+    system.
     """
     control, a_key, *rest = events(Chord((KEYS["Control"],), KEYS["a"]))
     return [control, {**a_key, "commands": ["selectAll"]}, *rest]
 
 
 def typed(text: str) -> list[list[dict[str, Any]]]:
-    """The key events of typing ``text``, character by character.
+    """Return the key events of typing ``text``, character by character.
 
-    Shift goes down before what needs it and up after it.
+    Shift goes down before a character that needs it and up after it.
     """
     sent: list[list[dict[str, Any]]] = []
     down, up = held_down([KEYS["Shift"]])
@@ -215,7 +219,7 @@ def typed(text: str) -> list[list[dict[str, Any]]]:
 
 
 def held_down(keys: Sequence[Key]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The key events of pressing modifiers, in order, and those of letting them go again."""
+    """Return the key events of pressing modifiers, in order, and those of releasing them."""
     down = [
         {"type": "rawKeyDown", **_fields(key), "modifiers": modifier_bits(keys[: place + 1])}
         for place, key in enumerate(keys)
@@ -225,12 +229,12 @@ def held_down(keys: Sequence[Key]) -> tuple[list[dict[str, Any]], list[dict[str,
 
 
 def modifier_bits(keys: Iterable[Key]) -> int:
-    """CDP's ``modifiers`` while these keys are held."""
+    """Return CDP's ``modifiers`` while these keys are held."""
     return sum({MODIFIERS[key.key] for key in keys})
 
 
 def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
-    """Down and up of one key.
+    """Return the events of one key, down and up.
 
     With Control, Alt or Meta held nothing is written: it is a command.
     """
@@ -252,4 +256,4 @@ def _fields(key: Key) -> dict[str, Any]:
     fields: dict[str, Any] = {"key": key.key}
     if key.code:
         fields |= {"code": key.code, "windowsVirtualKeyCode": key.virtual}
-    return fields | ({"location": 1} if key.key in MODIFIERS else {})  # the left ones
+    return fields | ({"location": 1} if key.key in MODIFIERS else {})  # the left key

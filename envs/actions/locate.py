@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 Box = tuple[float, float, float, float]
 
 Places = tuple[tuple[float, float], ...]
-"""Shares of a box's width and height."""
+"""Points of a box, as shares of its width and height."""
 
 
 @dataclass(frozen=True)
 class Spot:
-    """Where to act."""
+    """Place of an action, with the element and the hit there."""
 
     point: tuple[float, float]
-    """CSS pixels of the viewport."""
+    """Point in CSS pixels of the viewport."""
     handle: Handle | None
-    """``None`` for a target by coordinates."""
+    """Element there; ``None`` for a target by coordinates."""
     hit: Hit | None
-    """What is at the point; ``None`` if it was not asked."""
+    """Innermost node at the point; ``None`` if the page was not asked."""
 
 
-def pixels(at: tuple[float, float], viewport: tuple[float, float]) -> tuple[float, float]:
-    """A normalised point (0..1000) in CSS pixels, inside of the viewport."""
-    return tuple(min(share / GRID * size, size - 1.0) for share, size in zip(at, viewport, strict=True))  # type: ignore[return-value]
+def pixels(point: tuple[float, float], viewport: tuple[float, float]) -> tuple[float, float]:
+    """Return a normalised point (0..1000) in CSS pixels, inside of the viewport."""
+    return tuple(min(share / GRID * size, size - 1.0) for share, size in zip(point, viewport, strict=True))  # type: ignore[return-value]
 
 
 def in_view(box: Box, viewport: tuple[float, float]) -> Box | None:
-    """The part of a box that the viewport shows.
+    """Return the part of a box that the viewport shows.
 
-    Returns ``None`` if it is less than a pixel.
+    The answer is ``None`` if it is less than a pixel.
     """
     left, top = max(box[0], 0.0), max(box[1], 0.0)
     right, bottom = min(box[2], float(viewport[0])), min(box[3], float(viewport[1]))
@@ -53,7 +53,7 @@ def in_view(box: Box, viewport: tuple[float, float]) -> Box | None:
 async def locate(
     context: ActionContext, nodes: Nodes, target: MaybeTarget, *, scroll: bool = True
 ) -> Spot | ActionError:
-    """A place that belongs to the target.
+    """Return a place that belongs to the target.
 
     The page is scrolled to it if need be. A target by coordinates is its own place.
     """
@@ -63,15 +63,15 @@ async def locate(
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None:
-        hit = await nodes.at(handle.point)
+        hit = await nodes.hit_at(handle.point)
         if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
             return Spot(handle.point, handle, hit)
     return await _search(context, nodes, handle, scroll)
 
 
 async def find_control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | ActionError:
-    """The field at a spot, or the one its label names; with its facts."""
-    hit = spot.hit or await nodes.at(spot.point)
+    """Return the field at a spot, or the one its label names; with its facts."""
+    hit = spot.hit or await nodes.hit_at(spot.point)
     if hit is None:
         return ActionError(ErrorCode.OFF_SCREEN, "there is nothing at that point")
     node = hit.node if spot.handle is None else spot.handle.backend_node_id
@@ -83,7 +83,7 @@ async def find_control(nodes: Nodes, spot: Spot) -> tuple[str, ElementFacts] | A
 
 
 async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: bool) -> Spot | ActionError:
-    """Scroll to an element; try the parts of its boxes, then its label's."""
+    """Search a spot of an element after scrolling to it: in its boxes, then in its label's."""
     node = handle.backend_node_id
     try:
         if scroll:
@@ -95,13 +95,13 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
         if not refused_with(error, NO_BOX):
             raise
         boxes = []
-    found, cover = await _try(context, nodes, handle, boxes)
-    if found is None and cover is not None:
-        found = await _try_shape(nodes, handle, boxes, cover.frame)
-    if found is None:
-        found = await _try_labels(context, nodes, handle)
-    if found is not None:
-        return found
+    spot, cover = await _try(context, nodes, handle, boxes)
+    if spot is None and cover is not None:
+        spot = await _try_shape(nodes, handle, boxes, cover.frame)
+    if spot is None:
+        spot = await _try_labels(context, nodes, handle)
+    if spot is not None:
+        return spot
     if cover is not None:
         return await _occluded(nodes, handle, cover)
     return ActionError(
@@ -114,14 +114,14 @@ async def _search(context: ActionContext, nodes: Nodes, handle: Handle, scroll: 
 async def _try(
     context: ActionContext, nodes: Nodes, handle: Handle, boxes: list[Box], places: Places = PLACES
 ) -> tuple[Spot | None, Hit | None]:
-    """The first spot that belongs to the element, and what lies over it otherwise."""
+    """Return the first spot that belongs to the element, else the node that lies over it."""
     cover: Hit | None = None
     for whole in boxes[:MAX_RECTS]:
         box = in_view(whole, context.viewport)
         for across, down in places if box else ():
             assert box is not None
             point = (box[0] + (box[2] - box[0]) * across, box[1] + (box[3] - box[1]) * down)
-            hit = await nodes.at(point)
+            hit = await nodes.hit_at(point)
             if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
                 return Spot(point, handle, hit), None
             cover = cover or hit
@@ -129,19 +129,19 @@ async def _try(
 
 
 async def _try_shape(nodes: Nodes, handle: Handle, boxes: list[Box], frame: str) -> Spot | None:
-    """A spot in an element that has little of its rectangle, as a slice or a line of a drawing."""
+    """Return a spot in an element that fills little of its rectangle, as a line of a drawing."""
     own = await nodes.object(handle.backend_node_id, frame)
-    x, y = ((min(box[at] for box in boxes) + max(box[at + 2] for box in boxes)) / 2 for at in (0, 1))
+    x, y = ((min(box[axis] for box in boxes) + max(box[axis + 2] for box in boxes)) / 2 for axis in (0, 1))
     for right, down in await nodes.ask(own, "reached") if own else ():
         point = (float(round(x + right)), float(round(y + down)))
-        hit = await nodes.at(point)
+        hit = await nodes.hit_at(point)
         if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
             return Spot(point, handle, hit)
     return None
 
 
 async def _try_labels(context: ActionContext, nodes: Nodes, handle: Handle) -> Spot | None:
-    """A spot on a visible label of a field without a place of its own.
+    """Return a spot on a visible label of a field without a place of its own.
 
     Pages draw their own checkboxes.
     """
@@ -151,9 +151,9 @@ async def _try_labels(context: ActionContext, nodes: Nodes, handle: Handle) -> S
         if not label:
             break
         await nodes.scroll_to(objectId=label)
-        found, _ = await _try(context, nodes, handle, await nodes.boxes(objectId=label), LABEL_PLACES)
-        if found is not None:
-            return found
+        spot, _ = await _try(context, nodes, handle, await nodes.boxes(objectId=label), LABEL_PLACES)
+        if spot is not None:
+            return spot
     return None
 
 

@@ -1,4 +1,4 @@
-"""Actions on a tab's history and on the tabs: begun here, settled by the session."""
+"""Actions on a tab's history and on the tabs; they begin here, and the session settles them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ REFUSALS = (
     "ERR_ADDRESS_UNREACHABLE",
     "ERR_DISALLOWED_URL_SCHEME",
 )
-"""Network errors that mean that the way out is closed, not that the other side is broken: the egress rules."""
+"""Network errors of the egress rules: the way out is closed, while the other side may be fine."""
 
 
 def checked_url(url: str, current: str, context: ActionContext) -> str | ActionError:
-    """The whole address to load.
+    """Return the whole address to load.
 
-    Relative ones are taken from the current page, and ``http://`` is put before a bare host.
-
-    Only http and https: ``file:``, ``javascript:``, ``data:`` and the browser's own pages are refused, as are hosts that the task may
-    not reach.
+    Relative ones are taken from the current page, and ``http://`` is put before a bare host. Only
+    http and https are allowed: ``file:``, ``javascript:``, ``data:`` and the browser's own pages
+    are refused, as are hosts that the task may not reach.
     """
     url = url.strip()
     if url == BLANK:
@@ -61,7 +60,7 @@ def checked_url(url: str, current: str, context: ActionContext) -> str | ActionE
 async def goto(context: ActionContext, action: Goto) -> Effect | ActionError:
     """Begin to load an address.
 
-    An answer of any status is a page; no answer is an error, and the tab shows the browser's own
+    An answer of any status is a page. No answer is an error, and the tab shows the browser's own
     page for it.
     """
     url = checked_url(action.url, (await _history(context))[1], context)
@@ -120,7 +119,7 @@ async def use_tabs(context: ActionContext, action: NewTab | SwitchTab | CloseTab
 
 
 async def _history(context: ActionContext) -> tuple[list[dict[str, object]], str, int]:
-    """Entries of the tab's history, the current address, and its place among them."""
+    """Return the entries of the tab's history, the current address, and its place among them."""
     answer = await context.cdp.send("Page.getNavigationHistory")
     place = int(answer["currentIndex"])
     return answer["entries"], str(answer["entries"][place]["url"]), place

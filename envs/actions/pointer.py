@@ -1,7 +1,8 @@
 """Trusted mouse and keyboard events through CDP.
 
-A page sees exactly what a person's mouse and keyboard give (``isTrusted`` is true), and its time goes on meanwhile
-(`envs.actions.pace`). What nothing of the page can come between is sent without waiting for each other.
+A page sees the same events as from a person's mouse and keyboard (``isTrusted`` is true), and its
+time goes on meanwhile (`envs.actions.pace`). Events between which the page cannot act are sent
+without waiting for each other.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
     from envs.cdp import Cdp
 
 SCRIPTS = "ScriptDuration"
-"""Counter of ``Performance.getMetrics``: seconds of all callbacks of scripts."""
+"""Counter of ``Performance.getMetrics``: seconds in all callbacks of scripts."""
 
 DRAG_STEPS = 8
-"""Moves between the ends of a drag: pages look at what lies under the mouse on the way (sortable lists, sliders)."""
+"""Number of moves between the ends of a drag. Pages check what lies under the mouse on the way
+(sortable lists, sliders)."""
 
 VIA_STEPS = 2
-"""Moves between two points of a drag that has points on its way: they are near to each other."""
+"""Number of moves between two points of a drag that has points on its way: they are near to each
+other."""
 
 DRAG_START = 6.0
-"""CSS pixels of the first move with the button down; Chromium begins a drag at 3, usual libraries at 1 to 5."""
+"""Length in CSS pixels of the first move with the button down. Chromium begins a drag at 3, usual
+libraries at 1 to 5."""
 
 Place = tuple[float, float]
 
@@ -56,17 +60,17 @@ class Grip:
 
     @classmethod
     def of(cls, action: MouseButton) -> Grip:
-        """What an action says."""
+        """Return the grip that an action asks for."""
         return cls(action.button, tuple(KEYS[name] for name in dict.fromkeys(action.modifiers)))
 
     @property
     def pressed(self) -> dict[str, Any]:
-        """What a mouse event says while the button is down."""
+        """Fields of a mouse event while the button is down."""
         return {**self.released, "buttons": _BUTTONS[self.button]}
 
     @property
     def released(self) -> dict[str, Any]:
-        """What the event of its release says."""
+        """Fields of the event of its release."""
         return {"button": self.button, "buttons": 0, **({"modifiers": modifier_bits(self.held)} if self.held else {})}
 
 
@@ -95,9 +99,9 @@ async def click(context: ActionContext, x: float, y: float, times: int = 1, grip
 
 
 async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
-    """Turn the wheel at a point by so many CSS pixels.
+    """Turn the wheel at a point by a distance in CSS pixels.
 
-    What it scrolls is shown from the next frame on.
+    The scrolling shows from the next frame on.
     """
     await cdp.send("Input.dispatchMouseEvent", {"type": "mouseWheel", "x": x, "y": y, "deltaX": dx, "deltaY": dy})
 
@@ -105,8 +109,8 @@ async def wheel(cdp: Cdp, x: float, y: float, dx: float, dy: float) -> None:
 async def drag(context: ActionContext, way: Sequence[Place], grip: Grip = LEFT) -> None:
     """Press at the first point, move through all others and release at the last one.
 
-    If the page begins a native drag (``draggable``), it is dragged and dropped. The last move is a small one, after a while at the end, as a
-    hand's is: pages that skip moves hear of it.
+    If the page begins a native drag (``draggable``), it is dragged and dropped. The last move is a
+    small one, after a while at the end, like that of a hand: pages that skip moves get it.
     """
     cdp, clock, start, end = context.cdp, context.clock, way[0], way[-1]
     steps = DRAG_STEPS if len(way) == 2 else VIA_STEPS
@@ -121,8 +125,9 @@ async def drag(context: ActionContext, way: Sequence[Place], grip: Grip = LEFT) 
         for place in [*places[:-1], _beside(end, start), end]:
             if place is end:
                 await clock.give(DROP_MS)
-                await clock.settle(pause, seconds=DROP_SECONDS)  # what opens may do so in a transition
-            # The interception is told before the move that began it is acknowledged, or under load a little later.
+                await clock.settle(pause, seconds=DROP_SECONDS)  # a drop zone may open in a transition
+            # The event of the interception comes before the answer to the move that began it, or
+            # under load a little later.
             if caught.done():
                 entered = await _carry(context, caught.result()["data"], place, entered=entered)
             else:
@@ -136,9 +141,9 @@ async def drag(context: ActionContext, way: Sequence[Place], grip: Grip = LEFT) 
 
 
 async def _carry(context: ActionContext, data: dict[str, Any], place: Place, *, entered: bool) -> bool:
-    """Take an intercepted drag to a place.
+    """Move an intercepted drag to a place.
 
-    Whether a drop is welcome is the page's answer to the event before.
+    The page's answer to the last event decides if a drop is possible.
     """
     if not entered:
         await _native(context.cdp, "dragEnter", data, place)
@@ -160,39 +165,40 @@ async def press(context: ActionContext, chord: Chord) -> None:
 
 
 async def press_enter(context: ActionContext) -> None:
-    """Press Enter after what was typed, when the page has done what it does with that."""
+    """Press Enter after typing, when the page has reacted to the text."""
     await context.clock.give(HAND_MS)
     await press(context, Chord((), KEYS["Enter"]))
 
 
 async def type_keys(context: ActionContext, text: str) -> None:
-    """Type ``text`` into what has the focus; each key is held for a moment, as games want it."""
+    """Type ``text`` into the focused element; each key is held for a moment, as games need it."""
     sent = [event for keys in typed(text) for event in keys]
     await _spaced(context, sent, share(KEY_MS, len(sent)))
 
 
 async def send_keys(context: ActionContext, keys: Sequence[dict[str, Any]]) -> None:
-    """Send key events to what has the focus, in order and at once."""
+    """Send key events to the focused element, in order and at once."""
     await asyncio.gather(*(context.cdp.send(_KEY, key) for key in keys))
 
 
 @dataclass(frozen=True)
 class Stroke:
-    """What is done for one character of a text."""
+    """Input of one character of a text: key events or an insertion."""
 
     keys: Sequence[dict[str, Any]] = ()
     """Key events; none for a character that is inserted."""
     text: str = ""
-    """The character; empty for one that is not inserted in any case."""
+    """Character; empty for one that is never inserted."""
 
 
 async def type_strokes(context: ActionContext, strokes: Sequence[Stroke]) -> None:
     """Type into a text field, with a person's time between the strokes.
 
-    Giving that time costs a round trip a key, and only code of the page can tell. So the first stroke is sent alone. If no script ran for it, the
-    page is given the time of the whole text, and if none ran in that either (a timer, an animation frame), nothing listens to keys, input,
-    selection or changes, nor will anything before the text is there: the rest is then inserted at once. Chromium counts all callbacks
-    of all frames, so this does not depend on how a page may listen.
+    Giving that time costs a round trip a key, and only code of the page can notice it. So the first
+    stroke is sent alone. If no script ran for it, the page is given the time of the whole text. If
+    none ran in that either (a timer, an animation frame), nothing listens to keys, input, selection
+    or changes, nor will anything before the text is there. Then the rest is inserted at once.
+    Chromium counts all callbacks of all frames, so this does not depend on how a page may listen.
     """
     clock, pause, rest = context.clock, share(KEY_MS, len(strokes)), strokes[1:]
     before = await clock.counters()
@@ -215,7 +221,7 @@ async def type_strokes(context: ActionContext, strokes: Sequence[Stroke]) -> Non
 
 
 def _same(before: dict[str, float], after: dict[str, float]) -> bool:
-    """Whether no script ran between two readings of the page's counters."""
+    """Return True if no script ran between two readings of the page's counters."""
     return bool(before) and before.get(SCRIPTS) == after.get(SCRIPTS)
 
 
@@ -227,7 +233,7 @@ async def _send(context: ActionContext, stroke: Stroke) -> None:
 
 
 async def _spaced(context: ActionContext, keys: Sequence[dict[str, Any]], pause: float) -> None:
-    """Send key events, with so many milliseconds of the page's time between each two."""
+    """Send key events, with ``pause`` milliseconds of the page's time between each two."""
     for number, key in enumerate(keys):
         if number:
             await context.clock.give(pause)
@@ -235,9 +241,9 @@ async def _spaced(context: ActionContext, keys: Sequence[dict[str, Any]], pause:
 
 
 def _first_moves(start: Place, end: Place) -> list[Place]:
-    """Two small moves towards the end.
+    """Return two small moves towards the end.
 
-    The first begins a drag, the second lets a page see it.
+    The first begins a drag, the second lets a page notice it.
     """
     dx, dy = end[0] - start[0], end[1] - start[1]
     length = max((dx * dx + dy * dy) ** 0.5, DRAG_START)
@@ -246,12 +252,12 @@ def _first_moves(start: Place, end: Place) -> list[Place]:
 
 
 def _beside(end: Place, start: Place) -> Place:
-    """A pixel before the end, or beside it where the drag ends at its start."""
+    """Return a point one pixel before the end, or beside it if the drag ends at its start."""
     back = -1.0 if end[0] >= start[0] else 1.0
     return end[0] + back, end[1]
 
 
 def _between(start: Place, end: Place, steps: int) -> list[Place]:
-    """``steps`` points on the way, the last one at the end."""
+    """Return ``steps`` points on the way, the last one at the end."""
     parts = [(step + 1) / steps for step in range(steps)]
     return [(start[0] + (end[0] - start[0]) * part, start[1] + (end[1] - start[1]) * part) for part in parts]

@@ -1,14 +1,15 @@
-// Questions about one node (`this`), asked in an isolated world: the page can neither see nor change the answers. Called as (what, other).
+// Answers questions about one node (`this`) in an isolated world: the page can neither see nor change
+// the answers. It is called as (what, other).
 function (what, other) {
   const TEXT = ["text", "search", "email", "url", "tel", "password", "number", "date", "time", "datetime-local", "month", "week", ""];
   const squash = (text) => (text || "").replace(/\s+/g, " ").trim();
-  // `element` is what a ::before or ::after belongs to.
+  // `element` is the owner of a ::before or ::after.
   const above = (node) => [node.assignedSlot, node.parentNode || node.host || (!node.nodeType && node.element)].filter(Boolean);
   const slotted = (node) => this.querySelectorAll && [...this.querySelectorAll("slot")].some((s) => s.assignedNodes({flatten: true}).includes(node));
-  // What has a use of its own in a label: a click on it is none on the label.
+  // Elements with a use of their own in a label: a click on one is no click on the label.
   const USABLE = "a[href], button, input, select, textarea, summary, iframe, embed, object, audio[controls], video[controls], img[usemap]";
   const seen = (node, side) => { const {width, height} = node.getBoundingClientRect(); return Math.min(width, height) >= side; };
-  // Of a text area without a size: the editor that its page draws, as of `Reach.by_editor`.
+  // The editor that a page draws for a text area without a size, as in `Reach.by_editor`.
   const drawnEditor = (field) => {
     const clear = (node) => !seen(node, 2) || getComputedStyle(node).opacity <= 0.02;
     let at = field.localName === "textarea" && (clear(field) || (field.parentElement && clear(field.parentElement))) ? field.parentElement : null;
@@ -33,7 +34,8 @@ function (what, other) {
   const drawn = (node) => node.getClientRects().length > 0;
   const isControl = (node) => ["input", "textarea", "select"].includes(node.localName) || node.isContentEditable || node.editContext ||
     ["checkbox", "radio", "switch", "menuitemcheckbox", "menuitemradio"].includes(node.getAttribute && node.getAttribute("role"));
-  // What a person who points at the node means by typing, choosing or checking: the field itself, or the one that a label names.
+  // The field that a person means who points at the node to type, choose or check: the node itself,
+  // or the field that its label names.
   const control = () => {
     let used = false;
     for (let node = this; node && node.nodeType === 1; node = node.parentElement || node.getRootNode().host) {
@@ -64,15 +66,17 @@ function (what, other) {
     drawn: this.localName === "select" && [null, "::picker(select)"].every((part) => getComputedStyle(this, part).appearance === "base-select"),
     file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
   });
-  // What a list shows of an option: its label, under that of its group. Of a closed list Chromium lays nothing out, but computes styles.
+  // What a list shows of an option: its label, under that of its group. Chromium lays out nothing of
+  // a closed list, but computes styles.
   const option = (o) => {
     const group = o.closest("optgroup"), shown = (at) => at === this || (getComputedStyle(at).display !== "none" && shown(at.parentElement));
     return {label: squash(o.label || o.text), group: group ? squash(group.label || group.querySelector("legend")?.textContent) : "",
       open: !o.matches(":disabled"), on: o.selected, shown: shown(o)};
   };
-  // The setter of the prototype: what a page has put on the element itself (React's tracker) does not see it.
+  // Uses the setter of the prototype, which a page's setter on the element (React's tracker) does not
+  // see.
   const put = (value) => { Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(this, value); return this.value; };
-  // What the field holds, and how it writes a value; null for what is none.
+  // Returns the field's value, and its spelling of a wanted value; null for an invalid one.
   const canonical = (text) => {
     const before = this.value, wanted = put(this.type === "datetime-local" ? text.replace(" ", "T") : text);
     put(before);
@@ -80,7 +84,8 @@ function (what, other) {
       this.type === "color" ? wanted === text.toLowerCase() : wanted !== "" || text === "";
     return [before, same ? wanted : null];
   };
-  // Sets the value beside the wanted one, and tells the key that leads from there to it. A date has it in one part of its own.
+  // Sets the value beside the wanted one, and returns it with the key that leads to the wanted one.
+  // The two values of a date differ in one of its parts.
   const beside = (wanted) => {
     if (this.type === "range") {
       put(wanted);
@@ -96,25 +101,26 @@ function (what, other) {
     const other = String(up ? number - 1 : number + 1).padStart(2, "0");
     return [put(wanted.replace(part, (all) => all.slice(0, -2) + other)), up ? "ArrowUp" : "ArrowDown"];
   };
-  // What the field holds. A time that is the wanted one is written as that was: the field itself adds the seconds that its step asks for.
+  // Returns the field's value. A time that equals the wanted one is spelled like it: the field itself
+  // adds the seconds that its step asks for.
   const spelled = (wanted) => {
     const before = this.value, number = this.valueAsNumber;
     put(wanted);
     return this.valueAsNumber === number ? this.value : put(before);
   };
-  // A value as a picker sets it: then both events. They are a script's: the picker is a window of its own.
+  // Sends both events, as a picker does. They are untrusted, as the picker is a window of its own.
   const changed = () => {
     this.dispatchEvent(new Event("input", {bubbles: true, composed: true}));
     this.dispatchEvent(new Event("change", {bubbles: true}));
   };
-  // Selects the text of an editor of the page's own, or goes to its end, where the page did not at the keys. Those may have taken the focus along to
-  // where Chromium's selection is.
+  // Selects the text of an editor with an EditContext, or goes to its end, where the page did not do
+  // so at the keys. The keys may have moved the focus to Chromium's own selection.
   const select = () => {
     this.focus({preventScroll: true});
     this.editContext.updateSelection(other ? 0 : this.editContext.text.length, this.editContext.text.length);
   };
   // Points at which a click reaches the element, from the middle of its rectangle. A slice or a line
-  // of a drawing may have little of that.
+  // of a drawing may fill little of the rectangle.
   const reached = () => {
     const {left, top, width, height} = this.getBoundingClientRect(), root = this.getRootNode(), share = (at) => (at % 16 + 0.5) / 16;
     const tried = Array.from({length: 256}, (_, at) => [left + width * share(at), top + height * share(at >> 4)]);
@@ -125,7 +131,8 @@ function (what, other) {
     const hit = tried.map((point) => point.map(Math.round)).filter(([x, y]) => this.contains(root.elementFromPoint(x, y)));
     return hit.slice(0, 8).map(([x, y]) => [x - left - width / 2, y - top - height / 2]);
   };
-  // Notes, unseen by the page, whether the next key or click chose something: what is chosen then may be what the page makes of it.
+  // Notes, unseen by the page, if the next key or click chose something. The choice itself does not
+  // show that, as the page may change it at once.
   const listen = () => {
     this.rollwrightHeard = false;
     this.ownerDocument.defaultView.addEventListener("input", () => { this.rollwrightHeard = true; }, {capture: true, once: true});

@@ -1,14 +1,19 @@
-"""Types text into fields, in one piece: a line break or a tab is a character of the text, never a key.
+"""Types text into fields, as one piece: a line break or a tab is a character, never a key.
 
-A page hears the keys of all other characters (masks, autocomplete, shortcuts), and no Enter: what sends on Enter is told to send by ``enter`` or
-a ``press``. How a line break gets in, found by trying in Chromium 156:
+A page gets key events for all other characters (masks, autocomplete, shortcuts), and no Enter.
+``enter`` or a ``press`` sends where Enter sends. Ways to enter a line break, found by trials in
+Chromium 156:
 
-- The editing command of Shift and Enter, given with a key that has no name, writes it into text areas and editable elements. (Of
-  ``Input.insertText`` an editable element makes a new paragraph, which editors such as ProseMirror take for Enter.)
-- An editor with an ``EditContext`` knows no commands: there ``Input.insertText`` writes it, as it does tabs everywhere.
-- A single line has none: a paste gives it spaces, and so do we. A break alone would submit its form.
+- The editing command of Shift and Enter, given with a key that has no name, writes it into text
+  areas and editable elements. (``Input.insertText`` makes a new paragraph in an editable element,
+  which editors such as ProseMirror take for Enter.)
+- An editor with an ``EditContext`` knows no commands: there ``Input.insertText`` writes it, as it
+  does tabs everywhere.
+- A single line has none: a paste makes spaces of them, and so do we. A break alone would submit its
+  form.
 
-What has the focus and takes no text (a page, a canvas, a grid) gets keys only: Enter and Tab are keys there.
+A focused element that takes no text (a page, a canvas, a grid) gets keys only: Enter and Tab are
+keys there.
 """
 
 from __future__ import annotations
@@ -28,10 +33,11 @@ from envs.actions.values import PICKED, set_value
 from envs.types import Clear, ErrorCode, Type
 
 MAX_KEYS = 500
-"""Characters at the end of a text that are typed key by key; what is before them is inserted, to end within an action's deadline."""
+"""Maximum number of characters, at the end of a text, that are typed key by key. Those before are
+inserted, to end within an action's deadline."""
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-"""What a number field of the locale en-US takes as it is typed."""
+"""Text that a number field of the locale en-US takes as it is typed."""
 
 TO_END = Chord((KEYS["Control"],), KEYS["End"])
 
@@ -42,17 +48,18 @@ _LINE_BREAK: list[dict[str, Any]] = [
 
 
 async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effect | ActionError:
-    """Click a field and write into it, or write into what has the focus."""
+    """Click a field and write into it, or write into the focused element."""
     field = await find_field(context, nodes, action) if action.is_named else await _focused(nodes)
     if isinstance(field, ActionError):
         return field
     text = re.sub(r"\r\n?", "\n", action.text)
-    text = text.removesuffix("\n") if action.enter else text  # UI-TARS's way to say Enter, which is pressed once
+    # UI-TARS asks for Enter by a line break at the end; Enter is pressed once.
+    text = text.removesuffix("\n") if action.enter else text
     if field is not None and field.spot is not None and _is_written(field):
         arrived = await click_field(context, nodes, action, field.spot)
         if isinstance(arrived, ActionError):
             return arrived
-        # With the focus a page lets it be written, or makes a date field of it.
+        # A page may make a field writable, or a date field, when it gets the focus.
         field = Field(field.own, await nodes.facts(field.own), arrived)
     refusal = None if field is None else _not_editable(field)
     if field is None or (refusal is not None and field.spot is None):
@@ -82,7 +89,7 @@ async def clear(context: ActionContext, nodes: Nodes, action: Clear) -> Effect |
 
 
 async def _write(context: ActionContext, nodes: Nodes, field: Field, text: str, *, clear: bool) -> None:
-    """Write over the content of the field that has the focus, or to its end."""
+    """Replace the content of the focused field, or write to its end."""
     facts = field.facts
     await context.clock.give(HAND_MS)
     before = select_all() if clear else events(TO_END)
@@ -108,27 +115,28 @@ async def _write(context: ActionContext, nodes: Nodes, field: Field, text: str, 
 
 
 def _strokes(text: str, *, inserted: str) -> list[Stroke]:
-    """What is done for each character; some are inserted."""
+    """Return the strokes of the characters; some are inserted."""
     strokes: list[Stroke] = []
     for run in re.split(r"([\n\t])", text):
         if run in ("\n", "\t"):
             strokes.append(Stroke((), run) if run in inserted else Stroke(_LINE_BREAK))
         else:
-            keys = [*typed(run[:1]), *typed(run[1:])]  # the first one alone: the others may be inserted
-            strokes += [Stroke(of_one, each) for each, of_one in zip(run, keys, strict=True)]
+            keys = [*typed(run[:1]), *typed(run[1:])]  # the first is typed alone: the others may be inserted
+            strokes += [Stroke(of_one, char) for char, of_one in zip(run, keys, strict=True)]
     return strokes
 
 
 async def _focused(nodes: Nodes) -> Field | None:
-    """What has the keyboard focus."""
+    """Return the focused element as a field, ``None`` if there is none."""
     own = await nodes.focused()
     return None if own is None else Field(own, await nodes.facts(own))
 
 
 async def _native_refusal(nodes: Nodes, field: Field, text: str, *, clear: bool) -> ActionError | None:
-    """The error of a number or a text with a greatest length that Chromium did not take as it was typed.
+    """Return the error of a number, or of a text with a maximum length, that Chromium did not take.
 
-    What a page makes of a text (masks, capitals, chips, boxes that hand on the focus) is no error: the observation shows it.
+    A text that the page changes (masks, capitals, chips, boxes that pass on the focus) is no error:
+    the observation shows it.
     """
     facts = field.facts
     number = facts.kind == "number" and facts.tag == "input"

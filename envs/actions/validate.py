@@ -1,4 +1,4 @@
-"""Refuses actions from the last observation alone, without asking the page. Pure."""
+"""Refuses actions from the last observation alone, without asking the page. Its functions are pure."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 NEVER_EDITABLE = frozenset(
     {"button", "link", "checkbox", "radio", "select", "option", "tab", "menuitem", "switch", "treeitem", "shape"}
 )
-"""Tags that no text can be typed into. Of all others the page is asked."""
+"""Tags that no text can be typed into. For all others the page is asked."""
 
 NEEDS_USE = (Click, DoubleClick, TripleClick, Type, Select, Check, Clear, Upload)
-"""Actions that a disabled element does not take."""
+"""Actions that a disabled element refuses."""
 
 
 def find_target(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | ActionError | None:
-    """The element that a target names; ``None`` if it names a point or nothing."""
+    """Return the element that a target names; ``None`` if it names a point or nothing."""
     if isinstance(target.element, str):
         alike = (handle for handle in handles.values() if handle.name and handle.name == target.element)
         return next(alike, None) or _unknown_id(target.element, tuple(handles.values()))
@@ -50,12 +50,12 @@ def find_target(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | 
 
 
 def check_action(action: Action, handles: Mapping[int, Handle], offers: Sequence[str] = ()) -> ActionError | None:
-    """Why an action cannot be carried out, as far as the observation tells.
+    """Return the reason why an action cannot be carried out, as far as the observation tells.
 
-    Returns ``None`` if it may be tried.
+    The answer is ``None`` if it may be tried.
 
     Args:
-        offers: Names of actions that the site takes beyond those that every site does.
+        offers: Names of actions that the site takes beyond those that every site takes.
     """
     if isinstance(action, Invalid):
         return ActionError(action.code, action.reason)
@@ -64,24 +64,24 @@ def check_action(action: Action, handles: Mapping[int, Handle], offers: Sequence
     if isinstance(action, Submit):
         return _unfit_page(action, offers)
     for target in targets_of(action):
-        found = find_target(target, handles)
-        if isinstance(found, ActionError):
-            return found
-        refusal = None if found is None else _unfit(action, found)
+        handle = find_target(target, handles)
+        if isinstance(handle, ActionError):
+            return handle
+        refusal = None if handle is None else _unfit(action, handle)
         if refusal is not None:
             return refusal
     return None
 
 
 def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
-    """What an action is done to."""
+    """Return the targets of an action."""
     if isinstance(action, Drag):
         return (action.start, action.end)
     return (action,) if isinstance(action, ElementAction) else ()
 
 
 def handle_name(handle: Handle) -> str:
-    """How messages call an element."""
+    """Return the name of an element in messages."""
     return f"element {handle.index}"
 
 
@@ -119,5 +119,5 @@ def _unknown_number(what: str, number: int, handles: Mapping[int, Handle]) -> Ac
 
 def _unknown_id(name: str, handles: Sequence[Handle]) -> ActionError:
     hint = "use an element's number or id" if handles else "the page shows none"
-    like = closest_handles(name, handles)
-    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {shorten(name)!r}", hint, like)
+    suggestions = closest_handles(name, handles)
+    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {shorten(name)!r}", hint, suggestions)

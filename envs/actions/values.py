@@ -1,9 +1,11 @@
 """Sets fields whose value is picked, not written: dates, times, colours, ranges.
 
-The value is set as HTML writes it, in three moves: without any event to the value beside the wanted one, then by one arrow key, which gives exactly
-one trusted ``input`` and ``change``, then compared. Typing the parts of a date would depend on which part has the focus, on what ``min`` and
-``max`` do to them (findings/datetime-local-keys.sh), and on the locale. Where no key leads to the value (colours, ranges without
-steps, a page that takes no keys), both events are a script's.
+The value is set as HTML writes it, in three moves. First the value beside the wanted one is set
+without any event. Then one arrow key gives exactly one trusted ``input`` and ``change``. Then the
+value is compared. Typing the parts of a date would depend on which part has the focus, on what
+``min`` and ``max`` do to them (findings/datetime-local-keys.sh), and on the locale. Where no key
+leads to the value (colours, ranges without steps, a page that takes no keys), a script sends both
+events.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ PICKED = {
     "color": "#ff8800",
     "range": "",
 }
-"""Types of such inputs, and how a value of each is written."""
+"""Example value of each of these types of inputs, as HTML writes it."""
 
 _PARTS = {"date": "day", "time": "minute", "datetime-local": "minute", "month": "month", "week": "week"}
-"""The part of a date or time field that the arrow key changes."""
+"""Part of a date or time field that the arrow key changes."""
 
 
 async def set_value(context: ActionContext, nodes: Nodes, field: Field, action: Type) -> Effect | ActionError:
@@ -65,7 +67,7 @@ async def set_value(context: ActionContext, nodes: Nodes, field: Field, action: 
 async def _focus_part(context: ActionContext, field: Field) -> None:
     """Give the focus to the part of a date field that the arrow key changes.
 
-    Where it is read-only, the key will change nothing.
+    If it is read-only, the key will change nothing.
     """
     name = f"-webkit-datetime-edit-{_PARTS.get(field.facts.kind)}-field"
     if field.facts.kind not in _PARTS:
