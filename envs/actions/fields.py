@@ -100,7 +100,7 @@ async def close_picker(context: ActionContext, nodes: Nodes, own: str) -> None:
 
 
 async def read_after(nodes: Nodes, own: str, what: str, other: Any = None) -> Any:
-    """Return the answer of ``probe.js`` about a changed field; ``None`` if the page has removed it."""
+    """Return the answer of ``probe.js`` about a changed field; ``None`` if the page removed it."""
     try:
         return await nodes.ask(own, what, other)
     except BrowserError as error:

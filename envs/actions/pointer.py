@@ -42,12 +42,16 @@ _MOUSE, _KEY = "Input.dispatchMouseEvent", "Input.dispatchKeyEvent"
 
 
 _FLUSH = {"type": "char", "windowsVirtualKeyCode": 27}
-"""A character of Escape, for which no event is dispatched to the page. Chromium puts off moves of the mouse to the next frame (5 to 16 ms),
-unless another kind of event waits behind them."""
+"""Character of Escape, for which no event is dispatched to the page. Chromium delays moves of the
+mouse to the next frame (5 to 16 ms), unless another kind of event waits behind them."""
 
 
 async def move_at_once(cdp: Cdp, x: float, y: float, **held: Any) -> None:
-    """Move the mouse to a point of the viewport, in CSS pixels; ``held`` are the fields of a pressed button."""
+    """Move the mouse to a point of the viewport, in CSS pixels.
+
+    Args:
+        held: Fields of a pressed button.
+    """
     await asyncio.gather(_mouse(cdp, "mouseMoved", (x, y), **held), cdp.send(_KEY, dict(_FLUSH)))
 
 

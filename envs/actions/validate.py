@@ -1,4 +1,4 @@
-"""Refuses actions from the last observation alone, without asking the page. Its functions are pure."""
+"""Refuses actions from the last observation alone. Its functions are pure: they ask no page."""
 
 from __future__ import annotations
 

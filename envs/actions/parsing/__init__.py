@@ -1,17 +1,24 @@
 """Reads the action of a model turn's text, and writes one.
 
-Reading never raises: what cannot be read is an ``Invalid`` action with a reason.
+Reading never raises: a text that cannot be read is an ``Invalid`` action with a reason.
 
-**Which part is read.** A turn thinks first and acts last, in every format. So the action is the piece that *ends* the turn: a line, a JSON value,
-or what a closing tag or fence encloses there. Of several actions (lines, tool calls, items of a JSON list) the last one is done. Whatever is
-quoted before it is not read, since a page can say anything: not in a thought, not in a code block, not in a JSON string. After the action may
-stand lines such as ``Memory: …`` and ``Observation: …``, which are not read either, and a plain remark (``Done.``) if the action is labelled
-(``Action: …``) or enclosed on lines of its own. A broken action at the end makes the turn ``Invalid``; nothing is taken in its place. So does
-another whole action before it, with words between (`pieces`): one of the two is quoted, or invented with the turn that it stands in. An action
-in a sentence is told from a quotation only if a tag or fence encloses it after plain words: of JSON in a sentence (``So I say {…}.``), or of an
-action after a colon, a quotation mark or a word such as ``says``, it is not, and the last action of the turn is done.
+**The part that is read.** A turn thinks first and acts last, in every format. So the action is the
+piece that *ends* the turn: a line, a JSON value, or the content of a tag or fence that closes
+there. Of several actions (lines, tool calls, items of a JSON list) the last one is done.
 
-**The forms.** How a turn was read is part of the result, so that each form can be counted:
+Quotations before it are not read, since a page can say anything: neither in a thought, nor in a
+code block, nor in a JSON string. After the action may stand lines such as ``Memory: …`` and
+``Observation: …``, which are not read either. A plain remark (``Done.``) may follow if the action
+is labelled (``Action: …``) or enclosed on lines of its own.
+
+A broken action at the end makes the turn ``Invalid``; nothing is taken in its place. So does
+another whole action before it, with words between (`pieces`): one of the two is quoted, or invented
+with the turn that it stands in. An action in a sentence is told from a quotation only if a tag or
+fence encloses it after plain words. JSON in a sentence (``So I say {…}.``), and an action after a
+colon, a quotation mark or a word such as ``says``, cannot be told from one. There the last action
+of the turn is done.
+
+**The forms.** The result says in which form a turn was read, so that each form can be counted:
 
 =============== ==================================================== ==========================================================
 form            looks like                                           kind
@@ -29,8 +36,8 @@ last_line       ``Action: click [3]`` at the end of a text           fallback: b
 none            nothing of the above                                 the action is ``Invalid``
 =============== ==================================================== ==========================================================
 
-Names and arguments of other schemes (computer use: ``left_click``, ``coordinate``; WEBSERV: ``target``, ``key_press``) are translated by
-`vocabulary`; which were is in the result as well.
+`vocabulary` translates names and arguments of other schemes (computer use: ``left_click``,
+``coordinate``; WEBSERV: ``target``, ``key_press``). The result lists those that it translated.
 """
 
 from envs.actions.parsing.forms import Parsed, parse, parse_action

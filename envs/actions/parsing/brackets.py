@@ -1,8 +1,8 @@
 """Reads actions in bracket form: ``click [3]``, ``type [1] "text"``.
 
-The form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select [2] "label"``; the text is a JSON string.
-
-The same for the other actions: ``hover [3]``, ``press [Enter]``, ``scroll [down]``, ``goto "http://…"``, ``back``, ``answer "42"``.
+It is the form of the tiny policy, after WebArena's: ``click [3]``, ``type [1] "text"``, ``select
+[2] "label"``; the text is a JSON string. Other actions are similar: ``hover [3]``, ``press
+[Enter]``, ``scroll [down]``, ``goto "http://…"``, ``back``, ``answer "42"``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envs.types import Click, ErrorCode, Invalid, Select, Type
 from envs.types.actions import Actions
 
 MAX_DIGITS = 4
-"""Of an element's number: no page shows 10,000 elements."""
+"""Maximum number of digits of an element's number: no page shows 10,000 elements."""
 
 _FORM = re.compile(rf"(?P<name>[A-Za-z_]+) ?\[(?P<element>\d{{1,{MAX_DIGITS}}})\](?: (?P<text>\".*\"))?", re.DOTALL)
 _WIDE = re.compile(
@@ -49,10 +49,11 @@ _TEXTS = {
     "upload": "files",
     "scroll": "direction",
 }
-"""The argument that the quoted text is."""
+"""Argument that the quoted text is, by action."""
 
 _KEYED = frozenset({"remember", "forget"})
-"""Actions whose word in brackets is a key, also beside a quoted text: ``remember [total] "42.50"``."""
+"""Actions whose word in brackets is a key, even beside a quoted text: ``remember [total] "42.50"``.
+"""
 
 _WORDS = {
     "answer": "text",
@@ -67,11 +68,11 @@ _WORDS = {
     "terminate": "status",
     "wait": "seconds",
 }
-"""The argument that the word in brackets is; for all others it is the element."""
+"""Argument that the word in brackets is, by action; for all others it is the element."""
 
 
 def read_brackets(text: str, actions: Actions) -> NamedAction | None:
-    """``name [element] "text"``; ``None`` if the text is not of this form."""
+    """Read ``name [element] "text"``; return ``None`` if the text is not of this form."""
     match = _FORM.fullmatch(text)
     if match is None or (
         match["name"].lower() not in ("click", *_WITH_TEXT) and canonical(match["name"], actions) in actions
@@ -94,22 +95,28 @@ def read_brackets(text: str, actions: Actions) -> NamedAction | None:
 
 
 def read_webarena(text: str, actions: Actions) -> NamedAction | None:
-    """WebArena's own forms: ``type [id] [text] [1]`` (Enter is pressed unless the last number is 0), ``stop [say "no"]``, ``scroll down``."""
+    """Read WebArena's own forms: ``type [id] [text] [1]``, ``stop [say "no"]``, ``scroll down``.
+
+    Enter is pressed after ``type`` unless the last number is 0.
+    """
     for form in _WEBARENA:
         match = form.fullmatch(text)
         if match is None or not all(map(_balanced, match.groups())):
             continue
-        name, found = match["name"].lower(), match.groupdict()
-        if "element" in found:
-            arguments = {"element": found["element"], "text": found["text"], "enter": found["enter"] != "0"}
+        name, groups = match["name"].lower(), match.groupdict()
+        if "element" in groups:
+            arguments = {"element": groups["element"], "text": groups["text"], "enter": groups["enter"] != "0"}
         else:
-            arguments = {_WORDS[canonical(name, actions)]: found["word"]}
+            arguments = {_WORDS[canonical(name, actions)]: groups["word"]}
         return read_named(name, arguments, actions)
     return None
 
 
 def _balanced(text: str | None) -> bool:
-    """No bracket closes that was not opened: ``a] because it says [b`` is more than a text in brackets."""
+    """Return True if no bracket closes that was not opened.
+
+    ``a] because it says [b`` is more than a text in brackets.
+    """
     depths = accumulate({"[": 1, "]": -1}.get(char, 0) for char in text or "")
     return min(depths, default=0) >= 0
 

@@ -1,6 +1,6 @@
-"""The function-call form: ``click(3)``, ``type(1, "text")``, ``scroll(direction="down")``, ``click(120, 340)``.
+"""Reads the function-call form: ``click(3)``, ``type(1, "text")``, ``click(120, 340)``.
 
-Read with a small tokenizer of its own: Python's parser can be made to overflow its stack by what a model writes.
+It has a small tokenizer of its own, as model text can overflow the stack of Python's parser.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ARGUMENT = re.compile(
 _TO_LAST_QUOTE = re.compile(
     r"""\s*(?:(?P<key>[a-z_]{1,40})\s*=\s*)?(?P<string>(?P<quote>["'])(?P<text>[^\n]*)(?P=quote))\s*(?:,|$)"""
 )
-"""A text with quotes of its own that nobody escaped (``'What's new'``)."""
+"""Text with unescaped quotes in it (``'What's new'``)."""
 _MORE_ARGUMENTS = re.compile(r"""["']\s*(?:\)|,\s*(?:["'\[(\d]|[a-z_]+\s*=))""")
-"""What a text does not hold: it may be the next argument, or another call."""
+"""End of an argument, which no text holds: another argument or call may follow."""
 _WORDS = {"true": True, "false": False, "null": None}
 
 _ORDER = {
@@ -62,11 +62,12 @@ _ORDER = {
     "upload": ("element", "files"),
     "wait": ("seconds",),
 }
-"""Names of positional arguments, by our name of an action or another scheme's where it differs; one that is not here takes an element."""
+"""Names of positional arguments, by our name of an action or another scheme's where it differs. An
+action that is not here takes an element."""
 
 
 def read_call(text: str, actions: Actions) -> NamedAction | None:
-    """``name(arguments)``; ``None`` if the text is not of this form."""
+    """Read ``name(arguments)``; return ``None`` if the text is not of this form."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
         return None
@@ -98,7 +99,11 @@ def _arguments(name: str, inside: str, actions: Actions) -> dict[str, Any] | Inv
 
 
 def _argument(inside: str, place: int) -> re.Match[str] | None:
-    """The next argument. A text whose own quotes end it too early goes to the last quote, unless that may belong to another argument."""
+    """Match the next argument.
+
+    A text that its own quotes end too early goes to the last quote, unless that may belong to
+    another argument.
+    """
     match = _ARGUMENT.match(inside, place)
     if match and (match.end() == len(inside) or not match["string"] or _ARGUMENT.match(inside, match.end())):
         return match
@@ -107,25 +112,28 @@ def _argument(inside: str, place: int) -> re.Match[str] | None:
 
 
 def _on_screen(name: str, arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
-    """Arguments of pyautogui's calls. Kimi's points are fractions; others are pixels of a picture whose size nobody knows here."""
-    arguments = {key: each for key, each in arguments.items() if key not in ("duration", "interval", "logScreenshot")}
-    point = arguments.get("at") or [arguments[each] for each in ("x", "y") if each in arguments]
-    if not all(isinstance(each, int | float) and 0 <= each <= 1 for each in point):
+    """Convert arguments of pyautogui's calls.
+
+    Kimi's points are fractions. Others are pixels of a picture whose size is unknown here.
+    """
+    arguments = {key: value for key, value in arguments.items() if key not in ("duration", "interval", "logScreenshot")}
+    point = arguments.get("at") or [arguments[axis] for axis in ("x", "y") if axis in arguments]
+    if not all(isinstance(part, int | float) and 0 <= part <= 1 for part in point):
         return Invalid(reason=f"{name}: write the point as fractions of the picture, 0 to 1", code=ErrorCode.BAD_ACTION)
     if point:
-        arguments = {key: each for key, each in arguments.items() if key not in ("x", "y")} | {
-            "at": [float(each) for each in point]
+        arguments = {key: value for key, value in arguments.items() if key not in ("x", "y")} | {
+            "at": [float(part) for part in point]
         }
     turned = arguments.pop("direction", arguments.pop("clicks", None)) if name in ("scroll", "hscroll") else None
     if isinstance(turned, int | float):
-        arguments["pixels"] = turned * CLICK_SHARE * GRID  # upwards, as Qwen's
+        arguments["pixels"] = turned * CLICK_SHARE * GRID  # upwards, as in Qwen's scheme
     if name == "press" and isinstance(arguments.get("key"), list):
         return Invalid(reason="press: these keys are pressed one after the other; name one", code=ErrorCode.BAD_ACTION)
     return arguments
 
 
 def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
-    """Positional arguments by name.
+    """Return positional arguments by name.
 
     Two numbers where an element is meant are a point; `press(3, "Enter")` has an element first.
     """
@@ -145,7 +153,7 @@ def _placed(name: str, values: list[Any], actions: Actions) -> dict[str, Any]:
         order = ("element", "key")
     if name == "scroll" and len(values) == 2 and all(isinstance(value, int | float) for value in values):
         order = ("delta_x", "delta_y")  # BrowserGym's
-    # Too many are told by an argument that no action has.
+    # An argument too many gets a name that no action has, so that the error names it.
     extra = (f"argument {number}" for number in range(len(order) + 1, len(values) + 1))
     return dict(zip((*order, *extra), values, strict=False))
 
@@ -156,9 +164,9 @@ def _value(match: re.Match[str]) -> Any:
     if match["number"] is not None:
         return _number(match["number"])
     if match["numbers"] is not None:
-        return [_number(each) for each in match["numbers"].split(",")]
+        return [_number(part) for part in match["numbers"].split(",")]
     if match["strings"] is not None:
-        return [_string(each) for each in re.findall(_STRING, match["strings"], re.DOTALL)]
+        return [_string(part) for part in re.findall(_STRING, match["strings"], re.DOTALL)]
     return _WORDS.get(match["word"].lower())
 
 

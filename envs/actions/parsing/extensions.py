@@ -1,7 +1,7 @@
 """Parsers of model text by name: those of the project, installed ones, and ``module:function``.
 
-A parser is a function of the text that gives an action, a dictionary such as ``{"type": "click", "element": 1}``, or ``None``
-where the text names no action.
+A parser is a function of the text that returns an action, a dictionary such as ``{"type": "click",
+"element": 1}``, or ``None`` if the text names no action.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from envs.types.extensions import Extensions
 DEFAULT = "default"
 
 Parser = Callable[[str], Any]
-"""Of one text: an action, a dictionary of one, or ``None``."""
+"""Function from a text to an action, a dictionary of one, or ``None``."""
 
 Reader = Callable[[str, Actions], Parsed]
-"""What the rest of the code calls: of a text and the actions that it may name."""
+"""Function from a text and the actions that it may name to `Parsed`, as the rest of the code calls
+it."""
 
 PARSERS: Extensions[Any] = Extensions("action parser", "rollwright.parsers", {DEFAULT: parse})
-"""By name."""
+"""Parsers by name."""
 
 
 def as_parsed(parser: str | Parser) -> Reader:
-    """A parser as the rest of the code calls it.
+    """Return a parser as the rest of the code calls it.
 
     Args:
-        parser: A function, or its name: ``default``, an entry point of ``rollwright.parsers``, or ``module:function``.
+        parser: A function, or its name: ``default``, an entry point of ``rollwright.parsers``, or
+            ``module:function``.
 
     Raises:
-        ConfigError: there is no such thing, or it cannot be imported in this process.
+        ConfigError: There is no such parser, or it cannot be imported in this process.
     """
     if parser == DEFAULT:
         return parse
-    found: Any = PARSERS.find(parser) if isinstance(parser, str) else parser
-    if not callable(found):
-        raise ConfigError(f"action parser {parser!r} is {found!r}; expected a function of a text")
+    function: Any = PARSERS.find(parser) if isinstance(parser, str) else parser
+    if not callable(function):
+        raise ConfigError(f"action parser {parser!r} is {function!r}; expected a function of a text")
     name = parser if isinstance(parser, str) else getattr(parser, "__qualname__", "the parser")
 
     def read(text: str, actions: Actions = ACTIONS) -> Parsed:
         try:
-            value = found(text)
+            value = function(text)
         except Exception as error:
             raise ConfigError(f"action parser {name} failed: {type(error).__name__}: {error}") from error
         if isinstance(value, Parsed):

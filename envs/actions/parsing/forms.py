@@ -1,9 +1,11 @@
 """Finds the action in a model's turn and reads it, whatever its format.
 
-A turn thinks first and acts last, in every format that is read here. So the action is the shortest piece that ends the turn and is an
-action as a whole; of several actions the last one is done. What is quoted before it (a page can say anything) is never read. What is quoted
-or invented after it is not done either: a turn with words between two actions is no action at all, since which of them is meant cannot be known.
-A turn that is JSON or a call from its beginning, and broken, is no action at all: what it ends with may be quoted in it.
+A turn thinks first and acts last, in every format that is read here. So the action is the shortest
+piece that ends the turn and is an action as a whole; of several actions the last one is done.
+Quotations before it (a page can say anything) are never read. Text quoted or invented after it is
+not done either: a turn with words between two actions is no action at all, since it cannot be known
+which one is meant. A turn that is JSON or a call from its beginning, and broken, is no action
+either: its end may be quoted in it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from envs.types.actions import ACTIONS, WITH_MEMORY, Actions
 from envs.types.text import writable
 
 MAX_TRIES = 256
-"""Places where the action may begin that are tried, the last ones first: without a bound a hostile turn costs the square of its length."""
+"""Maximum number of places tried as the beginning of the action, the last ones first. Without a
+bound a hostile turn costs the square of its length."""
 
 _THINK, _THINK_END = "<think>", "</think>"
 _CALL_OPEN, _TAG_OPEN, _FENCE = "<tool_call>", "<action>", "```"
@@ -40,16 +43,16 @@ _FIRST = re.compile(
     r"(?:(?P<json>\{\s*(?:[\"'}]|\w+\s*:)|\[\s*\{)|(?P<call>[a-z_]{1,40})\()",
     re.IGNORECASE,
 )
-"""JSON or a call at the very beginning of what a turn says."""
+"""JSON or a call at the very beginning of a turn after its thought."""
 _CLOSED = re.compile(r"""(?:[^"'()]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\([^"'()]*\))*+\)""", re.DOTALL)
-"""The arguments of a call to their end; a text in quotes may hold everything."""
+"""Arguments of a call to their end; a text in quotes may hold everything."""
 _IN_JSON = re.compile(r"""(?:["']\s*:(?:\s*\[)?|[}\]]\s*,)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*\Z""")
-"""What stands before a value within JSON: ``"note":``, ``"notes": [``, ``},``."""
+"""Text before a value within JSON: ``"note":``, ``"notes": [``, ``},``."""
 _KEY_CHARS = 100
-"""Characters before a place in which `_IN_JSON` is looked for."""
+"""Number of characters before a place in which `_IN_JSON` is searched."""
 
 _INLINE = {"</action>": re.compile(r"<action>\s*"), _FENCE: re.compile(r"```(?:[a-z_]*\n)?\s*")}
-"""By what closes it at the end of the turn, what may also stand within a line."""
+"""Openers that may also stand within a line, by the closer at the end of the turn."""
 
 _LABELLED = re.compile(rf"^[ \t]*{LABEL}", re.MULTILINE | re.IGNORECASE)
 _ACTION_LINE = re.compile(rf"^[ \t]*{LABEL}.*$", re.MULTILINE | re.IGNORECASE)
@@ -57,21 +60,22 @@ _THOUGHT_LINE = re.compile(r"^[ \t*]*(?:thoughts?|reasoning|memory|observation)[
 _NOTE = re.compile(r"[ \t*]*(?:memory|memory_updated|notes?|observation)[ *]*:", re.IGNORECASE)
 _OBSERVED_LINE = re.compile(rf"^{OBSERVED.pattern}", re.MULTILINE | re.IGNORECASE)
 MAX_HALFWIDTH = 2_000
-"""Characters of a piece that is tried with ASCII brackets, too: pieces of a long turn are tried from many places."""
+"""Maximum number of characters of a piece that is tried with ASCII brackets, too: pieces of a long
+turn are tried from many places."""
 MAX_INVENTED = 8
-"""Beginnings of invented turns that are looked at: each costs a reading."""
+"""Maximum number of invented turns that are checked: each costs a reading."""
 _NOTE_LINE = re.compile(rf"^{_NOTE.pattern}", re.MULTILINE | re.IGNORECASE)
 
 _APART = re.compile(
     r"^[ \t]*(?:<action>|<tool_call>|```)(?:(?!<action>|<tool_call>|```).)*?(?:</action>|</tool_call>|```)",
     re.MULTILINE | re.DOTALL,
 )
-"""Something enclosed that begins a line."""
+"""Enclosed text that begins a line."""
 
 _SEPARATE = "words stand between two actions, one of which may be quoted; end the turn with its one action and write nothing after it"
 
 _OPENERS = re.compile(r"[{`]|<action>|<tool_call>")
-"""What a remark after an action does not have: an action that was meant may begin there."""
+"""Text that a remark after an action does not hold: an action that was meant may begin there."""
 _SENTENCE = re.compile(r"(?:[^\"'()\[\]{}<>`]*[.:]\s*)?(?:<tool_call>|<action>|```[a-z_]*)?\s*")
 """Plain words before a JSON object on the line of an action."""
 
@@ -85,27 +89,27 @@ _LINE_READERS: tuple[tuple[ActionFormat, Callable[[str, Actions], NamedAction | 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a model turn says."""
+    """Result of reading a model turn."""
 
     action: Action
     form: ActionFormat
     renamed: tuple[str, ...] = ()
-    """Names of other schemes that were translated, e.g. ``left_click``, ``coordinate``."""
+    """Translated names of other schemes, e.g. ``left_click``, ``coordinate``."""
 
 
 def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
-    """The action that ``response`` names, or ``Invalid`` with why it is none."""
+    """Return the action that ``response`` names, or ``Invalid`` with the reason."""
     return parse(response, actions).action
 
 
 def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
-    """The action of ``actions`` that ``response`` names, or ``Invalid``, with how it was read."""
+    """Return the action of ``actions`` that ``response`` names, or ``Invalid``, and its form."""
     turn = writable(response).strip()
     parsed, rewritten = _read_turn(turn, actions), rewrite(turn)
     if rewritten == turn:
         return parsed
     again = _read_turn(rewritten, actions)
-    # What only the rewritten turn shows may be a call that another action stands after.
+    # Only the rewritten turn may show a call before another action.
     return again if isinstance(parsed.action, Invalid) or isinstance(again.action, Invalid) else parsed
 
 
@@ -118,93 +122,108 @@ def _read_turn(turn: str, actions: Actions) -> Parsed:
     if (broken := _broken_from_the_start(turn)) is not None:
         return Parsed(broken, ActionFormat.NONE)
     at_end = _at_end(turn, actions)
-    found = at_end or _before_remark(turn, actions)
-    if found is None:
+    located = at_end or _before_remark(turn, actions)
+    if located is None:
         return Parsed(_unread(turn, actions), ActionFormat.NONE)
-    is_quoted = _is_after_another(turn, found[1], actions, words_follow=at_end is None)
-    return Parsed(Invalid(reason=_SEPARATE), ActionFormat.NONE) if is_quoted else found[0]
+    is_quoted = _is_after_another(turn, located[1], actions, words_follow=at_end is None)
+    return Parsed(Invalid(reason=_SEPARATE), ActionFormat.NONE) if is_quoted else located[0]
 
 
 def _thought_is_open(turn: str) -> bool:
-    """The turn begins with a thought, and what follows the last closing tag (if any) is another one."""
+    """Return True if a turn begins with a thought that has no end.
+
+    Text after the last closing tag may begin another thought.
+    """
     return turn.startswith(_THINK) and turn.rpartition(_THINK_END)[2].lstrip().startswith(_THINK)
 
 
-def _said(turn: str) -> str:
-    """What follows the thought of a turn, if that has one end: of several one is quoted."""
+def _after_thought(turn: str) -> str:
+    """Return the text after the thought of a turn, if it has one end: of several ends one is
+    quoted."""
     return turn.partition(_THINK_END)[2] if turn.startswith(_THINK) and turn.count(_THINK_END) == 1 else turn
 
 
 def _broken_from_the_start(turn: str) -> Invalid | None:
-    """Why a turn that is an action from its beginning cannot be read as one; then what stands further on may be quoted in it."""
-    said = _said(turn)
-    first = _FIRST.match(said)
+    """Return the error of a turn that is an action from its beginning and broken.
+
+    The rest of such a turn may be quoted in the action.
+    """
+    rest = _after_thought(turn)
+    first = _FIRST.match(rest)
     if first is None:
         return None
     if first["json"]:
         invalid = (
-            None if _whole_json(said, first.start("json")) else read_object(said[first.start("json") :], ACTIONS).action
+            None if _whole_json(rest, first.start("json")) else read_object(rest[first.start("json") :], ACTIONS).action
         )
         return invalid if isinstance(invalid, Invalid) else None
-    if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(said, first.end()):
+    if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(rest, first.end()):
         return None
-    if _is_action_of_any(said[first.start("call") :].partition("\n")[0].strip("`* ")):  # with a quote of its own in it
+    if _is_action_of_any(rest[first.start("call") :].partition("\n")[0].strip("`* ")):  # has an unescaped quote
         return None
-    return Invalid(reason=f"the call has no end: {shorten_name(said[first.start('call') :])}")
+    return Invalid(reason=f"the call has no end: {shorten_name(rest[first.start('call') :])}")
 
 
 def _without_notes(turn: str) -> str:
-    """The turn without closing lines such as ``Memory: …``: what a note quotes is not done, even if nothing else is."""
+    """Return the turn without closing lines such as ``Memory: …``.
+
+    An action that a note quotes is not done, even if there is no other.
+    """
     while True:
         last = _line_before(turn, len(turn)) or turn.rpartition("\n")[2]
         if not _NOTE.match(last):
             break
         turn = turn.removesuffix(last).rstrip()
-    # Lines after a turn that is an action from its beginning are no thought: a note of several lines goes, whatever it quotes.
-    said = _said(turn)
-    note = _NOTE_LINE.search(said)
-    if note is not None and _is_action(_LABELLED.sub("", said[: note.start()].strip(), count=1)):
-        return turn[: len(turn) - len(said) + note.start()].rstrip()
-    # After a tag or a fence it may be the quotation that comes first; but none is followed by an invented next turn.
+    # Lines after a turn that is an action from its beginning are no thought: a note of several
+    # lines is removed, whatever it quotes.
+    rest = _after_thought(turn)
+    note = _NOTE_LINE.search(rest)
+    if note is not None and _is_action(_LABELLED.sub("", rest[: note.start()].strip(), count=1)):
+        return turn[: len(turn) - len(rest) + note.start()].rstrip()
+    # With a tag or a fence the first action may be the quotation, but not if an invented next turn
+    # follows it.
     if (
         note is not None
-        and OBSERVED.match(said, note.start())
-        and only_actions(said[: note.start()], _is_action_of_any)
+        and OBSERVED.match(rest, note.start())
+        and only_actions(rest[: note.start()], _is_action_of_any)
     ):
-        return turn[: len(turn) - len(said) + note.start()].rstrip()
+        return turn[: len(turn) - len(rest) + note.start()].rstrip()
     return turn
 
 
 def _is_after_another(turn: str, start: int, actions: Actions, *, words_follow: bool) -> bool:
-    """Another whole action stands before the one at ``start``, and one of them may be quoted or invented."""
-    said = turn.rpartition(_THINK_END)[2]
-    start -= len(turn) - len(said)
-    if separate_action(said, start, lambda piece: _is_valid(piece, actions), words_follow=words_follow):
+    """Return True if another whole action stands before the one at ``start``.
+
+    One of them may be quoted or invented.
+    """
+    rest = turn.rpartition(_THINK_END)[2]
+    start -= len(turn) - len(rest)
+    if separate_action(rest, start, lambda piece: _is_valid(piece, actions), words_follow=words_follow):
         return True
-    for invented in islice(_OBSERVED_LINE.finditer(said, 1, max(start, 1)), MAX_INVENTED):
-        before = _at_end(said[: invented.start()].rstrip(), actions)
+    for invented in islice(_OBSERVED_LINE.finditer(rest, 1, max(start, 1)), MAX_INVENTED):
+        before = _at_end(rest[: invented.start()].rstrip(), actions)
         if before is not None and not isinstance(before[0].action, Invalid):
             return True
     return False
 
 
 def _is_valid(piece: Any, actions: Actions) -> bool:
-    """A line or a JSON value is an action that can be done."""
+    """Return True if a line or a JSON value is an action that can be done."""
     if not isinstance(piece, str):
         return not isinstance(read_value(piece, actions).action, Invalid)
-    found = _read_line(piece, actions)
-    return found is not None and not isinstance(found[1].action, Invalid)
+    reading = _read_line(piece, actions)
+    return reading is not None and not isinstance(reading[1].action, Invalid)
 
 
 def _read_line(piece: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
-    """An action in brackets or a call, which may be written with full-width brackets and quotes."""
+    """Read an action in brackets or a call, perhaps with full-width brackets and quotes."""
     first: tuple[ActionFormat, NamedAction] | None = None
     for text in dict.fromkeys((piece, halfwidth(piece) if len(piece) <= MAX_HALFWIDTH else piece)):
         readings = ((form, reading) for form, read in _LINE_READERS if (reading := read(text, actions)) is not None)
-        found = next(readings, None)
-        if found is not None and not isinstance(found[1].action, Invalid):
-            return found
-        first = first or found
+        line = next(readings, None)
+        if line is not None and not isinstance(line[1].action, Invalid):
+            return line
+        first = first or line
     return first
 
 
@@ -213,12 +232,12 @@ def _is_action_of_any(piece: Any) -> bool:
 
 
 def _is_action(piece: str) -> bool:
-    """A text is an action as a whole, in brackets, as a call or as JSON."""
+    """Return True if a text is an action as a whole, in brackets, as a call or as JSON."""
     return _read_line(piece, ACTIONS) is not None or json_at_end(piece, 0) is not None
 
 
 def _without_closers(turn: str) -> str:
-    """The turn without the tags and fences that close its action, and the space around them."""
+    """Return the turn without the tags and fences that close its action, and the space around them."""
     while True:
         rest = turn.rstrip()
         for closer in _CLOSERS:
@@ -229,23 +248,27 @@ def _without_closers(turn: str) -> str:
 
 
 def _line_before(turn: str, place: int) -> str:
-    """What stands before a place on its line; the end of a thought ends a line, too."""
+    """Return the text before a place on its line; the end of a thought ends a line, too."""
     return turn[:place].rpartition("\n")[2].rpartition(_THINK_END)[2]
 
 
-_Found = tuple[Parsed, int]
-"""An action and where it begins in the turn."""
+_Located = tuple[Parsed, int]
+"""Action and its start in the turn."""
 
 
-def _at_end(turn: str, actions: Actions) -> _Found | None:
-    """The shortest piece that ends the turn and is an action as a whole; closing tags and fences are no part of it."""
+def _at_end(turn: str, actions: Actions) -> _Located | None:
+    """Return the shortest piece that ends the turn and is an action as a whole.
+
+    Closing tags and fences are no part of it.
+    """
     text = _without_closers(turn)
     starts = {match.end() for match in LINE.finditer(text)}
     for closer, opener in _INLINE.items():
         starts |= {match.end() for match in opener.finditer(text)} if closer in turn[len(text) :] else set()
     starts = {start for start in starts if not _IN_JSON.search(text, max(0, start - _KEY_CHARS), start)}
     bare = text.rstrip("`*. \n\t")
-    # Whole lines before what stands within one; of lines JSON first, since its strings may hold lines that look like actions.
+    # Whole lines come before parts of lines. JSON lines come first, since JSON strings may hold
+    # lines that look like actions.
     return (
         _object_at_end(bare, _last_first(start for start in starts if bare.startswith(("{", "["), start)), actions)
         or _line_at_end(text, _last_first(starts), actions)
@@ -254,7 +277,10 @@ def _at_end(turn: str, actions: Actions) -> _Found | None:
 
 
 def _inner_braces(text: str, starts: set[int]) -> Iterator[int]:
-    """Where JSON may begin within a line; not within an action of that line that is broken, which may quote some."""
+    """Yield places within a line where JSON may begin.
+
+    Places within a broken action of the line are left out, as the action may quote JSON.
+    """
     broken = [
         start for start in _last_first(starts) if text[start : start + 1] in "{[" and not _whole_json(text, start)
     ]
@@ -268,7 +294,7 @@ def _inner_braces(text: str, starts: set[int]) -> Iterator[int]:
 
 
 def _whole_json(text: str, start: int) -> bool:
-    """A JSON value begins there and ends somewhere."""
+    """Return True if a whole JSON value begins at ``start``."""
     try:
         json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -276,15 +302,16 @@ def _whole_json(text: str, start: int) -> bool:
     return True
 
 
-def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Found | None:
-    """Brackets or a call from one of ``starts`` to the end; its quoted text may have line breaks."""
+def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Located | None:
+    """Read brackets or a call from one of ``starts`` to the end; its quoted text may have line
+    breaks."""
     for start in starts:
         piece = text[start:].strip("`* \n\t")
-        found = _read_line(piece, actions)
-        # Several lines are an action only if nothing is wrong with it: they may begin in what is quoted.
-        if found is None or (isinstance(found[1].action, Invalid) and "\n" in piece):
+        line = _read_line(piece, actions)
+        # Several lines are an action only if it is valid: they may begin in a quotation.
+        if line is None or (isinstance(line[1].action, Invalid) and "\n" in piece):
             continue
-        form, reading = found
+        form, reading = line
         form = _form_at(text, start, form, ActionFormat.LAST_LINE)
         # A tool call is JSON.
         called = form in (ActionFormat.TOOL_CALL, ActionFormat.LAST_TOOL_CALL)
@@ -292,8 +319,8 @@ def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Found |
     return None
 
 
-def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Found | None:
-    """A JSON object or list from one of ``starts`` to the end."""
+def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Located | None:
+    """Read a JSON object or list from one of ``starts`` to the end."""
     for start in starts if text.endswith(("}", "]")) else ():
         value = json_at_end(text, start)
         if value is not None and not _NOTE.match(_line_before(text, start)):
@@ -308,11 +335,11 @@ def _last_first(starts: Iterable[int]) -> Iterator[int]:
 
 
 def _form_at(text: str, start: int, alone: ActionFormat, otherwise: ActionFormat) -> ActionFormat:
-    """The form of an action that begins at ``start``, by what stands before it."""
+    """Return the form of an action that begins at ``start``, by the text before it."""
     before = text[:start].rstrip()
     if before.endswith(_CALL_OPEN):
-        said = before.rpartition(_THINK_END)[2]
-        return ActionFormat.TOOL_CALL if said.count(_CALL_OPEN) == 1 else ActionFormat.LAST_TOOL_CALL
+        rest = before.rpartition(_THINK_END)[2]
+        return ActionFormat.TOOL_CALL if rest.count(_CALL_OPEN) == 1 else ActionFormat.LAST_TOOL_CALL
     if before.endswith(_TAG_OPEN):
         return ActionFormat.TAG
     if _FENCE_OPEN.search(before) and before.count(_FENCE) % 2:
@@ -320,10 +347,11 @@ def _form_at(text: str, start: int, alone: ActionFormat, otherwise: ActionFormat
     return alone if not before or before.endswith(_THINK_END) else otherwise
 
 
-def _before_remark(turn: str, actions: Actions) -> _Found | None:
-    """An action with a plain remark after it (``Done.``), if it stands apart: labelled, or enclosed from the beginning of a line.
+def _before_remark(turn: str, actions: Actions) -> _Located | None:
+    """Read an action with a plain remark after it (``Done.``), if the action stands apart.
 
-    In a turn with labels (``Thought: …``) only the labelled one: what is enclosed there may be quoted.
+    It is labelled, or enclosed from the beginning of a line. In a turn with labels (``Thought: …``)
+    only a labelled action counts: an enclosed one may be quoted.
     """
     offset = len(turn) - len(turn.rpartition(_THINK_END)[2].lstrip())
     turn = turn[offset:].rstrip()
@@ -333,16 +361,16 @@ def _before_remark(turn: str, actions: Actions) -> _Found | None:
         last = next(reversed(list(kind.finditer(turn))), None)
         if last is None or not _is_remark(turn[last.end() :], actions):
             continue
-        found = _at_end(turn[: last.end()], actions)
-        # A block of words within a turn may be quoted; one that is JSON is hardly.
-        if found is None or (found[0].form is ActionFormat.FENCE and last.start() and "{" not in last.group()):
+        located = _at_end(turn[: last.end()], actions)
+        # A fenced block within a turn may be a quotation; one with JSON hardly is.
+        if located is None or (located[0].form is ActionFormat.FENCE and last.start() and "{" not in last.group()):
             return None
-        return found[0], offset + found[1]
+        return located[0], offset + located[1]
     return None
 
 
 def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
-    """A turn that begins with a JSON object, which is followed by a remark."""
+    """Read a turn that begins with a JSON object and goes on with a remark."""
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(turn)
     except (ValueError, RecursionError):
@@ -354,7 +382,7 @@ def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
 
 
 def _is_remark(text: str, actions: Actions) -> bool:
-    """Nothing in a text is an action that was meant: no line reads as one, and none is opened."""
+    """Return True if a text holds no action that was meant: no line is one, and none is opened."""
     lines = [line.strip("`* \t") for line in text.splitlines()]
     return not _OPENERS.search(text) and not any(_read_line(line, actions) for line in lines)
 

@@ -1,6 +1,6 @@
-"""Names of actions and arguments in the schemes that models are trained on, to ours. Tables only; `vocabulary` reads them.
+"""Tables from the names of other schemes' actions and arguments to ours.
 
-Sources: tests/envs/test_vocabularies.py.
+`vocabulary` reads them. Sources: tests/envs/test_vocabularies.py.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ NAMES = {
     "write": "type",
 }
 SQUASHED = {name.replace("_", ""): name for name in (*NAMES, *WITH_MEMORY)}
-"""The names by how ``goBack`` and ``DoubleClick`` have them, in lower case."""
+"""Names without underscores, for ``goBack`` and ``DoubleClick`` in lower case."""
 
 IMPLIED: dict[str, dict[str, Any]] = {
     "done": {"success": None, "files_to_display": None},
@@ -113,16 +113,16 @@ IMPLIED: dict[str, dict[str, Any]] = {
     "uncheck": {"on": False},
     "wait_5_seconds": {"seconds": 5},
 }
-"""Arguments that a name of another scheme has without saying so; ``None`` for one that means nothing here."""
+"""Arguments that a name of another scheme implies; ``None`` for one that means nothing here."""
 
 FROM_ZERO = frozenset({"page_focus", "tab_focus"})
-"""WebArena and BrowserGym count tabs from 0, our observations from 1."""
+"""Names that count tabs from 0 (WebArena's and BrowserGym's); our observations count from 1."""
 
 IN_MILLISECONDS = frozenset({"noop"})
-"""BrowserGym's ``noop(1000)`` waits for a second."""
+"""Names that wait for milliseconds: BrowserGym's ``noop(1000)`` waits for a second."""
 
 BUTTONS = {"wheel": "middle", "1": "left", "2": "middle", "3": "right"}
-"""OpenAI's name of the middle button, and X11's numbers."""
+"""Button names: OpenAI's name of the middle button, and X11's numbers."""
 
 MODIFIERS = {
     "alt": "Alt",
@@ -236,23 +236,24 @@ COMMENTS = frozenset(
         "thoughts",
     }
 )
-"""Keys beside the action that only tell why."""
+"""Keys beside the action that only explain it."""
 
 ASIDE = frozenset({"element_info", "intent", "safety_decision"})
-"""Arguments of GLM's and Gemini's calls that only tell why."""
+"""Arguments of GLM's and Gemini's calls that only explain the action."""
 
 INSIDE = ("arguments", "args", "parameters", "params", "action_input", "input")
 
 AROUND = ("function", "functionCall", "function_call", "action")
-"""Keys of an object that the action's object may be in."""
+"""Keys of an object that may hold the action's object."""
 
 SIDEWAYS = ("left", "right")
 
 MAX_POINT = 200
-"""Characters of a point that is written as a text."""
+"""Maximum number of characters of a point that is written as a text."""
 
 MAX_DIGITS = 9
-"""Of a number that is written as a text."""
+"""Maximum number of digits of a number that is written as a text."""
 
 CLICK_SHARE = 0.1
-"""Part of the viewport's height that a "click" of a scroll wheel is: browsers go about 100 px of 1000."""
+"""Share of the viewport's height that a "click" of a scroll wheel moves: browsers go about 100 px
+of 1000."""

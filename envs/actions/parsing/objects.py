@@ -1,4 +1,4 @@
-"""JSON objects and lists of them: a whole text, or what a text ends with."""
+"""Reads JSON objects and lists of them: a whole text, or the end of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envs.types.actions import Actions
 
 
 def read_object(text: str, actions: Actions) -> NamedAction:
-    """The action of a text that is one JSON value; `Invalid` if it is not."""
+    """Return the action of a text that is one JSON value; `Invalid` if it is not."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
@@ -23,7 +23,7 @@ def read_object(text: str, actions: Actions) -> NamedAction:
 
 
 def read_value(value: Any, actions: Actions) -> NamedAction:
-    """The action of a JSON value; of a list it is the last one, as of several actions in any form."""
+    """Return the action of a JSON value; in a list it is the last one, as in all forms."""
     if isinstance(value, list) and value:
         value = value[-1]
     if not isinstance(value, dict):
@@ -32,7 +32,10 @@ def read_value(value: Any, actions: Actions) -> NamedAction:
 
 
 def json_at_end(text: str, start: int) -> Any:
-    """The JSON object, or list that ends with one, from ``start`` to the end of a text; ``None`` if there is none."""
+    """Return the JSON object, or list that ends with one, from ``start`` to the end of a text.
+
+    The answer is ``None`` if there is none.
+    """
     try:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -46,4 +49,4 @@ def _no_constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(strict=False, parse_constant=_no_constant)
-"""Control characters in strings are let through: models write line breaks as they are."""
+"""Decoder that accepts control characters in strings: models write line breaks unescaped."""

@@ -1,4 +1,7 @@
-"""Finds the whole actions of a turn that begin a line or are enclosed, to tell an action from what is quoted after it."""
+"""Finds the whole actions of a turn, to tell an action from a quotation after it.
+
+A whole action begins a line or is enclosed in a tag or fence.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,20 @@ LABEL = r"[*`]*(?:next[ ])?action[ *]*[:：][ *]*"
 LINE = re.compile(
     rf"(?:^|</think>)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*(?:{LABEL})?", re.MULTILINE | re.IGNORECASE
 )
-"""What stands before a piece that is read as a whole: the beginning of a line, perhaps a tag or a fence, perhaps a label."""
+"""Text before a piece that is read as a whole: the beginning of a line, perhaps a tag or a fence,
+perhaps a label."""
 
 _WITHIN = re.compile(
     r"""^(?:(?!\b(?:says|said|tells|told|asks|wants|shows|reads|contains|answers|answered)\b)[^"'“”‘’「«:：<>`{}()\[\]\n])+
     (?P<open><action>|<tool_call>|```(?:[a-z_]*\n)?)\s*""",
     re.MULTILINE | re.VERBOSE,
 )
-"""What stands before an enclosed piece within a line: words that report nothing, without quotation marks."""
+"""Text before an enclosed piece within a line: words that report nothing, without quotation marks.
+"""
 _CLOSER = {"<action>": "</action>", "<tool_call>": "</tool_call>"}
 
 OBSERVED = re.compile(r"[ \t*]*(?:</?tool_response>|(?:observation|user|human|assistant)[ *]*[:：])", re.IGNORECASE)
-"""How an invented next turn begins."""
+"""Beginning of an invented next turn."""
 
 _OBSERVED_NEXT = re.compile(rf"(?:</(?:action|tool_call)>|```|\s)*^{OBSERVED.pattern}", re.IGNORECASE | re.MULTILINE)
 
@@ -39,35 +44,38 @@ _SHAPE = re.compile(
 
 _TAGS = re.compile(r"</?(?:action|tool_call|think)>|```")
 _BETWEEN = re.compile(rf"</?(?:action|tool_call)>|```[a-z_]*|{LABEL}|[\s*`.,;]", re.IGNORECASE)
-"""What may stand between two actions that are done one after the other."""
+"""Text that may stand between two actions that are done one after the other."""
 
 _OPENER = re.compile(r"(?:`{3}[a-z_]*|<action>|<tool_call>|[ \n])+\Z")
 _COLON = re.compile(r"[:：](?:\s|`{3}[a-z_]*|<action>|<tool_call>)*\Z")
 
 _FIRST_TRIES, _LAST_TRIES = 32, 224
-"""Lines that are tried from either end: a bound for hostile turns."""
+"""Numbers of lines that are tried at the two ends: a bound for hostile turns."""
 
 IsAction = Callable[[Any], bool]
-"""Of a line or a JSON value: it is read as an action that can be done."""
+"""Function of a line or a JSON value that is True if it is an action that can be done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A whole action that begins a line, or is enclosed within one."""
+    """Whole action that begins a line, or is enclosed within one."""
 
     start: int
     end: int
     strong: bool
-    """It is no quotation by its looks: no colon stands before it, or an invented next turn follows it."""
+    """True when it does not look like a quotation: no colon stands before it, or an invented next
+    turn follows it."""
 
 
 def separate_action(text: str, start: int, is_action: IsAction, *, words_follow: bool) -> bool:
-    """Whether another action stands before the one at ``start``, with words between: one of the two is quoted.
+    """Return True if another action stands before the one at ``start``, with words between.
 
-    Which of them cannot be known, unless the first looks like a quotation.
+    One of the two is quoted then. Which one cannot be known, unless the first looks like a
+    quotation.
 
     Args:
-        words_follow: Words follow the one at ``start``: then it may be quoted also where none stand before it.
+        words_follow: True if words follow the action at ``start``. Then it may be quoted even if no
+            words stand before it.
     """
     pieces = list(whole_actions(_OPENER.sub("", text[:start]), is_action))
     return any(
@@ -77,65 +85,73 @@ def separate_action(text: str, start: int, is_action: IsAction, *, words_follow:
 
 
 def joined(text: str, pieces: list[Piece]) -> bool:
-    """Nothing but tags, fences, labels and space stands between actions; one that looks like a quotation counts as words."""
+    """Return True if only tags, fences, labels and space stand between actions.
+
+    An action that looks like a quotation counts as words.
+    """
     return all(not _BETWEEN.sub("", text[one.end : other.start]) and other.strong for one, other in pairwise(pieces))
 
 
 def only_actions(text: str, is_action: IsAction) -> bool:
-    """A text is whole actions and nothing else."""
+    """Return True if a text is whole actions and nothing else."""
     pieces = list(whole_actions(text, is_action))
     edges = [Piece(0, 0, True), *pieces, Piece(len(text), len(text), True)]
     return bool(pieces) and joined(text, edges)
 
 
 def whole_actions(text: str, is_action: IsAction) -> Iterator[Piece]:
-    """Actions that begin a line, perhaps in a tag, a fence or after a label, or that a tag or fence encloses after plain words.
+    """Yield the actions that begin a line, or that a tag or fence encloses after plain words.
 
-    JSON within a sentence is none, nor what stands after a colon, a quotation mark or a word such as ``says``. One without tag, fence or label may
-    end within its line only in the first and in the last line of the text.
+    At the beginning of a line they may be in a tag, in a fence or after a label. JSON within a
+    sentence is no such action, nor is one after a colon, a quotation mark or a word such as
+    ``says``. An action without tag, fence or label may end within its line only in the first and in
+    the last line of the text.
     """
-    starts = sorted([*LINE.finditer(text), *_WITHIN.finditer(text)], key=re.Match.end)
-    if len(starts) > _FIRST_TRIES + _LAST_TRIES:
-        starts = [*starts[:_FIRST_TRIES], *starts[-_LAST_TRIES:]]
+    openings = sorted([*LINE.finditer(text), *_WITHIN.finditer(text)], key=re.Match.end)
+    if len(openings) > _FIRST_TRIES + _LAST_TRIES:
+        openings = [*openings[:_FIRST_TRIES], *openings[-_LAST_TRIES:]]
     last = 0
-    for found in starts:
-        if found.start() < last or found.end() < last:
+    for opening in openings:
+        if opening.start() < last or opening.end() < last:
             continue
-        begin = found.end()
+        begin = opening.end()
         ticked = text[begin : begin + 1] == "`" != text[begin + 1 : begin + 2]
-        enclosed = ticked or found.group().strip() not in ("", "</think>")
+        enclosed = ticked or opening.group().strip() not in ("", "</think>")
         end = _end(text, begin + ticked, is_action)
         if end is None:
             continue
-        within = found.re is _WITHIN
-        if within and not _is_closed(text, found, end):
+        within = opening.re is _WITHIN
+        if within and not _is_closed(text, opening, end):
             continue
         rest, line_ends, _ = text[end:].partition("\n")
         if (
             line_ends
             and not enclosed
-            and text[: found.end()].strip()
-            and text[found.end()] not in "{["
+            and text[: opening.end()].strip()
+            and text[opening.end()] not in "{["
             and _BETWEEN.sub("", rest)
         ):
             continue
         last = end
-        quoted = _COLON.search(text, max(0, found.start() - 100), found.start()) is not None
+        quoted = _COLON.search(text, max(0, opening.start() - 100), opening.start()) is not None
         yield Piece(
-            found.start("open") if within else found.start(),
+            opening.start("open") if within else opening.start(),
             end,
             not quoted or _OBSERVED_NEXT.match(text, end) is not None,
         )
 
 
 def _is_closed(text: str, opened: re.Match[str], end: int) -> bool:
-    """A piece that ends there is all that stands in its tag or fence, which is in no other fence."""
+    """Return True if a piece that ends at ``end`` is all content of its tag or fence.
+
+    The tag or fence may not be in another fence.
+    """
     rest, closer = text[end:].lstrip(), _CLOSER.get(opened["open"], "```")
     return (not rest or rest.startswith(closer)) and text.count("```", 0, opened.start("open")) % 2 == 0
 
 
 def _end(text: str, start: int, is_action: IsAction) -> int | None:
-    """Where the action that begins at ``start`` ends; ``None`` if none does."""
+    """Return the end of the action that begins at ``start``; ``None`` if there is none."""
     if text[start : start + 1] in ("{", "["):
         try:
             value, end = json.JSONDecoder(strict=False).raw_decode(text, start)

@@ -1,7 +1,9 @@
-"""Rewrites what other chat templates put around a thought or a tool call as ``<think>`` and ``<tool_call>``.
+"""Rewrites other chat templates' marks of thoughts and tool calls as ``<think>`` and
+``<tool_call>``.
 
-Kimi's sections, Mistral's ``[TOOL_CALLS]``, gpt-oss's channels (harmony), GLM's boxes and keys, the XML of Qwen3-Coder and of Anthropic and MiniMax,
-Llama's ``<|python_tag|>``. A turn that is an action as it stands is read so: a text that an action types is never changed.
+They are Kimi's sections, Mistral's ``[TOOL_CALLS]``, gpt-oss's channels (harmony), GLM's boxes and
+keys, the XML of Qwen3-Coder and of Anthropic and MiniMax, and Llama's ``<|python_tag|>``. A turn
+that is an action without rewriting is read unchanged: a text that an action types is never changed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _OPENERS = re.compile(
     r"<\|tool_call_begin\|>|\[TOOL_CALLS\]|to=functions\.|<\|channel\|>|<function=|<invoke |<parameter|<tool_call>|<arg_key>"
 )
 MAX_OPENERS = 64
-"""Marks of a turn that is rewritten: for each, the end of the turn is searched."""
+"""Maximum number of marks in a turn that is rewritten: for each, the end of the turn is searched.
+"""
 _BOX_END = "<|end_of_box|>"
 _MARKS = re.compile("|".join(map(re.escape, _PLAIN)))
 
@@ -63,17 +66,18 @@ _PARAMETER = re.compile(
 _TEXTS = frozenset(
     {"answer", "code", "content", "html", "key", "label", "message", "option", "reason", "text", "url", "value"}
 )
-"""Arguments whose value is a text, whatever it looks like."""
+"""Arguments whose value is always a text."""
 
 
 def rewrite(turn: str) -> str:
-    """The turn with thoughts and tool calls in our marks; the same text if it has none of others."""
+    """Return the turn with thoughts and tool calls in our marks, unchanged if it has no other
+    marks."""
     if len(_OPENERS.findall(turn)) > MAX_OPENERS:
         return turn
     for form in _NAMED_JSON:
         turn = form.sub(
-            lambda found: (
-                f'\n<tool_call>{{"name": "{found["name"]}", "arguments": {found["json"].strip()}}}</tool_call>'
+            lambda match: (
+                f'\n<tool_call>{{"name": "{match["name"]}", "arguments": {match["json"].strip()}}}</tool_call>'
             ),
             turn,
         )
@@ -81,21 +85,21 @@ def rewrite(turn: str) -> str:
         turn = turn[: turn.index(_BOX_END) + len(_BOX_END)]
     turn = _ANALYSIS.sub(r"<think>\1</think>", turn)
     turn = _MISTRAL_LIST.sub("\n<tool_call>", _LEFT_OVER.sub("\n", turn))
-    return _XML.sub(_call, _MARKS.sub(lambda found: _PLAIN[found.group()], turn)).strip()
+    return _XML.sub(_call, _MARKS.sub(lambda match: _PLAIN[match.group()], turn)).strip()
 
 
-def _call(found: re.Match[str]) -> str:
+def _call(match: re.Match[str]) -> str:
     arguments = {
-        key: _value(key, each["value"] if each["value"] is not None else each["its"])
-        for each in _PARAMETER.finditer(found["inside"] or found["keys"] or "")
-        if (key := each["key"] or each["name"] or each["arg"])
+        key: _value(key, parameter["value"] if parameter["value"] is not None else parameter["its"])
+        for parameter in _PARAMETER.finditer(match["inside"] or match["keys"] or "")
+        if (key := parameter["key"] or parameter["name"] or parameter["arg"])
     }
-    name = found["function"] or found["invoke"] or found["glm"]
+    name = match["function"] or match["invoke"] or match["glm"]
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def _value(key: str, written: str) -> object:
-    """What stands in a tag, without the line breaks of the template; JSON unless it is a text."""
+    """Return the value in a tag, without the line breaks of the template; JSON unless it is a text."""
     written = written.removeprefix("\n").removesuffix("\n")
     if key in _TEXTS:
         return written

@@ -1,8 +1,10 @@
-"""Names of actions and arguments, ours and those of other schemes, to our records.
+"""Translates names and arguments of actions, ours and those of other schemes, to our records.
 
-Other schemes: WebArena's and BrowserGym's actions, WebGym's tools, computer use as Qwen's, Anthropic's and OpenAI's models write it, UI-TARS,
-WEBSERV. Coordinates are taken as they are: 0..1000, as Qwen3-VL's. Everything is a table; whatever is in none of them goes on as it is and is
-refused by the record. What has no counterpart here (``mouse_down``, ``keyboard_up``, ``hold_key``, ``focus``, ``zoom``) is unknown.
+Other schemes are WebArena's and BrowserGym's actions, WebGym's tools, computer use as Qwen's,
+Anthropic's and OpenAI's models write it, UI-TARS, and WEBSERV. Coordinates are not changed: they
+are 0..1000, as in Qwen3-VL. Everything is a table; names that are in none are passed on, and the
+record refuses them. Actions without a counterpart here (``mouse_down``, ``keyboard_up``,
+``hold_key``, ``focus``, ``zoom``) are unknown.
 """
 
 from __future__ import annotations
@@ -41,29 +43,29 @@ from envs.types.actions import GRID, MAX_AMOUNT, Actions
 
 @dataclass(frozen=True)
 class NamedAction:
-    """An action and the foreign names that it was written with."""
+    """Action, and the foreign names that it was written with."""
 
     action: Action
     renamed: tuple[str, ...] = ()
 
 
 def canonical(name: str, actions: Actions) -> str:
-    """Our name for an action."""
+    """Return our name for an action."""
     name = _spelled(name)
     return name if name in actions else NAMES.get(name, name)
 
 
 def _spelled(name: str) -> str:
-    """A name in snake case: ``rightClick`` is ``right_click``."""
+    """Return a name in snake case: ``rightClick`` is ``right_click``."""
     name = name.strip().lower()
     return SQUASHED.get(name.replace("_", "").replace("-", ""), name)
 
 
 def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
-    """The action of a JSON object in any of the schemes."""
+    """Return the action of a JSON object in any of the schemes."""
     for key in AROUND:
         inner = value.get(key)
-        if isinstance(inner, list) and len(inner) > 1:  # browser-use's, which are all meant to be done
+        if isinstance(inner, list) and len(inner) > 1:  # browser-use means all of them to be done
             return NamedAction(Invalid(reason=f"{key} has {len(inner)} actions; name one", code=ErrorCode.BAD_ACTION))
         inner = inner[0] if isinstance(inner, list) and inner else inner
         if isinstance(inner, dict):  # {"type": "function", "function": {…}}, {"thought": …, "action": {…}}
@@ -74,7 +76,7 @@ def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
     if name_key is None:
         return NamedAction(Invalid(reason="the object has no action", code=ErrorCode.UNKNOWN_ACTION))
     name = value[name_key]
-    arguments = {key: each for key, each in value.items() if key != name_key and key not in COMMENTS}
+    arguments = {key: item for key, item in value.items() if key != name_key and key not in COMMENTS}
     inside = _unwrapped(arguments)
     if isinstance(inside, Invalid):
         return NamedAction(inside)
@@ -89,8 +91,11 @@ def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
 
 
 def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
-    """WebGym's tool for a screenshot with marks: its labels are the marks, and what it types is sent with Enter."""
-    marked = {"mark" if key == "element_id" else key: each for key, each in arguments.items()}
+    """Read WebGym's tool for a screenshot with marks.
+
+    Its labels are the marks, and it sends typed text with Enter.
+    """
+    marked = {"mark" if key == "element_id" else key: value for key, value in arguments.items()}
     if canonical(name, actions) == "type":
         marked = {"enter": True} | marked
     reading = read_named(name, marked, actions)
@@ -98,14 +103,14 @@ def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions
 
 
 def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
-    """The action of a name and arguments in any of the schemes.
+    """Return the action of a name and arguments in any of the schemes.
 
-    An argument that is null, or holds no keys, says nothing.
+    An argument that is null, or an empty list of keys, has no meaning.
     """
     arguments = {
-        key: each
-        for key, each in arguments.items()
-        if each is not None and (key, each) != ("keys", []) and key not in ASIDE
+        key: value
+        for key, value in arguments.items()
+        if value is not None and (key, value) != ("keys", []) and key not in ASIDE
     }
     ours, spelled = canonical(name, actions), _spelled(name)
     if ours == "terminate" and (arguments.get("answer") or (spelled == "done" and "text" in arguments)):
@@ -133,12 +138,12 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedA
             )
         renamed += [key] if mine != key else []
         data[mine] = value
-    data = {key: each for key, each in implied.items() if each is not None} | data
+    data = {key: value for key, value in implied.items() if value is not None} | data
     return NamedAction(read_action({**_shaped(ours, spelled, data), "type": ours}, actions), tuple(renamed))
 
 
 def shorten_name(text: str, limit: int = 60) -> str:
-    """A quoted text, cut."""
+    """Return a text in quotes, cut to a length."""
     quoted = repr(text if len(text) <= limit else text[:limit] + "…")
     return (
         quoted if len(quoted) <= 2 * limit else quoted[: 2 * limit] + "…'"
@@ -146,7 +151,7 @@ def shorten_name(text: str, limit: int = 60) -> str:
 
 
 def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
-    """Arguments that stand in an object of their own, which may be written as a string."""
+    """Return the arguments in an object of their own, which may be written as a string."""
     for key in INSIDE:
         inner = arguments.pop(key, None)
         if inner is None:
@@ -158,12 +163,12 @@ def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
                 return Invalid(reason=f"{key} is not JSON: {shorten_name(inner)}", code=ErrorCode.BAD_JSON)
         if not isinstance(inner, dict):
             return Invalid(reason=f"{key} is no object: {shorten_name(repr(inner))}", code=ErrorCode.BAD_JSON)
-        return {key: each for key, each in inner.items() if key not in COMMENTS}
+        return {key: value for key, value in inner.items() if key not in COMMENTS}
     return arguments
 
 
 def _shaped(ours: str, name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Values as our records have them."""
+    """Convert values to those of our records."""
     if ours in TARGETED:
         data = _target(data)
     match ours:
@@ -180,7 +185,8 @@ def _shaped(ours: str, name: str, data: dict[str, Any]) -> dict[str, Any]:
         case "upload" if isinstance(data.get("files"), str):
             return data | {"files": [data["files"]]}
         case "type" if not any(way in data for way in ("element", "mark", "at")):
-            # Without a target it is written where the caret is, as by a keyboard: nothing is replaced unless asked for.
+            # Without a target the text goes to the caret, as from a keyboard: nothing is replaced
+            # unless asked for.
             return {"clear": False} | data
         case "switch_tab" if name in FROM_ZERO:
             return data | {"tab": _one_more(data.get("tab"))}
@@ -201,9 +207,12 @@ def _target(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end(value: Any) -> dict[str, Any]:
-    """A target that stands alone: ``3``, ``"menu.save"``, ``[120, 340]``, ``"(120,340)"`` or an object."""
+    """Return the target that one value names.
+
+    It may be ``3``, ``"menu.save"``, ``[120, 340]``, ``"(120,340)"`` or an object.
+    """
     if isinstance(value, dict):
-        return _target({TARGET.get(str(key), str(key)): each for key, each in value.items()})
+        return _target({TARGET.get(str(key), str(key)): part for key, part in value.items()})
     point = _point(value)
     return {"at": point} if isinstance(point, list | tuple) else {"element": value}
 
@@ -213,23 +222,24 @@ _NUMBERS = re.compile(r"[(\[]?\s*(-?\d+(?:\.\d+)?(?:[\s,]+-?\d+(?:\.\d+)?){1,3})
 
 
 def _point(value: Any) -> Any:
-    """A point as other schemes have it: ``"(1,2)"``, ``"<point>1 2</point>"``, ``{"x": 1, "y": 2}``, or a box, whose middle it is.
+    """Return a point that another scheme writes.
 
-    Numbers of 0 to 1, one of them between, are fractions of the picture.
+    It may be ``"(1,2)"``, ``"<point>1 2</point>"``, ``{"x": 1, "y": 2}``, or a box, which gives its
+    middle. Numbers of 0 to 1, if one lies between, are fractions of the picture.
     """
     if isinstance(value, str) and len(value) <= MAX_POINT:
         match = _NUMBERS.fullmatch(_TAGGED.sub(" ", halfwidth(value)).strip())
         parts = re.split(r"[\s,]+", match[1]) if match else []
-        value = [float(each) for each in parts] if match else value
+        value = [float(part) for part in parts] if match else value
     if isinstance(value, dict) and value.keys() == {"x", "y"}:
         value = [value["x"], value["y"]]
     if (
         isinstance(value, list | tuple)
-        and all(isinstance(each, int | float) and 0 <= each <= 1 for each in value)
-        and any(0 < each < 1 for each in value)
+        and all(isinstance(part, int | float) and 0 <= part <= 1 for part in value)
+        and any(0 < part < 1 for part in value)
     ):
-        value = [each * GRID for each in value]
-    if isinstance(value, list | tuple) and len(value) == 4 and all(isinstance(each, int | float) for each in value):
+        value = [part * GRID for part in value]
+    if isinstance(value, list | tuple) and len(value) == 4 and all(isinstance(part, int | float) for part in value):
         return [(value[0] + value[2]) / 2, (value[1] + value[3]) / 2]
     return value
 
@@ -242,7 +252,10 @@ _PARTS = re.compile(
 
 
 def halfwidth(text: str) -> str:
-    """The text with ASCII in place of full-width brackets, commas and quotes, as Chinese models write them; texts in quotes stay as they are."""
+    """Return the text with ASCII in place of full-width brackets, commas and quotes.
+
+    Chinese models write these. Texts in quotes do not change.
+    """
 
     def ascii_part(part: re.Match[str]) -> str:
         quoted = part["double"] if part["double"] is not None else part["single"]
@@ -256,15 +269,15 @@ def halfwidth(text: str) -> str:
 
 
 def _mouse(data: dict[str, Any]) -> dict[str, Any]:
-    """Buttons and the keys held with them by our names."""
+    """Convert buttons and the keys held with them to our names."""
     held = data.get("modifiers")
     if isinstance(held, str):
         held = [part for part in re.split(r"[+\s]+", held) if part]
     if isinstance(held, list | tuple):
-        held = [MODIFIERS.get(each.lower(), each) if isinstance(each, str) else each for each in held]
+        held = [MODIFIERS.get(name.lower(), name) if isinstance(name, str) else name for name in held]
         data = data | {"modifiers": held}
     if data.get("modifiers", ()) is None:
-        data = {key: each for key, each in data.items() if key != "modifiers"}
+        data = {key: value for key, value in data.items() if key != "modifiers"}
     if "button" in data:
         button = str(data["button"]).lower()
         data = data | {"button": BUTTONS.get(button, button)}
@@ -272,7 +285,8 @@ def _mouse(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drag(data: dict[str, Any]) -> dict[str, Any]:
-    """Two ends and what is between them, also from a ``path`` (OpenAI) or four numbers (BrowserGym)."""
+    """Return two ends and the points between, also from a ``path`` (OpenAI) or four numbers
+    (BrowserGym)."""
     data = dict(data)
     for end, corner in (("start", ("from_x", "from_y")), ("end", ("to_x", "to_y"))):
         if corner[0] in data and corner[1] in data:
@@ -282,15 +296,15 @@ def _drag(data: dict[str, Any]) -> dict[str, Any]:
         data["end"] = [data.pop("destination_x"), data.pop("destination_y")]
     path = data.get("path")
     if isinstance(path, list | tuple) and len(path) >= 2 and not data.keys() & {"start", "end", "via"}:
-        data = {key: each for key, each in data.items() if key != "path"}
+        data = {key: value for key, value in data.items() if key != "path"}
         data |= {"start": path[0], "via": path[1:-1], "end": path[-1]}
     data |= {end: _end(data[end]) for end in ("start", "end") if end in data}
     via = data.get("via")
-    return data | {"via": [_point(each) for each in via]} if isinstance(via, list | tuple) else data
+    return data | {"via": [_point(point) for point in via]} if isinstance(via, list | tuple) else data
 
 
 def _chord(value: Any) -> Any:
-    """``["ctrl", "a"]`` and UI-TARS's ``ctrl a`` are ``ctrl+a``."""
+    """Return ``ctrl+a`` for ``["ctrl", "a"]`` and UI-TARS's ``ctrl a``."""
     if isinstance(value, list):
         return "+".join(map(str, value))
     parts = value.split() if isinstance(value, str) else []
@@ -313,11 +327,11 @@ def _wait(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scroll(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Wheel clicks, or lengths in thousandths of the viewport.
+    """Convert wheel clicks, or lengths in thousandths of the viewport.
 
-    Qwen's ``pixels`` count upwards (and to the left), ``delta`` down.
-
-    A direction that is given holds; signs only tell it where it is not. Of two lengths without one neither is left out: that is no scroll.
+    Qwen's ``pixels`` count upwards (and to the left), ``delta`` down. A given direction holds;
+    signs decide only without one. Two lengths without a direction are both kept, so that the record
+    refuses them.
     """
     data = dict(data)
     if isinstance(data.get("down"), bool):  # browser-use's
@@ -341,13 +355,13 @@ def _scroll(name: str, data: dict[str, Any]) -> dict[str, Any]:
         if isinstance(length, int | float) and length
     ]
     if given is not None:
-        # Of two lengths the one along the direction counts.
-        along = [each for each in lengths if (each[1] in SIDEWAYS) == (given in SIDEWAYS)]
+        # The length along the direction counts.
+        along = [length for length in lengths if (length[1] in SIDEWAYS) == (given in SIDEWAYS)]
         lengths = along or lengths
     elif dx and dy:
         return data | {"delta_x beside delta_y": dx}
     if lengths:
-        length, direction = max(lengths, key=lambda each: abs(each[0]))
+        length, direction = max(lengths, key=lambda entry: abs(entry[0]))
         data |= {"direction": direction if given is None else given, "amount": _amount(length / GRID)}
     return data
 
