@@ -169,7 +169,7 @@ def parse_chord(text: str) -> Chord | None:
     if key is None or len(held) < len({*keys}):
         return None
     if held and len(last) == 1 and last.isalpha():
-        key = KEYS.get(last.lower(), key)  # a letter in a chord means its key: Control+A is Control+a
+        key = KEYS.get(last.lower(), key)  # a letter means its key: Control+A is Control+a
     if any(modifier.key == "Shift" for modifier in held):
         key = KEYS[_WITH_SHIFT.get(key.key, key.key)] if key.key in KEYS else key
     return Chord(held, key)

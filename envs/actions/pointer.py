@@ -129,7 +129,7 @@ async def drag(context: ActionContext, way: Sequence[Place], grip: Grip = LEFT) 
         for place in [*places[:-1], _beside(end, start), end]:
             if place is end:
                 await clock.give(DROP_MS)
-                await clock.settle(pause, seconds=DROP_SECONDS)  # a drop zone may open in a transition
+                await clock.settle(pause, seconds=DROP_SECONDS)  # drop zones may open slowly
             # The event of the interception comes before the answer to the move that began it, or
             # under load a little later.
             if caught.done():

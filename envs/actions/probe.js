@@ -1,5 +1,5 @@
-// Answers questions about one node (`this`) in an isolated world: the page can neither see nor change
-// the answers. It is called as (what, other).
+// Answers questions about one node (`this`) in an isolated world: the page can neither see nor
+// change the answers. It is called as (what, other).
 function (what, other) {
   const TEXT = ["text", "search", "email", "url", "tel", "password", "number", "date", "time", "datetime-local", "month", "week", ""];
   const squash = (text) => (text || "").replace(/\s+/g, " ").trim();
@@ -66,15 +66,15 @@ function (what, other) {
     drawn: this.localName === "select" && [null, "::picker(select)"].every((part) => getComputedStyle(this, part).appearance === "base-select"),
     file: this.localName === "input" && this.type === "file", multiple: !!this.multiple,
   });
-  // What a list shows of an option: its label, under that of its group. Chromium lays out nothing of
-  // a closed list, but computes styles.
+  // What a list shows of an option: its label, under that of its group. Chromium lays out nothing
+  // of a closed list, but computes styles.
   const option = (o) => {
     const group = o.closest("optgroup"), shown = (at) => at === this || (getComputedStyle(at).display !== "none" && shown(at.parentElement));
     return {label: squash(o.label || o.text), group: group ? squash(group.label || group.querySelector("legend")?.textContent) : "",
       open: !o.matches(":disabled"), on: o.selected, shown: shown(o)};
   };
-  // Uses the setter of the prototype, which a page's setter on the element (React's tracker) does not
-  // see.
+  // Uses the setter of the prototype, which a page's setter on the element (React's tracker) does
+  // not see.
   const put = (value) => { Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(this, value); return this.value; };
   // Returns the field's value, and its spelling of a wanted value; null for an invalid one.
   const canonical = (text) => {
@@ -101,8 +101,8 @@ function (what, other) {
     const other = String(up ? number - 1 : number + 1).padStart(2, "0");
     return [put(wanted.replace(part, (all) => all.slice(0, -2) + other)), up ? "ArrowUp" : "ArrowDown"];
   };
-  // Returns the field's value. A time that equals the wanted one is spelled like it: the field itself
-  // adds the seconds that its step asks for.
+  // Returns the field's value. A time that equals the wanted one is spelled like it: the field
+  // itself adds the seconds that its step asks for.
   const spelled = (wanted) => {
     const before = this.value, number = this.valueAsNumber;
     put(wanted);
@@ -113,14 +113,14 @@ function (what, other) {
     this.dispatchEvent(new Event("input", {bubbles: true, composed: true}));
     this.dispatchEvent(new Event("change", {bubbles: true}));
   };
-  // Selects the text of an editor with an EditContext, or goes to its end, where the page did not do
-  // so at the keys. The keys may have moved the focus to Chromium's own selection.
+  // Selects the text of an editor with an EditContext, or goes to its end, where the page did not
+  // do so at the keys. The keys may have moved the focus to Chromium's own selection.
   const select = () => {
     this.focus({preventScroll: true});
     this.editContext.updateSelection(other ? 0 : this.editContext.text.length, this.editContext.text.length);
   };
-  // Points at which a click reaches the element, from the middle of its rectangle. A slice or a line
-  // of a drawing may fill little of the rectangle.
+  // Points at which a click reaches the element, from the middle of its rectangle. A slice or a
+  // line of a drawing may fill little of the rectangle.
   const reached = () => {
     const {left, top, width, height} = this.getBoundingClientRect(), root = this.getRootNode(), share = (at) => (at % 16 + 0.5) / 16;
     const tried = Array.from({length: 256}, (_, at) => [left + width * share(at), top + height * share(at >> 4)]);

@@ -121,7 +121,7 @@ def _strokes(text: str, *, inserted: str) -> list[Stroke]:
         if run in ("\n", "\t"):
             strokes.append(Stroke((), run) if run in inserted else Stroke(_LINE_BREAK))
         else:
-            keys = [*typed(run[:1]), *typed(run[1:])]  # the first is typed alone: the others may be inserted
+            keys = [*typed(run[:1]), *typed(run[1:])]  # the others may be inserted
             strokes += [Stroke(of_one, char) for char, of_one in zip(run, keys, strict=True)]
     return strokes
 

@@ -132,7 +132,7 @@ class Scene:
             ]
             if not missed:
                 return [self.node[item] if is_hit else -1 for item, is_hit in zip(items, is_under, strict=True)]
-            under[missed, top[missed]] = False  # in the rectangle of a shape, but outside of the shape
+            under[missed, top[missed]] = False  # in a shape's rectangle, not in the shape
 
     def covered(self, points: Points, items: Indices) -> Flags:
         """Return True for each point at which something opaque is painted over its item."""

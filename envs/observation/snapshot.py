@@ -142,7 +142,7 @@ def _add_boxes(dom: Dom, document: dict[str, Any], first: int) -> tuple[Rects, R
     nodes: list[int] = [first + node for node in layout["nodeIndex"]] if first else layout["nodeIndex"]
     of = np.full(len(document["nodes"]["parentIndex"]), -1, dtype=np.int64)
     local = _indices(layout["nodeIndex"])
-    of[local[::-1]] = np.arange(before + len(local) - 1, before - 1, -1)  # the first of a node's boxes stands for it
+    of[local[::-1]] = np.arange(before + len(local) - 1, before - 1, -1)  # a node's first box stands for it
     dom.box_of += of.tolist()
     above = _indices(document["nodes"]["parentIndex"])[local]
     boxes = np.where(above >= 0, of[above], -1)
@@ -207,7 +207,7 @@ def _attributes(attributes: Sequence[list[int]]) -> tuple[Indices, Indices]:
     counts = _indices(map(len, distinct), len(distinct))
     flat = _indices(chain.from_iterable(distinct), int(counts.sum()))
     begins, counts = (np.cumsum(counts) - counts)[place], counts[place]
-    moved = begins - (np.cumsum(counts) - counts)  # offsets from a node's own place to the distinct row
+    moved = begins - (np.cumsum(counts) - counts)  # from each node's place to its row
     return flat[np.repeat(moved, counts) + np.arange(int(counts.sum()))], counts
 
 

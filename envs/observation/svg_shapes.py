@@ -69,7 +69,7 @@ class Shape:
 
     def holds(self, points: Vectors) -> Flags:
         """Return True for each point at which a click reaches the shape."""
-        reached: Flags = np.full(len(points), not len(self.starts))  # a shape of unknown outline is its rectangle
+        reached: Flags = np.full(len(points), not len(self.starts))  # unknown: its rectangle
         if self.filled:
             reached |= [bool((x < crossings(y, self.starts, self.ends)).sum() % 2) for x, y in points]
         if self.half_stroke:
@@ -259,7 +259,7 @@ def _arc(
     half = (start - end) / 2 / turned
     if not across or not down or not half:
         return [end]
-    from_middle = complex(half.real / across, half.imag / down)  # in units in which the ellipse is a circle of radius 1
+    from_middle = complex(half.real / across, half.imag / down)  # on a circle of radius 1
     size = max(abs(from_middle), 1.0)  # an ellipse that is too small for its ends grows
     from_middle /= size
     side = -1j if bool(large) != bool(clockwise) else 1j

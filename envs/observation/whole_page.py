@@ -75,7 +75,7 @@ async def read_whole(
     dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
     asked: set[int] = set()
     while (nodes := [node for node in skipped(dom) if node not in asked]) and len(asked) < MAX_SKIPPED:
-        # Asking for a box lays it out (Chromium 156). It does not scroll, and the page cannot notice.
+        # Asking for a box lays it out (Chromium 156). It scrolls nothing, and the page cannot notice.
         await content_quads(cdp, nodes)
         asked.update(nodes)
         dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)

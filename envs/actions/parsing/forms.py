@@ -237,7 +237,7 @@ def _is_action(piece: str) -> bool:
 
 
 def _without_closers(turn: str) -> str:
-    """Return the turn without the tags and fences that close its action, and the space around them."""
+    """Return the turn without the tags, fences and space that close its action."""
     while True:
         rest = turn.rstrip()
         for closer in _CLOSERS:

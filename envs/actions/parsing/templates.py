@@ -99,7 +99,7 @@ def _call(match: re.Match[str]) -> str:
 
 
 def _value(key: str, written: str) -> object:
-    """Return the value in a tag, without the line breaks of the template; JSON unless it is a text."""
+    """Return the value in a tag, without line breaks of the template; JSON unless it is a text."""
     written = written.removeprefix("\n").removesuffix("\n")
     if key in _TEXTS:
         return written
