@@ -3,14 +3,16 @@
 ::
 
     Judge.judge(JudgeEpisode) -> Judgement      judge.py
-      the questions of a style, in order        webgym.py  webjudge.py (and WebVoyager)
-        votes and the decision from them        votes.py, decision.py
-          prompts                               prompts.py, prompt_fencing.py (page text is data)
-          JudgeClient: one question             client.py: cache.py, payloads.py (HTTP), schemas.py, verdict.py (replies)
-          Ledger: the budget of a run           ledger.py: what all of its judges have spent
+      questions of a style, in order     webgym.py, webjudge.py (and WebVoyager)
+        votes and their decision         votes.py, decision.py
+          prompts                        prompts.py, prompt_fencing.py (page text is data)
+          JudgeClient: one question      client.py, cache.py, payloads.py (HTTP), schemas.py,
+                                         verdict.py (replies)
+          Ledger: the budget of a run    ledger.py
 
-Only ``client``, ``cache`` and ``ledger`` touch a network or a disk. What an endpoint, a page or a policy does is never raised: a
-question without a readable answer is an abstention, recorded with its cause, and never a zero. docs/judge.md says how to use it.
+Only ``client``, ``cache`` and ``ledger`` use a network or a disk. Faults of an endpoint, a page or
+a policy are never raised: a question without a readable answer is an abstention, recorded with its
+cause, and never a zero. docs/judge.md says how to use the judge.
 """
 
 from envs.rewards.judge.client import MAX_ANSWER, endpoint_client, try_models

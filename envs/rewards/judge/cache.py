@@ -1,7 +1,8 @@
-"""Answers by content hash, one small file each: shared by processes and nodes without a lock.
+"""Cache of replies by content hash, one file each.
 
-A file is written under another name and then renamed, so a reader sees all of it or nothing. What cannot be read is a miss; what cannot be
-written is the caller's to report (`OSError`).
+Processes and nodes share it without a lock. A file is written under another name and then renamed,
+so a reader sees all of it or nothing. A file that cannot be read is a miss. A failed write raises
+`OSError`, which the caller reports.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CACHE_VERSION = 1
 
 
 class CachedReply(Record):
-    """What an endpoint once answered, after it had been read successfully."""
+    """A reply of an endpoint that was read successfully."""
 
     cache_version: int = CACHE_VERSION
     content: str
@@ -31,7 +32,7 @@ class ReplyCache:
     """A folder of replies.
 
     Raises:
-        StorageError: the folder cannot be made.
+        StorageError: The folder cannot be made.
     """
 
     def __init__(self, folder: AnyPath) -> None:
@@ -42,18 +43,18 @@ class ReplyCache:
             raise StorageError(f"{folder}: no folder for the judge's cache: {error}") from error
 
     def get(self, key: str) -> CachedReply | None:
-        """The reply of that key; ``None`` if there is none that can be read."""
+        """Return the reply of a key; ``None`` without one that can be read."""
         try:
-            found = CachedReply.model_validate_json(self._path(key).read_bytes())
+            reply = CachedReply.model_validate_json(self._path(key).read_bytes())
         except (OSError, ValidationError):
             return None
-        return found if found.cache_version == CACHE_VERSION else None
+        return reply if reply.cache_version == CACHE_VERSION else None
 
     def put(self, key: str, reply: CachedReply) -> None:
-        """Keep a reply. The same key written twice keeps one of the two.
+        """Store a reply. If a key is written twice, one of the two replies stays.
 
         Raises:
-            OSError: the disk is full or read-only.
+            OSError: The disk is full or read-only.
         """
         path = self._path(key)
         path.parent.mkdir(exist_ok=True)

@@ -1,4 +1,7 @@
-"""One question to the endpoint: cache, budget, retries, and a record of what it took. Never raises for what an endpoint does."""
+"""Client of the judge's endpoint: asks one question, with cache, budget and retries.
+
+Each question leaves a record of its cost and errors. Faults of an endpoint are never raised.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_ANSWER = 4 << 20
-"""Bytes of an answer that are read. The longest replies of the largest max_tokens have 0.3 MB."""
+"""Maximum bytes of an answer. The longest replies of the largest max_tokens have 0.3 MB."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
-    """What came of a question; ``value`` is ``None`` exactly if the record has an error."""
+class CallResult(Generic[T]):
+    """Result of a question; ``value`` is ``None`` exactly if the record has an error."""
 
     value: T | None
     record: CallRecord
@@ -44,7 +47,7 @@ class Asked(Generic[T]):
 
 @dataclass(slots=True)
 class _Tally:
-    """What the requests of one question have come to so far."""
+    """Counts and last error of the requests of one question so far."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -64,14 +67,15 @@ class JudgeClient:
     """Connections to the endpoint of a `JudgeConfig`; used as ``async with``.
 
     Raises:
-        ConfigError: when entered, the variable of the key is not set.
-        StorageError: when made, the cache's folder cannot be.
+        ConfigError: When entered: the variable of the key is not set.
+        StorageError: When made: the folder of the cache cannot be made.
     """
 
     def __init__(self, config: JudgeConfig, ledger: Ledger | None = None) -> None:
         """
         Args:
-            ledger: Where the budget is counted together with other clients; ``None``: it is this client's own.
+            ledger: Shared count of the budget of several clients; ``None``: this client has its own
+                budget.
         """
         self.config = config
         self.budget = Budget(config.limits, ledger)
@@ -80,10 +84,10 @@ class JudgeClient:
         self._jitter = random.Random()
         self._http: httpx.AsyncClient | None = None
         self._key = ""
-        self._left_out: list[str] = []
-        """Parameters that the endpoint has refused."""
+        self._refused_parameters: list[str] = []
+        """Parameters that the endpoint has refused; they are no longer sent."""
         self._answered = False
-        """It has answered a question, or it was told that it refuses them."""
+        """True once the endpoint has answered a question, or its refusal has been logged."""
 
     async def __aenter__(self) -> Self:
         self._key = self.config.api_key() or ""
@@ -97,22 +101,23 @@ class JudgeClient:
 
     async def ask(
         self, question: wire.Question, read: Callable[[str], T], keep: Callable[[CallRecord], None], vote: int = 0
-    ) -> Asked[T]:
-        """The answer as ``read`` understands it.
+    ) -> CallResult[T]:
+        """Ask a question and return its answer, parsed by ``read``.
 
         Args:
-            read: Raises `MalformedReply` for what it does not understand; the question is then asked again.
-            keep: Gets the record in any case, also when the call is cancelled.
+            read: Parser of the reply. If it raises `MalformedReply`, the question is asked again.
+            keep: Receiver of the record, called in any case, also when the call is cancelled.
+            vote: Number of the vote, from 0; it is added to the seed.
         """
         if self._http is None:
             raise RuntimeError("a JudgeClient is used inside of 'async with'")
-        asked = await asyncio.to_thread(wire.prepare, question, self.config, vote, PROMPTS_VERSION)
+        prepared = await asyncio.to_thread(wire.prepare, question, self.config, vote, PROMPTS_VERSION)
         tally, began = _Tally(), time.monotonic()
         value: T | None = None
         try:
-            value = await self._cached(asked.key, read, tally)
+            value = await self._cached(prepared.key, read, tally)
             if value is None:
-                value = await self._fresh(asked, read, tally)
+                value = await self._ask_until_answered(prepared, read, tally)
         except asyncio.CancelledError:
             tally.error, tally.trouble = CallError.CANCELLED, "given up while it was under way"
             raise
@@ -120,9 +125,9 @@ class JudgeClient:
             record = CallRecord(
                 purpose=question.purpose,
                 subject=question.subject,
-                model=asked.request["model"],
+                model=prepared.request["model"],
                 vote=vote,
-                key=asked.key,
+                key=prepared.key,
                 seconds=time.monotonic() - began,
                 requests=tally.requests,
                 images=len(question.pictures),
@@ -135,46 +140,50 @@ class JudgeClient:
                 trouble=self._scrubbed(tally.trouble),
             )
             keep(record)
-        return Asked(value, record)
+        return CallResult(value, record)
 
     async def _cached(self, key: str, read: Callable[[str], T], tally: _Tally) -> T | None:
-        found = await asyncio.to_thread(self._cache.get, key) if self._cache is not None else None
-        if found is None:
+        reply = await asyncio.to_thread(self._cache.get, key) if self._cache is not None else None
+        if reply is None:
             return None
         try:
-            value = read(found.content)
-        except MalformedReply:  # kept by a version that read replies otherwise: ask anew
+            value = read(reply.content)
+        except MalformedReply:  # stored by a version that read replies differently: ask again
             return None
         tally.cached = True
         return value
 
-    async def _fresh(self, asked: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> T | None:
-        """Ask until there is an answer or no hope. A parameter that the endpoint refuses is left out from then on, which is no retry."""
+    async def _ask_until_answered(self, prepared: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> T | None:
+        """Ask until an answer comes, the retries are used up, or none can help.
+
+        A parameter that the endpoint refuses is left out from then on; that does not count as a
+        retry.
+        """
         attempt = 0
         while True:
             try:
-                reply, value = await self._once(asked, read, tally)
+                reply, value = await self._request(prepared, read, tally)
             except wire.CallFailed as failure:
                 tally.error, tally.trouble = failure.kind, str(failure)
                 if failure.parameter is not None:
                     self._leave_out(failure.parameter)
                     continue
                 if not failure.again or attempt == self.config.retries:
-                    self._say_refused(failure)
+                    self._report_refusal(failure)
                     return None
                 await asyncio.sleep(pause(self.config, attempt, failure.retry_after, self._jitter.random()))
                 attempt += 1
             else:
                 tally.error, self._answered = None, True
-                await self._store(asked.key, reply, tally)
+                await self._store(prepared.key, reply, tally)
                 return value
 
     def _leave_out(self, name: str) -> None:
-        if name not in self._left_out:
-            self._left_out.append(name)
+        if name not in self._refused_parameters:
+            self._refused_parameters.append(name)
             log.warning("judge: %s refuses the parameter %s; it is left out from now on", self.config.base_url, name)
 
-    def _say_refused(self, failure: wire.CallFailed) -> None:
+    def _report_refusal(self, failure: wire.CallFailed) -> None:
         if failure.kind is CallError.REFUSED and not self._answered:
             self._answered = True
             log.error(
@@ -184,29 +193,29 @@ class JudgeClient:
                 self._scrubbed(str(failure)),
             )
 
-    async def _once(self, asked: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> tuple[wire.Reply, T]:
+    async def _request(self, prepared: wire.Prepared, read: Callable[[str], T], tally: _Tally) -> tuple[wire.Reply, T]:
         async with self._slots:
             await self._claim()
             tally.requests += 1
-            request, payload = wire.without_parameters(asked.request, self._left_out), asked.payload
-            if self._left_out:
+            request, payload = wire.without_parameters(prepared.request, self._refused_parameters), prepared.payload
+            if self._refused_parameters:
                 payload = await asyncio.to_thread(lambda: json.dumps(request).encode())
             data = await self._post(payload, request)
         reply: wire.Reply | None = None
         try:
-            reply = wire.read_reply(data, asked.request)
+            reply = wire.read_reply(data, prepared.request)
             return reply, read(reply.content)
         except MalformedReply as error:
             raise wire.CallFailed(CallError.MALFORMED, str(error), again=True) from error
         finally:
-            cost = reply or wire.cost_of_nothing(data, asked.request)
+            cost = reply or wire.cost_without_text(data, prepared.request)
             tally.pay(cost)
             await self._pay(cost.prompt_tokens + cost.completion_tokens, tally)
 
     async def _claim(self) -> None:
         try:
             refusal = await self.budget.claim()
-        except StorageError as error:  # what cannot be counted is not sent
+        except StorageError as error:  # a request that cannot be counted is not sent
             raise wire.CallFailed(CallError.UNCOUNTED, str(error)) from error
         if refusal is not None:
             raise wire.CallFailed(CallError.BUDGET, refusal)
@@ -214,12 +223,13 @@ class JudgeClient:
     async def _pay(self, tokens: int, tally: _Tally) -> None:
         try:
             await self.budget.pay(tokens)
-        except StorageError as error:  # the answer is good; the next request will not be sent if this lasts
+        except StorageError as error:
+            # The answer is good; the next request will not be sent if this lasts.
             tally.trouble = str(error)
             log.warning("judge: %s", error)
 
     async def _post(self, payload: bytes, request: dict[str, Any]) -> bytes:
-        """The answer's bytes, if its status is 200."""
+        """Send a request and return the bytes of its answer, which has status 200."""
         assert self._http is not None
         address = f"{self.config.base_url}/chat/completions"
         data = bytearray()
@@ -240,8 +250,8 @@ class JudgeClient:
         except httpx.HTTPError as error:
             message = f"{type(error).__name__}: {error}"
             raise wire.CallFailed(CallError.UNREACHABLE, message, again=True) from error
-        said = data[:4000].decode("utf-8", "replace")
-        wire.check_status(response, said, parameter=wire.refused_parameter(response.status_code, said, request))
+        text = data[:4000].decode("utf-8", "replace")
+        wire.check_status(response, text, parameter=wire.refused_parameter(response.status_code, text, request))
         return bytes(data)
 
     async def _store(self, key: str, reply: wire.Reply, tally: _Tally) -> None:
@@ -252,58 +262,69 @@ class JudgeClient:
         )
         try:
             await asyncio.to_thread(self._cache.put, key, kept)
-        except OSError as error:  # the answer is good; that it will be paid for again is told
+        except OSError as error:
+            # The answer is good; the record says that it must be paid for again.
             tally.trouble = f"not kept in the cache: {error}"
             log.warning("judge: %s", tally.trouble)
 
     def _scrubbed(self, text: str) -> str:
-        """Endpoints quote a wrong key in their message."""
+        """Replace the key in a text: endpoints quote a wrong key in their messages."""
         return text.replace(self._key, "[key]") if self._key else text
 
 
 async def try_models(config: JudgeConfig, ledger: Ledger) -> list[CallRecord]:
-    """Ask each model one short question, without a picture or the cache, at most twice; what came of it. Raises as `JudgeClient`."""
+    """Ask each model one short question and return the records of the calls.
+
+    The question has no picture, is not cached and is sent at most twice.
+
+    Raises:
+        ConfigError: The variable of the key is not set.
+    """
     records: list[CallRecord] = []
-    apart = {"cache": None, "retries": min(config.retries, 1)}
+    changes = {"cache": None, "retries": min(config.retries, 1)}
     for name in dict.fromkeys(filter(None, config.models.model_dump().values())):
-        alone = config.model_copy(update={**apart, "models": JudgeModels(default=name)})
+        alone = config.model_copy(update={**changes, "models": JudgeModels(default=name)})
         async with JudgeClient(alone, ledger) as client:
-            client._answered = True  # the caller says what is refused
+            client._answered = True  # the caller reports refusals
             await client.ask(same_answer("What is 1 + 1?", "2", "2"), str, records.append)
     return records
 
 
 def endpoint_client(address: str, key: str, connections: int | None = None) -> httpx.AsyncClient:
-    """Connections to a chat-completions endpoint, for callers that give each whole request one deadline.
+    """Return an HTTP client of a chat-completions endpoint, without timeouts of its own.
 
-    Proxies of the environment are used, but for an endpoint of this machine.
+    Callers set one deadline for each whole request. Proxies of the environment are used, except for
+    an endpoint on this machine.
 
     Args:
-        key: Sent with each request; empty: none is.
-        connections: Most at a time; ``None``: any number.
+        key: Key that is sent with each request; empty for none.
+        connections: Maximum number of connections at a time; ``None`` for no limit.
     """
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     host = canonical_host(urlsplit(address).hostname or "") or ""
-    found = as_address(host)
-    here = is_local_name(host) if found is None else found.is_loopback or found.is_unspecified
+    ip = as_address(host)
+    here = is_local_name(host) if ip is None else ip.is_loopback or ip.is_unspecified
     limits = httpx.Limits(max_connections=connections)
-    # httpx counts each read alone.
+    # No timeout here: httpx applies it to each read alone, not to the whole request.
     return httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=_trusted(), trust_env=not here)
 
 
 @functools.cache
 def _trusted() -> ssl.SSLContext:
-    """The known certificate authorities: 50 ms to load, so once for a process."""
+    """Return the TLS context, made once per process because it takes 50 ms."""
     return httpx.create_ssl_context()
 
 
 def pause(config: JudgeConfig, attempt: int, retry_after: float | None, draw: float) -> float:
-    """Seconds before the next try: ``backoff * 2**attempt`` with jitter (half to whole), or what the server asks for
-    plus up to a tenth; never more than ``max_backoff``.
+    """Return the seconds before the next try, at most ``max_backoff``.
+
+    They are ``backoff * 2**attempt`` with jitter (half to whole), or the seconds that the server
+    asks for plus up to a tenth.
 
     Args:
-        attempt: 0 for the first try.
-        draw: Uniform in [0, 1).
+        attempt: Number of the failed try, from 0.
+        retry_after: Seconds that the server asks for; ``None`` if it does not.
+        draw: Random number, uniform in [0, 1).
     """
     if retry_after is not None:
         return min(config.max_backoff, retry_after * (1 + 0.1 * draw))

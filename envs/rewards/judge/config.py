@@ -1,4 +1,4 @@
-"""Which endpoint judges, with which models, and how much it may cost."""
+"""Configuration of the judge: its endpoint, models, style, limits and budget."""
 
 from __future__ import annotations
 
@@ -16,27 +16,33 @@ from envs.types import ConfigError, Record
 
 
 class JudgeStyle(StrEnum):
-    """How an episode is judged."""
+    """Method by which an episode is judged."""
 
     WEBGYM = "webgym"
-    """Blocking, keyframes, anti-hallucination, then fact by fact and the reference answer: partial credit."""
+    """Blocking, keyframes, hallucination check, then each fact and the reference answer.
+
+    It gives partial credit.
+    """
     WEBJUDGE = "webjudge"
     """Key points, screenshots scored 1 to 5, one verdict (Online-Mind2Web)."""
     WEBVOYAGER = "webvoyager"
-    """The last screenshots and the answer, one verdict."""
+    """One verdict on the last screenshots and the answer."""
 
 
 class Structured(StrEnum):
-    """Whether the server is to hold a model to the form of a reply."""
+    """Means by which the server enforces the form of a reply."""
 
     NONE = "none"
-    """The prompt says the form; every endpoint can do that."""
+    """No means: only the prompt states the form. Every endpoint can do that."""
     JSON_SCHEMA = "json_schema"
-    """A schema is sent with each question (``response_format``): vLLM, SGLang, llama.cpp and others let nothing else be generated."""
+    """A schema is sent with each question (``response_format``).
+
+    vLLM, SGLang, llama.cpp and others then generate nothing else.
+    """
 
 
 class JudgeModels(Record):
-    """A model for each purpose; those left out are the default one."""
+    """Model of each purpose; the default model serves the purposes that are left out."""
 
     model_config = ConfigDict(json_schema_extra={"short": "a name alone"})
 
@@ -49,12 +55,12 @@ class JudgeModels(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_short(cls, value: object) -> object:
-        """A word is the one model for everything."""
+    def _from_name(cls, value: object) -> object:
+        """Read a single name as the default model."""
         return {"default": value} if isinstance(value, str) else value
 
     def of(self, purpose: Purpose) -> str:
-        """The model that answers this question."""
+        """Return the model that answers questions of this purpose."""
         chosen = {
             Purpose.KEYFRAME: self.keyframe,
             Purpose.RELEVANCE: self.keyframe,
@@ -72,7 +78,7 @@ class JudgeModels(Record):
 
 
 class JudgeConfig(Record):
-    """The judge and its limits."""
+    """Endpoint, style and limits of the judge."""
 
     base_url: str = Field(
         examples=["http://127.0.0.1:8000/v1"],
@@ -111,47 +117,47 @@ class JudgeConfig(Record):
 
     @field_validator("base_url")
     @classmethod
-    def _address(cls, value: str) -> str:
+    def _check_address(cls, value: str) -> str:
         return endpoint_address(value, "api_key_env")
 
     @model_validator(mode="after")
-    def _one_format(self) -> Self:
+    def _check_one_format(self) -> Self:
         if self.json_mode and self.structured is not Structured.NONE:
             raise ValueError("json_mode: structured asks for more than it does; leave one of them out")
         return self
 
     @model_validator(mode="after")
-    def _odd(self) -> Self:
+    def _check_odd(self) -> Self:
         if self.votes % 2 == 0:
             raise ValueError(f"votes: {self.votes} is even; an odd number has a majority")
         return self
 
     @property
     def limits(self) -> Limits:
-        """The budget."""
+        """Budget of requests and tokens."""
         return Limits(self.budget_requests, self.budget_tokens)
 
     def dollars(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What so many tokens cost."""
+        """Return the price of these tokens."""
         return (prompt_tokens * self.prompt_price + completion_tokens * self.answer_price) / 1e6
 
     def api_key(self) -> str | None:
-        """The key, read now; it is kept by nobody but the connection.
+        """Read the key from its variable. Only the connection stores it.
 
         Raises:
-            ConfigError: the named variable is not set or cannot be sent in a header.
+            ConfigError: The variable is not set or cannot be sent in a header.
         """
         return None if self.api_key_env is None else endpoint_key("api_key_env", self.api_key_env)
 
 
 def endpoint_address(value: str, key_setting: str) -> str:
-    """An endpoint's address without the slash at its end.
+    """Check an endpoint's address and return it without the slash at its end.
 
     Args:
-        key_setting: Names the variable of the key in the configuration.
+        key_setting: Setting that names the variable of the key; for the error message.
 
     Raises:
-        ValueError: it is no http(s) address, or more than an address.
+        ValueError: It is no http(s) address, or has a user, password, query or fragment.
     """
     parts = urlsplit(value)  # raises ValueError for a bad port or bracket
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -163,10 +169,10 @@ def endpoint_address(value: str, key_setting: str) -> str:
 
 
 def endpoint_key(setting: str, variable: str) -> str:
-    """The key in an environment variable, which the configuration names in ``setting``.
+    """Return the key in an environment variable, which the configuration names in ``setting``.
 
     Raises:
-        ConfigError: it is not set or cannot be sent in a header.
+        ConfigError: The variable is not set or cannot be sent in a header.
     """
     key = os.environ.get(variable, "").strip()
     if not key:

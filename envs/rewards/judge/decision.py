@@ -1,4 +1,4 @@
-"""From answered checks to a judgement. Pure."""
+"""Makes a judgement of answered checks. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from envs.rewards.judge.votes import Grading
 
 
 def abstain(grading: Grading, cause: str, *, blocked: bool = False) -> Judgement:
-    """No verdict, with the cause and all that was asked so far."""
+    """Return an abstention with its cause and all checks and calls so far."""
     return Judgement(
         state="abstained",
         score=None,
@@ -21,9 +21,11 @@ def abstain(grading: Grading, cause: str, *, blocked: bool = False) -> Judgement
 
 
 def rule(grading: Grading, deciding: Sequence[Check], *, asked_all: bool = True) -> Judgement:
-    """All checks must hold. One that fails is a failure whatever the others say; without one, an abstention abstains.
+    """Return the judgement of checks that must all hold.
 
-    The score is the share that holds, and ``None`` if one abstained or was not asked for (``asked_all`` false).
+    If one check fails, the episode fails, whatever the others say. Otherwise, if one abstained, so
+    does the judgement. The score is the share of checks that hold; it is ``None`` if a check
+    abstained or not all were asked (``asked_all`` is false).
     """
     known = [check.holds for check in deciding if check.holds is not None]
     score = sum(known) / len(deciding) if asked_all and len(known) == len(deciding) else None
@@ -37,7 +39,7 @@ def rule(grading: Grading, deciding: Sequence[Check], *, asked_all: bool = True)
 
 
 def reject(grading: Grading, reason: str) -> Judgement:
-    """Nothing of it counts: no answer, or one that claims what was never seen."""
+    """Return a failure with score 0, for a missing answer or one with unseen claims."""
     return _judgement(grading, "failed", 0.0, reason)
 
 

@@ -1,4 +1,4 @@
-"""The judge: one object for a run, one call for an episode."""
+"""The judge: one object for a run, one call of `Judge.judge` for an episode."""
 
 from __future__ import annotations
 
@@ -25,29 +25,35 @@ STYLES: dict[JudgeStyle, Callable[[Grading], Awaitable[Judgement]]] = {
 
 
 class Judge:
-    """Judges episodes through one endpoint; many at once, within the limits of its configuration.
+    """Judges episodes through one endpoint, many at once, within its configured limits.
 
     ::
 
-        async with Judge(JudgeConfig(base_url="http://localhost:8000/v1", models=JudgeModels(default="qwen"))) as judge:
+        models = JudgeModels(default="qwen")
+        config = JudgeConfig(base_url="http://localhost:8000/v1", models=models)
+        async with Judge(config) as judge:
             judgement = await judge.judge(episode)
 
     Raises:
-        ConfigError: when entered, the variable of the key is not set.
-        StorageError: when made, the cache's folder cannot be.
+        ConfigError: When entered: the variable of the key is not set.
+        StorageError: When made: the folder of the cache cannot be made.
     """
 
     def __init__(self, config: JudgeConfig, ledger: Ledger | None = None) -> None:
         """
         Args:
-            ledger: Where the budget is counted together with other judges of the run; ``None``: it is this judge's own.
+            ledger: Shared count of the budget of all judges of the run; ``None``: this judge has
+                its own budget.
         """
         self.config = config
         self._client = JudgeClient(config, ledger)
         self._places = asyncio.Semaphore(config.concurrency)
         self.turns = asyncio.Semaphore(config.concurrency)
-        """Held by callers with a deadline of their own while they have an episode judged. As there are no more turns than places, none of
-        that deadline is spent waiting for one; `judge` itself does not take a turn."""
+        """Semaphore that a caller with its own deadline holds while its episode is judged.
+
+        There are as many turns as places in `judge`, so no part of that deadline is spent waiting
+        for a place. `judge` itself does not take a turn.
+        """
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -58,29 +64,34 @@ class Judge:
 
     @property
     def requests(self) -> int:
-        """Sent so far by this judge, retries included."""
+        """Number of requests that this judge has sent, retries included."""
         return self._client.budget.requests
 
     @property
     def tokens(self) -> int:
-        """Paid so far by this judge."""
+        """Number of tokens that this judge has used."""
         return self._client.budget.tokens
 
     @property
     def damage(self) -> DamagedLedger | None:
-        """Why this judge abstains from everything until somebody mends its ledger; ``None``: it can count, as of its last request."""
+        """Error of a damaged ledger, as of the last request; ``None`` without one.
+
+        With a damaged ledger this judge abstains from everything until somebody repairs it.
+        """
         return self._client.budget.damage
 
     async def judge(self, episode: JudgeEpisode, calls: list[CallRecord] | None = None) -> Judgement:
-        """Passed, failed or abstained. Nothing that an endpoint, a page or a policy does is raised; a cancellation is.
+        """Judge an episode as passed, failed or abstained.
+
+        Faults of an endpoint, a page or a policy are never raised; a cancellation is.
 
         Args:
-            calls: Gets every call when it is over, for a caller that may give up waiting.
+            calls: List to which each finished call is added, for a caller that may stop waiting.
         """
         grading = Grading(self._client, episode, calls if calls is not None else [])
         if not episode.steps:
             return abstain(grading, "the episode has no screenshots")
-        async with self._places:  # the deadline begins when it is this episode's turn
+        async with self._places:  # the deadline begins when the episode has a place
             try:
                 async with asyncio.timeout(self.config.deadline):
                     return await STYLES[self.config.style](grading)
@@ -88,16 +99,18 @@ class Judge:
                 return abstain(grading, f"not judged within {self.config.deadline:g} s (deadline)")
 
     async def compare(self, question: str, reference: str, answer: str, *, unachievable: bool = False) -> Judgement:
-        """Does an answer say what the reference says? For WebArena's fuzzy_match; raises as little as `judge`.
+        """Judge if an answer means the same as a reference, for WebArena's ``fuzzy_match``.
+
+        Like `judge`, it raises nothing but a cancellation.
 
         Args:
-            unachievable: The reference is the reason why the task cannot be done.
+            unachievable: True if the reference is the reason why the task cannot be done.
         """
         grading = Grading(self._client, JudgeEpisode(instruction=question, steps=(), answer=answer))
         async with self._places:
             try:
                 async with asyncio.timeout(self.config.deadline):
-                    asked = same_answer(question, reference, answer, unachievable=unachievable)
-                    return rule(grading, [await grading.decide(asked)])
+                    prompt = same_answer(question, reference, answer, unachievable=unachievable)
+                    return rule(grading, [await grading.decide(prompt)])
             except TimeoutError:
                 return abstain(grading, f"not judged within {self.config.deadline:g} s (deadline)")

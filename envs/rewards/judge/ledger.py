@@ -1,11 +1,14 @@
-"""What all judges of a run (or all writers of a task set) have spent, in one SQLite file.
+"""Counts the requests and tokens of all judges of a run, in one SQLite file.
 
-Workers on several machines count in it, die and are started again; a run that is resumed finds what is left. Every change is one
-transaction. A request is counted before it is sent, so a process that dies has counted it: more requests than the budget are never
-sent. The file has SQLite's rollback journal, so that it also holds on a network file system with POSIX locks.
+The writers of a task set share one in the same way. Workers on several machines count in the file,
+die and are started again; a resumed run continues the count. Every change is one transaction. A
+request is counted before it is sent, so it is counted even if its process dies: never are more
+requests sent than the budget allows. The file has SQLite's rollback journal, so it also works on a
+network file system with POSIX locks.
 
-Where there is no file yet, the count starts from ``<name>.json`` beside it, ``{"requests": 7, "tokens": 900}``: older versions kept
-their count there, and a person writes it when the file is damaged.
+Where there is no file yet, the count starts from ``<name>.json`` beside it, which has the form
+``{"requests": 7, "tokens": 900}``. Older versions stored their count there, and a person writes it
+when the file is damaged.
 """
 
 from __future__ import annotations
@@ -24,10 +27,16 @@ from envs.types import Record, StorageError
 from envs.types.paths import AnyPath
 
 LOCK_SECONDS = 30.0
-"""How long to wait for the lock. It is held for milliseconds, so longer means that its owner is stopped or its machine is gone."""
+"""Seconds to wait for the lock.
+
+It is held for milliseconds: a longer wait means that its owner is stopped or its machine is gone.
+"""
 
 RETRY_SECONDS = 0.1
-"""How long to wait after a wait in vain, until the lock is had again: requests that queue up then fail soon."""
+"""Seconds to wait for the lock after a wait that failed, until one succeeds.
+
+Requests that queue up meanwhile then fail soon.
+"""
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS spent (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -36,30 +45,36 @@ _SCHEMA = """CREATE TABLE IF NOT EXISTS spent (
 ) STRICT"""
 
 MAX_COUNT = 2**63 - 1
-"""The greatest integer of SQLite."""
+"""Largest integer of SQLite."""
 
 
 class DamagedLedger(StorageError):
-    """A ledger does not say what was spent. Unlike a held lock or a full disk, this does not pass by itself."""
+    """The ledger's file is damaged.
+
+    Unlike a held lock or a full disk, this needs a person to repair it.
+    """
 
 
 class Spent(Record):
-    """What was spent."""
+    """Requests and tokens that were spent."""
 
     requests: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Sent, retries included; also those that a process had counted when it died before it sent them."""
+    """Number of requests that were sent, retries included.
+
+    It includes those that a process had counted when it died before it sent them.
+    """
     tokens: int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Of prompts and completions, as far as endpoints have answered."""
+    """Number of prompt and completion tokens of the requests that were answered."""
 
 
 class Limits(NamedTuple):
-    """What may be spent altogether; ``None``: no limit."""
+    """Budget of requests and tokens; ``None`` for no limit."""
 
     requests: int | None
     tokens: int | None
 
     def refusal(self, spent: Spent) -> str | None:
-        """Why nothing more may be sent; ``None`` if something may."""
+        """Return the reason why no more requests may be sent; ``None`` if they may."""
         if self.requests is not None and spent.requests >= self.requests:
             return f"the budget of {self.requests} requests is used up (budget_requests)"
         if self.tokens is not None and spent.tokens >= self.tokens:
@@ -67,7 +82,7 @@ class Limits(NamedTuple):
         return None
 
     def account(self, spent: Spent) -> dict[str, dict[str, int | None]]:
-        """Spent and left (``None`` without a limit), of requests and tokens; for metrics."""
+        """Return spent and left (``None`` for no limit) of requests and tokens, for metrics."""
         return {
             name: {"spent": used, "left": None if limit is None else max(0, limit - used)}
             for name, used, limit in (
@@ -78,31 +93,31 @@ class Limits(NamedTuple):
 
 
 class Ledger:
-    """The file. Any number of objects, threads, processes and machines may share it.
+    """The ledger's file. Any number of objects, threads, processes and machines may share it.
 
     Raises:
-        StorageError: by each method; the file cannot be read, written or locked.
-        DamagedLedger: by each method; the file is no ledger.
+        StorageError: By each method: the file cannot be read, written or locked.
+        DamagedLedger: By each method: the file is no ledger.
     """
 
     def __init__(self, path: AnyPath) -> None:
         self.path = Path(path)
         self.start_path = self.path.with_suffix(".json")
-        """What was spent before there was a file."""
+        """JSON file with the count to start from, if there is one."""
         if self.path == self.start_path:
             raise ValueError(f"{path}: a ledger needs another suffix than .json, which names what was spent before")
         self._retrying = False
-        """The last wait for the lock was in vain."""
+        """True if the last wait for the lock failed."""
 
     def read(self) -> Spent:
-        """What was spent until now. Does not make the file."""
+        """Return the count. This does not make the file."""
         if not self.path.exists():
-            return self._start()
+            return self._read_start()
         with self._transaction() as (_, spent):
             return spent
 
     def claim(self, limits: Limits) -> str | None:
-        """Count one request that is about to be sent, or say why it must not be sent."""
+        """Count a request before it is sent; return the reason if it must not be."""
         with self._transaction() as (connection, spent):
             refusal = limits.refusal(spent)
             if refusal is None:
@@ -110,34 +125,37 @@ class Ledger:
             return refusal
 
     def pay(self, tokens: int) -> None:
-        """Count what a request has cost."""
+        """Count the tokens of a request."""
         with self._transaction() as (connection, _):
             connection.execute("UPDATE spent SET tokens = tokens + ?", (tokens,))
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, Spent]]:
-        """The locked file and what was spent. All changes are written at the end, or none if anything fails."""
-        patience = min(RETRY_SECONDS, LOCK_SECONDS) if self._retrying else LOCK_SECONDS
+        """Lock the file; yield its connection and its count.
+
+        All changes are written at the end, or none if anything fails.
+        """
+        wait = min(RETRY_SECONDS, LOCK_SECONDS) if self._retrying else LOCK_SECONDS
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=patience, isolation_level=None)) as connection:
+            with closing(sqlite3.connect(self.path, timeout=wait, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 self._retrying = False
                 connection.execute(_SCHEMA)
                 row = connection.execute("SELECT requests, tokens FROM spent").fetchone()
                 if row is None:
-                    start = self._start()
+                    start = self._read_start()
                     row = (start.requests, start.tokens)
                     connection.execute("INSERT INTO spent VALUES (1, ?, ?)", row)
                 yield connection, Spent(requests=row[0], tokens=row[1])
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise self._fault(error) from error
+            raise self._storage_error(error) from error
         except OSError as error:
             raise StorageError(f"{self.path}: what is spent cannot be counted: {error}") from error
 
-    def _start(self) -> Spent:
-        """What ``<name>.json`` says; nothing without that file, or if nobody has written to it."""
+    def _read_start(self) -> Spent:
+        """Read the count in ``<name>.json``; zero if that file is missing or empty."""
         try:
             data = self.start_path.read_bytes()
             return Spent.model_validate_json(data) if data else Spent()
@@ -151,7 +169,7 @@ class Ledger:
                 f"{Spent().model_dump_json()} with the numbers that are known, or delete the file to begin at nothing"
             ) from error
 
-    def _fault(self, error: sqlite3.Error) -> StorageError:
+    def _storage_error(self, error: sqlite3.Error) -> StorageError:
         match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF:
             case sqlite3.SQLITE_BUSY:
                 self._retrying = True
@@ -172,31 +190,33 @@ class Ledger:
 class Budget:
     """Requests and tokens of one judge, or of all that share its ledger.
 
-    Requests are exact: each is counted before it is sent. Tokens are known only afterwards: nothing is sent once they are used up, and
-    requests that are under way at that moment may still add to them.
+    Requests are exact, because each is counted before it is sent. Tokens are known only afterwards:
+    no request is sent once they are used up, but requests under way may still add to them.
     """
 
     def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
         """
         Args:
-            ledger: Shared with others, who have the same limits; ``None``: this judge is alone.
+            ledger: Ledger that is shared with judges of the same limits; ``None`` if this judge is
+                alone.
         """
         self._limits = limits
         self._ledger = ledger
-        # A thread of its own: waiting for the file's lock keeps nobody else from a thread. It ends with this object.
+        # A thread of its own, so that a wait for the file's lock takes no thread from others. It
+        # ends with this object.
         self._thread = ThreadPoolExecutor(1, "ledger")
         self.damage: DamagedLedger | None = None
-        """Why nothing can be counted until somebody mends the ledger, as of the last request."""
+        """Error of a damaged ledger, as of the last request; ``None`` if it is sound."""
         self.requests = 0
-        """Sent so far by this judge."""
+        """Number of requests that this judge has sent."""
         self.tokens = 0
-        """Paid so far by this judge."""
+        """Number of tokens that this judge has used."""
 
     async def claim(self) -> str | None:
-        """Count a request that is sent next, or say why it must not be sent.
+        """Count a request before it is sent; return the reason if it must not be.
 
         Raises:
-            StorageError: it cannot be counted in the ledger, so it must not be sent either.
+            StorageError: It cannot be counted in the ledger, so it must not be sent either.
         """
         refusal = await self._refusal()
         if refusal is None:
@@ -204,10 +224,10 @@ class Budget:
         return refusal
 
     async def pay(self, tokens: int) -> None:
-        """Count what a request has cost, also when the caller is cancelled meanwhile.
+        """Count the tokens of a request, also when the caller is cancelled meanwhile.
 
         Raises:
-            StorageError: the tokens cannot be counted in the ledger.
+            StorageError: The tokens cannot be counted in the ledger.
         """
         self.tokens += tokens
         if self._ledger is not None and tokens:
@@ -215,7 +235,7 @@ class Budget:
             try:
                 await asyncio.shield(paying)
             except asyncio.CancelledError:
-                await asyncio.wait([paying])  # milliseconds; as long as the wait for the lock at most
+                await asyncio.wait([paying])  # milliseconds; at most the wait for the lock
                 raise
 
     async def _refusal(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The bytes of one chat completion: what is sent, how the answer is read, what its failures mean. Pure."""
+"""Makes the request of a chat completion, reads its answer and classifies failures. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ from envs.rewards.judge.verdict import MalformedReply
 from envs.types.text import writable
 
 PASSING = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that another try may change."""
+"""Statuses below 500 for which a retry may succeed."""
 
 TOKENS_PER_IMAGE = 1000
-"""Estimate for an endpoint that tells no usage; a 1280x720 picture costs 400 to 1500 in the usual models."""
+"""Estimate for an endpoint that reports no usage.
+
+A 1280x720 picture costs 400 to 1500 tokens in the usual models.
+"""
 BYTES_PER_TOKEN = 4
+"""Estimate for an endpoint that reports no usage."""
 MAX_TOKENS = 10**9
-"""Of one request, by the endpoint's word. More is no usage, and might be more than a file's numbers can hold."""
+"""Maximum token count of one request that is believed of an endpoint.
+
+A larger count is no real usage, and might exceed the integers of a file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +44,14 @@ class Question:
     system: str
     text: str
     pictures: tuple[tuple[str, bytes], ...] = ()
-    """Caption and bytes."""
+    """Pairs of a caption and the picture's bytes."""
     subject: str = ""
-    """Fact or screenshot, for records."""
+    """Fact id or number of the screenshot, for records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an endpoint said, and what it cost."""
+    """Text of an endpoint's reply, and its cost in tokens."""
 
     content: str
     prompt_tokens: int
@@ -59,11 +66,11 @@ class Prepared:
     request: dict[str, Any]
     payload: bytes
     key: str
-    """Its name in the cache."""
+    """Content hash: the name of the reply in the cache."""
 
 
 class CallFailed(Exception):
-    """A request gave nothing."""
+    """A request gave no usable answer."""
 
     def __init__(
         self,
@@ -76,16 +83,16 @@ class CallFailed(Exception):
     ) -> None:
         super().__init__(message)
         self.parameter = parameter
-        """The one that was refused, without which another try may help."""
+        """Refused parameter; a retry without it may succeed. ``None`` if there is none."""
         self.kind = kind
         self.again = again
-        """Another try may help."""
+        """True if a retry may succeed."""
         self.retry_after = retry_after
-        """Seconds that the server asks for."""
+        """Seconds that the server asks to wait."""
 
 
 def body(question: Question, config: JudgeConfig, vote: int) -> dict[str, Any]:
-    """The JSON of the request."""
+    """Make the JSON of the request."""
     parts: list[dict[str, Any]] = [{"type": "text", "text": question.text}]
     for caption, picture in question.pictures:
         parts.append({"type": "text", "text": caption})
@@ -110,14 +117,16 @@ def body(question: Question, config: JudgeConfig, vote: int) -> dict[str, Any]:
 
 
 def prepare(question: Question, config: JudgeConfig, vote: int, style_version: str) -> Prepared:
-    """Request, bytes and content hash: model, every word and picture, temperature, length, seed, vote, version of the prompts.
+    """Make the request, its bytes and its content hash.
 
-    Pictures make this slow (10 ms for 50 of them), so it is called beside the event loop.
+    The hash covers the model, all text and pictures, temperature, length, seed, vote and the
+    version of the prompts. Pictures make this slow (10 ms for 50 of them), so it is called in a
+    thread.
     """
     request = body(question, config, vote)
     payload = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
-    apart = f"{vote}\0" if vote and config.seed is None else ""  # votes without a seed are the same request
-    return Prepared(request, payload, hashlib.sha256(f"{style_version}\0{apart}".encode() + payload).hexdigest())
+    vote_prefix = f"{vote}\0" if vote and config.seed is None else ""  # votes without a seed are the same request
+    return Prepared(request, payload, hashlib.sha256(f"{style_version}\0{vote_prefix}".encode() + payload).hexdigest())
 
 
 _CAN_BE_LEFT_OUT = ("temperature", "seed", "max_tokens", "max_completion_tokens")
@@ -125,11 +134,17 @@ _UNSUPPORTED = re.compile(
     r"(?:un|not |n't )(?:support|recogni|known|permit|allow|expect|accept)|extra inputs|only the default|deprecated",
     re.IGNORECASE,
 )
-"""Not: too large."""
+"""Messages that a parameter is not supported, but not that its value is too large."""
 
 
 def without_parameters(request: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """A request without the parameters that its endpoint refuses, in the order of their refusal; the length is then sent under its other name."""
+    """Return a request without the refused parameters.
+
+    ``max_tokens`` is renamed to ``max_completion_tokens``, and removed if that is refused later.
+
+    Args:
+        names: Refused parameters, in the order of their refusal.
+    """
     for name in names:
         if name in request:
             renamed = {"max_completion_tokens": request[name]} if name == "max_tokens" else {}
@@ -137,28 +152,30 @@ def without_parameters(request: dict[str, Any], names: Sequence[str]) -> dict[st
     return request
 
 
-def refused_parameter(status: int, said: str, request: dict[str, Any]) -> str | None:
-    """The parameter that an answer refuses by name, of those that can be left out; ``None``: it refuses something else."""
-    if status not in (400, 422) or not _UNSUPPORTED.search(said):
+def refused_parameter(status: int, text: str, request: dict[str, Any]) -> str | None:
+    """Return the optional parameter that an answer refuses by name; ``None`` if it names none."""
+    if status not in (400, 422) or not _UNSUPPORTED.search(text):
         return None
-    return next((name for name in _CAN_BE_LEFT_OUT if name in request and re.search(rf"\b{name}\b", said)), None)
+    return next((name for name in _CAN_BE_LEFT_OUT if name in request and re.search(rf"\b{name}\b", text)), None)
 
 
 def check_status(
-    response: httpx.Response, said: str, now: datetime | None = None, *, parameter: str | None = None
+    response: httpx.Response, text: str, now: datetime | None = None, *, parameter: str | None = None
 ) -> None:
-    """Nothing if the status is 200.
+    """Raise if the status is not 200.
 
     Args:
-        parameter: `refused_parameter` of the answer.
+        text: Text of the answer, for the message.
+        now: Present time, for a Retry-After date; ``None`` for the clock.
+        parameter: Result of `refused_parameter` for the answer.
 
     Raises:
-        CallFailed: with what the status means.
+        CallFailed: The status is not 200; the error says what it means.
     """
     status = response.status_code
     if status == 200:
         return
-    message = f"HTTP {status}: {' '.join(said.split())[:200] or 'no text'}"
+    message = f"HTTP {status}: {' '.join(text.split())[:200] or 'no text'}"
     if status == 429:
         wait = retry_after(response.headers.get("retry-after"), now or datetime.now(UTC))
         raise CallFailed(CallError.RATE_LIMITED, message, again=True, retry_after=wait)
@@ -169,36 +186,36 @@ def check_status(
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
-    """Seconds of a Retry-After header, a number or a date; ``None`` if it is neither."""
+    """Return the seconds of a Retry-After header (a number or a date); ``None`` if neither."""
     if header is None:
         return None
     header = header.strip()
     if header.isascii() and header.isdigit() and len(header) < 10:
         return float(header)
     try:
-        when = email.utils.parsedate_to_datetime(header)
+        date = email.utils.parsedate_to_datetime(header)
     except ValueError:
         return None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return max(0.0, (when - now).total_seconds())
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - now).total_seconds())
 
 
 def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
-    """The text of a chat completion.
+    """Return the text of a chat completion.
 
     Raises:
-        CallFailed: it is an error of the endpoint or of one behind it.
-        MalformedReply: it is no completion, has no text, or was cut off.
+        CallFailed: The answer is an error of the endpoint or of one behind it.
+        MalformedReply: The answer is no completion, has no text, or was cut off.
     """
     try:
-        found = json.loads(data)
+        answer = json.loads(data)
     except (ValueError, RecursionError) as error:
         begins = data[:60].decode("utf-8", "replace")
         raise MalformedReply(f"the answer is no JSON ({error}); it begins {begins!r}") from error
-    check_error(found)
+    check_error(answer)
     try:
-        choice = found["choices"][0]
+        choice = answer["choices"][0]
         content = content_text(choice["message"])
     except (KeyError, IndexError, TypeError) as error:
         raise MalformedReply("the answer has no choices[0].message.content") from error
@@ -207,56 +224,59 @@ def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     ended = choice.get("finish_reason")
     if ended in ("length", "content_filter"):
         raise MalformedReply(f"the reply was cut off ({ended}); raise max_tokens if it is the length")
-    return with_cost(found, request, writable(content))
+    return with_cost(answer, request, writable(content))
 
 
 def content_text(message: dict[str, Any]) -> Any:
-    """The content of a message; of a list of parts the texts, joined."""
+    """Return the content of a message, or the joined texts of its parts."""
     content = message["content"]
     if not isinstance(content, list):
         return content
     return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
-def check_error(found: Any) -> None:
-    """Nothing, unless an answer of status 200 holds an error in place of a completion, as gateways write it.
+def check_error(answer: Any) -> None:
+    """Raise if an answer of status 200 holds an error, as gateways write it.
 
     Raises:
-        CallFailed: as for the status that it has as its code; without one, as for a server's error.
+        CallFailed: The error's code is read as an HTTP status; without one it is a server error.
     """
-    choices = found.get("choices") if isinstance(found, dict) else None
-    holders = [found, *(choices if isinstance(choices, list) else ())]
-    error = next((each["error"] for each in holders if isinstance(each, dict) and each.get("error")), None)
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    holders = [answer, *(choices if isinstance(choices, list) else ())]
+    error = next((holder["error"] for holder in holders if isinstance(holder, dict) and holder.get("error")), None)
     if error is None:
         return
     code = error.get("code") if isinstance(error, dict) else None
     status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 500
-    said = error.get("message") if isinstance(error, dict) else error
-    check_status(httpx.Response(status), f"{said or error} (in an answer of status 200)")
+    message = error.get("message") if isinstance(error, dict) else error
+    check_status(httpx.Response(status), f"{message or error} (in an answer of status 200)")
 
 
-def with_cost(found: object, request: dict[str, Any], content: str) -> Reply:
-    """The reply with the endpoint's own token counts, or our estimate."""
-    usage = found.get("usage") if isinstance(found, dict) else None
+def with_cost(answer: object, request: dict[str, Any], content: str) -> Reply:
+    """Return the reply with the endpoint's own token counts, or our estimate."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    numbers = [each for each in counts if type(each) is int and 0 <= each <= MAX_TOKENS]
+    numbers = [count for count in counts if type(count) is int and 0 <= count <= MAX_TOKENS]
     if len(numbers) == 2:
         return Reply(content, numbers[0], numbers[1])
     return Reply(content, estimate(request), _tokens(content), estimated=True)
 
 
-def cost_of_nothing(data: bytes, request: dict[str, Any]) -> Reply:
-    """What an answer without a usable text has cost: its own usage if it tells one; no completion, nothing."""
+def cost_without_text(data: bytes, request: dict[str, Any]) -> Reply:
+    """Return the cost of an answer without usable text, as a reply without content.
+
+    A completion costs its reported usage or our estimate; anything else costs nothing.
+    """
     try:
-        found = json.loads(data)
+        answer = json.loads(data)
     except (ValueError, RecursionError):
         return Reply("", 0, 0)
-    is_answer = isinstance(found, dict) and ("usage" in found or "choices" in found)
-    return with_cost(found, request, "") if is_answer else Reply("", 0, 0)
+    is_answer = isinstance(answer, dict) and ("usage" in answer or "choices" in answer)
+    return with_cost(answer, request, "") if is_answer else Reply("", 0, 0)
 
 
 def estimate(request: dict[str, Any]) -> int:
-    """Prompt tokens of a request, roughly: for endpoints that do not tell."""
+    """Estimate the prompt tokens of a request, for endpoints that report no usage."""
     system, user = request["messages"]
     texts: Sequence[str] = [part["text"] for part in user["content"] if part["type"] == "text"]
     images = sum(1 for part in user["content"] if part["type"] == "image_url")

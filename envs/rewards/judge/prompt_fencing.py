@@ -1,8 +1,12 @@
-"""Page text is data: how it is shown to a judge so that it cannot pass for anything else.
+"""Fences untrusted text in a prompt, so that a model reads it as data only.
 
-Three things keep it apart. It stands between two lines that carry a hash of all the data in the message, which no page can know or
-hold. Every line of it begins with a bar, so that no line of it can be a fence, a heading or a verdict. And what a chat template could read as a
-control token (``<|im_end|>``, ``</s>``, ``[INST]``) is written with other brackets: a fence is worth nothing if the data can end the turn.
+Three measures separate page text from the rest of the message:
+
+- It stands between two lines that carry a hash of all the data in the message. No page can know or
+  contain that hash.
+- Each of its lines begins with a bar, so none can pass for a fence, a heading or a verdict.
+- Text that a chat template could read as a control token (``<|im_end|>``, ``</s>``, ``[INST]``) is
+  written with other brackets, because a fence does not help if the data can end the turn.
 """
 
 from __future__ import annotations
@@ -15,34 +19,35 @@ from collections.abc import Sequence
 from envs.types.text import break_control_tokens, writable
 
 MARK_LENGTH = 16
-"""Hex digits: 64 bits. A page would have to hold a hash of itself."""
+"""Hex digits of a mark: 64 bits."""
 
 BAR = "| "
+"""Prefix of each line of data."""
 
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
-"""Control characters, and what is invisible or turns the direction of reading: nothing a person saw on the page."""
+"""Characters that nobody saw on the page: control, invisible and direction characters."""
 
 
 def harmless(text: str) -> str:
-    """The text without control tokens and invisible characters; what a person reads stays as it is."""
+    """Return the text without control tokens and invisible characters; visible text stays."""
     return break_control_tokens(_UNSEEN.sub("", writable(text)))
 
 
 def fence(sections: Sequence[tuple[str, str]]) -> str:
-    """A data section of labelled texts. Equal texts give equal sections: questions can be cached.
+    """Make a data section of labelled texts. Equal texts give equal sections, for the cache.
 
     Args:
-        sections: Label (ours) and text (the page's or the policy's).
+        sections: Pairs of a label (ours) and a text (of the page or the policy).
     """
     body = "\n".join(f"{label}:\n{_barred(text)}" for label, text in sections)
-    mark = hashlib.sha256(json.dumps([list(each) for each in sections]).encode()).hexdigest()[:MARK_LENGTH]
-    while mark in body:  # a text that holds its own hash: take the hash of that
+    mark = hashlib.sha256(json.dumps([list(section) for section in sections]).encode()).hexdigest()[:MARK_LENGTH]
+    while mark in body:  # a text that contains its own hash: hash again
         mark = hashlib.sha256(mark.encode() + body.encode()).hexdigest()[:MARK_LENGTH]
     return f"BEGIN DATA {mark}\n{body}\nEND DATA {mark}"
 
 
 def _barred(text: str) -> str:
-    """Each line behind a bar; lines end where any reader might see an end (U+2028, form feeds…)."""
+    """Put a bar before each line; U+2028 and form feeds end a line too."""
     return "\n".join(BAR + line for line in harmless(text).splitlines() or [""])

@@ -1,8 +1,10 @@
-"""The forms of replies: the words of a verdict, and JSON Schemas for servers that can hold a model to one. `verdict` reads them.
+"""Forms of replies: words of verdicts, and JSON Schemas for servers that can enforce one.
 
-Lengths of reasons and sentences are bounded, so that a model that rambles ends its verdict in form and is not cut off; lists of many long
-sentences, and instructions, may be. There is no ``strict``: with it some
-hosted endpoints refuse schemas with lengths, without it they take the schema for a hint. vLLM, SGLang and llama.cpp obey it either way.
+`verdict` reads the replies. Reasons and sentences have a maximum length, so that a verbose model
+ends its verdict in form and is not cut off; lists of many long sentences, and instructions, can
+still be cut off. The schema is sent without ``strict``: with it some hosted endpoints refuse
+schemas with lengths, without it they take the schema as a hint. vLLM, SGLang and llama.cpp enforce
+it either way.
 """
 
 from __future__ import annotations
@@ -13,21 +15,28 @@ from envs.rewards.judge.records import Purpose
 from envs.rewards.judge.verdict import BLOCKED, MAX_POINTS, RELEVANT, SUCCESS, Words
 
 REASON_CHARS = 600
-"""Of a reason: two long sentences. Of a short ``max_tokens`` half as many characters; a token has about four, of a strange text fewer."""
+"""Maximum characters of a reason: two long sentences.
+
+With a short ``max_tokens`` the maximum is half as many characters as tokens. A token has about four
+characters, and fewer in unusual text.
+"""
 SENTENCE_CHARS = 300
-"""Of a key point, a fact and what else is one sentence."""
+"""Maximum characters of a key point, a fact or another single sentence."""
 
 WORDS: dict[Purpose, Words] = {Purpose.KEYFRAME: RELEVANT, Purpose.BLOCKING: BLOCKED}
-"""Others are SUCCESS and NOT SUCCESS."""
+"""Words of verdicts by purpose; all others are SUCCESS and NOT SUCCESS."""
 
 
 def words_of(purpose: Purpose) -> Words:
-    """The two verdicts of a question."""
+    """Return the two verdicts of a question."""
     return WORDS.get(purpose, SUCCESS)
 
 
 def schema_of(purpose: Purpose, max_tokens: int) -> dict[str, Any]:
-    """JSON Schema of a reply. What obeys it is read as an answer (of a rubric: as far as its form goes)."""
+    """Return the JSON Schema of a reply.
+
+    `verdict` can read every reply that matches it; the contents of a rubric are checked later.
+    """
     reason = _text(min(REASON_CHARS, max_tokens // 2))
     sentence = _text(SENTENCE_CHARS)
     match purpose:
@@ -46,12 +55,12 @@ def schema_of(purpose: Purpose, max_tokens: int) -> dict[str, Any]:
 
 
 def response_format(purpose: Purpose, max_tokens: int) -> dict[str, Any]:
-    """The field of a request that asks for this form."""
+    """Return the ``response_format`` of a request for this form."""
     return {"type": "json_schema", "json_schema": {"name": str(purpose), "schema": schema_of(purpose, max_tokens)}}
 
 
 def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    """All of its keys and no others."""
+    """Return the schema of an object with all of these keys and no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -60,9 +69,9 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(most: int) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": most}
+def _text(max_chars: int) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": max_chars}
 
 
-def _list(items: dict[str, Any], most: int | None = None) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": 1} | ({} if most is None else {"maxItems": most})
+def _list(items: dict[str, Any], max_items: int | None = None) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": 1} | ({} if max_items is None else {"maxItems": max_items})

@@ -1,4 +1,4 @@
-"""One episode before the judge: its calls, its votes, and what they come to."""
+"""Puts the questions of one episode to the vote and counts the votes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envs.rewards.judge.schemas import words_of
 from envs.rewards.judge.verdict import Opinion, read_opinion
 
 Vote = tuple[Opinion | None, CallRecord]
-"""An opinion, or none, and what it took."""
+"""An opinion (``None`` if the vote was lost) and the record of its call."""
 
 
 @dataclass
 class Grading:
-    """Collects what is asked and answered; what it has so far survives a deadline."""
+    """Collects the calls and checks of one episode; they outlive a deadline."""
 
     client: JudgeClient
     episode: JudgeEpisode
@@ -29,39 +29,45 @@ class Grading:
 
     @property
     def config(self) -> JudgeConfig:
-        """The judge's."""
+        """Configuration of the judge."""
         return self.client.config
 
     async def decide(self, question: Question, votes: int | None = None) -> Check:
-        """Put a question to the vote and write down the outcome."""
+        """Put a question to the vote and record the outcome."""
         check = await decide(self.client, question, self.calls.append, votes or self.config.votes)
         self.checks.append(check)
         return check
 
-    def sample(self, most: int) -> list[int]:
-        """Indices of at most so many steps, ascending, the last always among them; the same ones each time."""
+    def sample(self, max_count: int) -> list[int]:
+        """Return indices of at most ``max_count`` steps, ascending; the last is always included.
+
+        The sample depends on the seed and the episode alone, so it is the same each time.
+        """
         count = len(self.episode.steps)
-        if count <= most:
+        if count <= max_count:
             return list(range(count))
         chance = random.Random(f"{self.config.seed} {self.episode.digest}")
-        return [*sorted(chance.sample(range(count - 1), most - 1)), count - 1]
+        return [*sorted(chance.sample(range(count - 1), max_count - 1)), count - 1]
 
 
 async def decide(client: JudgeClient, question: Question, keep: Callable[[CallRecord], None], votes: int) -> Check:
-    """So many answers to one question, and what most of them say."""
+    """Ask a question ``votes`` times and return the decision of the majority."""
     words = words_of(question.purpose)
 
     async def cast(vote: int) -> Vote:
-        asked = await client.ask(question, lambda reply: read_opinion(reply, words), keep, vote)
-        return asked.value, asked.record
+        result = await client.ask(question, lambda reply: read_opinion(reply, words), keep, vote)
+        return result.value, result.record
 
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(cast(vote)) for vote in range(votes)]
-    return tally(question, [each.result() for each in running])
+    return tally(question, [task.result() for task in running])
 
 
 def tally(question: Question, votes: Sequence[Vote]) -> Check:
-    """Strict majority of all votes, the lost ones included: which vote was lost can then never decide."""
+    """Return the decision of a strict majority of all votes, lost ones included.
+
+    Because lost votes count, it never depends on which of the votes were lost.
+    """
     ayes = [opinion for opinion, _ in votes if opinion is not None and opinion.holds]
     noes = [opinion for opinion, _ in votes if opinion is not None and not opinion.holds]
     lost = [record for opinion, record in votes if opinion is None]

@@ -1,8 +1,9 @@
 """WebGym's grading: blocking, keyframes, hallucination (criterion B), then each fact.
 
-It differs from WebGym's own in two ways. A call that fails is an abstention, not a failed check. The blocking check comes first, sees a
-sample of all screenshots (a captcha may be no keyframe) and is also made for an episode without an answer, so a blocked episode costs
-one question. Every fact is asked about, for partial credit, unless ``early_exit`` is set.
+It differs from WebGym's own in two ways. A call that fails is an abstention, not a failed check.
+The blocking check comes first, sees a sample of all screenshots (a captcha may be no keyframe) and
+is also made for an episode without an answer, so a blocked episode costs one question. The judge is
+asked about every fact, for partial credit, unless ``early_exit`` is set.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from envs.rewards.judge.records import Check, JudgeFact, Judgement, Purpose
 from envs.rewards.judge.votes import Grading
 
 WHOLE_TASK = "task"
-"""Id of the fact that stands for a task without any: it is done as it is written."""
+"""Id of the fact that stands for a whole task without facts."""
 
 
 async def webgym(grading: Grading) -> Judgement:
@@ -34,11 +35,11 @@ async def webgym(grading: Grading) -> Judgement:
     if episode.answer is None:
         return reject(grading, "the episode gave no answer")
     shown = await keyframes(grading)
-    honest = await grading.decide(about_pictures(Purpose.CRITERION_B, episode, shown, page_text_chars=chars))
-    if honest.holds is None:
-        return abstain(grading, f"criterion_b: {honest.reason}")
-    if not honest.holds:
-        return reject(grading, f"criterion_b: {honest.reason}")
+    grounded = await grading.decide(about_pictures(Purpose.CRITERION_B, episode, shown, page_text_chars=chars))
+    if grounded.holds is None:
+        return abstain(grading, f"criterion_b: {grounded.reason}")
+    if not grounded.holds:
+        return reject(grading, f"criterion_b: {grounded.reason}")
     facts = episode.facts
     if not facts and episode.reference_answer is None:
         facts = (JudgeFact(fact_id=WHOLE_TASK, text=episode.instruction),)
@@ -52,28 +53,31 @@ async def webgym(grading: Grading) -> Judgement:
 
 
 async def keyframes(grading: Grading) -> list[int]:
-    """Indices of the screenshots that matter: those called relevant, those nothing is known of, and the last."""
+    """Return the indices of the keyframes, ascending, at most ``max_images``.
+
+    These are the screenshots that are relevant or got no verdict, and the last one.
+    """
     episode = grading.episode
     last = len(episode.steps) - 1
     async with asyncio.TaskGroup() as group:
-        asked = [
+        tasks = [
             group.create_task(
                 grading.decide(
-                    about_pictures(Purpose.KEYFRAME, episode, [each], page_text_chars=0, with_answer=False), votes=1
+                    about_pictures(Purpose.KEYFRAME, episode, [index], page_text_chars=0, with_answer=False), votes=1
                 )
             )
-            for each in range(last)
+            for index in range(last)
         ]
-    kept = [number for number, task in enumerate(asked) if task.result().holds is not False]
+    kept = [number for number, task in enumerate(tasks) if task.result().holds is not False]
     return [*kept, last][-grading.config.max_images :]
 
 
 async def _decide(grading: Grading, questions: list[Question]) -> list[Check]:
-    """All at once, or one by one up to the first that fails."""
+    """Ask all questions at once or, with ``early_exit``, one by one until a check fails."""
     if not grading.config.early_exit:
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(grading.decide(question)) for question in questions]
-        return [each.result() for each in running]
+            tasks = [group.create_task(grading.decide(question)) for question in questions]
+        return [task.result() for task in tasks]
     decided: list[Check] = []
     for question in questions:
         decided.append(await grading.decide(question))

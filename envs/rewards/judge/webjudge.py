@@ -1,4 +1,4 @@
-"""The two styles with one verdict: WebJudge (Online-Mind2Web) and WebVoyager."""
+"""Styles with one verdict per episode: WebJudge (Online-Mind2Web) and WebVoyager."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from envs.rewards.judge.verdict import read_points, read_score
 from envs.rewards.judge.votes import Grading
 
 KEEP_FROM = 3
-"""Score from which a screenshot is shown (Online-Mind2Web)."""
+"""Minimum score of a screenshot that is shown (Online-Mind2Web)."""
 
 MAX_KEPT = 50
-"""Screenshots of a WebJudge verdict (Online-Mind2Web); ``max_images`` may lower it."""
+"""Maximum screenshots of a WebJudge verdict (Online-Mind2Web); ``max_images`` may lower it."""
 
 
 async def webjudge(grading: Grading) -> Judgement:
-    """Key points, a score 1 to 5 for each screenshot, and a verdict on those of 3 and more. An answer is not needed."""
+    """Judge an episode by WebJudge: key points, scores of the screenshots, one verdict.
+
+    The verdict sees the screenshots with a score of 3 and more. An answer is not needed.
+    """
     episode, config = grading.episode, grading.config
-    asked = await grading.client.ask(key_points(episode), read_points, grading.calls.append)
-    if asked.value is None:
-        return abstain(grading, f"key_points: {asked.record.error}: {asked.record.trouble}")
+    points = await grading.client.ask(key_points(episode), read_points, grading.calls.append)
+    if points.value is None:
+        return abstain(grading, f"key_points: {points.record.error}: {points.record.trouble}")
     scores = await _scores(grading)
     shown = chosen([score for score, _ in scores], min(MAX_KEPT, config.max_images))
-    # A page may have dictated what a model wrote about it, so it is data.
-    notes = [(f"what a model saw in screenshot {each + 1}", scores[each][1]) for each in shown if scores[each][1]]
+    # A page may have dictated what a model wrote about it, so these remarks are data.
+    notes = [(f"what a model saw in screenshot {index + 1}", scores[index][1]) for index in shown if scores[index][1]]
     question = about_pictures(
         Purpose.VERDICT,
         episode,
         shown,
         page_text_chars=config.page_text_chars,
-        points=asked.value,
+        points=points.value,
         notes=notes,
     )
     return rule(grading, [await grading.decide(question)])
 
 
 async def webvoyager(grading: Grading) -> Judgement:
-    """A verdict on the last screenshots and the answer; without an answer a failure, and no call."""
+    """Judge the last screenshots and the answer. Without an answer it fails, without a call."""
     episode, config = grading.episode, grading.config
     if episode.answer is None:
         return reject(grading, "the episode gave no answer")
@@ -49,9 +52,12 @@ async def webvoyager(grading: Grading) -> Judgement:
     return rule(grading, [await grading.decide(question)])
 
 
-def chosen(scores: list[int | None], most: int) -> list[int]:
-    """Indices to show, ascending: scores from `KEEP_FROM`, those without a score, and the last; of too many the best,
-    and of equal ones the later."""
+def chosen(scores: list[int | None], max_count: int) -> list[int]:
+    """Return the indices of the screenshots to show, ascending.
+
+    These are the ones with a score of at least `KEEP_FROM`, the ones without a score, and the last.
+    If there are too many, the best are shown, and of equal scores the later ones.
+    """
     last = len(scores) - 1
     wanted = [number for number, score in enumerate(scores) if score is None or score >= KEEP_FROM or number == last]
 
@@ -59,19 +65,19 @@ def chosen(scores: list[int | None], most: int) -> list[int]:
         score = scores[number]
         return number == last, KEEP_FROM if score is None else score, number
 
-    return sorted(sorted(wanted, key=rank, reverse=True)[:most])
+    return sorted(sorted(wanted, key=rank, reverse=True)[:max_count])
 
 
 async def _scores(grading: Grading) -> list[tuple[int | None, str]]:
-    """Score and remark for each screenshot; no score where the call failed."""
+    """Return (score, remark) of each screenshot; the score is ``None`` if the call failed."""
     episode = grading.episode
     questions = [
-        about_pictures(Purpose.RELEVANCE, episode, [each], page_text_chars=0, with_answer=False)
-        for each in range(len(episode.steps))
+        about_pictures(Purpose.RELEVANCE, episode, [index], page_text_chars=0, with_answer=False)
+        for index in range(len(episode.steps))
     ]
     async with asyncio.TaskGroup() as group:
-        running = [
+        tasks = [
             group.create_task(grading.client.ask(question, read_score, grading.calls.append)) for question in questions
         ]
-    values = [each.result().value for each in running]
+    values = [task.result().value for task in tasks]
     return [value if value is not None else (None, "") for value in values]
