@@ -20,23 +20,26 @@ class Performance:
     component: ClassVar = Component.PERFORMANCE
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One part, not available without signals."""
+        """Return one part; it is not available without signals."""
         if evidence.signals is None:
             return (RewardPart(name="performance", value=None, weight=1.0, evidence=NO_SIGNALS),)
         return (episode_quality(evidence.signals).part(),)
 
 
 class TurnForm:
-    """Share of turns in the forms that policies are asked for."""
+    """Share of turns in a strict form."""
 
     component: ClassVar = Component.FORMAT
 
     def __init__(self, strict: Set[str]) -> None:
-        """``strict`` are the forms' names, as steps record them."""
+        """
+        Args:
+            strict: Names of the strict forms, as steps record them.
+        """
         self._strict = strict
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One part, not available without a turn."""
+        """Return one part; it is not available without a turn."""
         turns = len(evidence.steps)
         if not turns:
             return (RewardPart(name="format", value=None, weight=1.0, evidence=NO_TURN),)
@@ -47,29 +50,29 @@ class TurnForm:
 
 
 class Length:
-    """A penalty of the share of the horizon that was used."""
+    """Penalty for the used share of the horizon."""
 
     component: ClassVar = Component.LENGTH
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One penalty: -steps / horizon."""
+        """Return one penalty: -steps / horizon."""
         steps = len(evidence.steps)
         return (_penalty("length", steps, task.horizon, f"{steps} steps of at most {task.horizon}"),)
 
 
 class ActionErrors:
-    """A penalty of the share of actions that were not carried out."""
+    """Penalty for the share of actions that were not carried out."""
 
     component: ClassVar = Component.ACTION_ERRORS
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One penalty: -errors / steps."""
+        """Return one penalty: -errors / steps."""
         errors = [str(step.error) for step in evidence.steps if step.error is not None]
         names = f": {', '.join(sorted(set(errors)))}" if errors else ""
         seen = f"{len(errors)} of {len(evidence.steps)} actions were not carried out{names}"
         return (_penalty("action_errors", len(errors), len(evidence.steps), seen),)
 
 
-def _penalty(name: str, count: int, most: int, evidence: str) -> RewardPart:
-    value = -min(1.0, count / most) if most else 0.0
+def _penalty(name: str, count: int, max_count: int, evidence: str) -> RewardPart:
+    value = -min(1.0, count / max_count) if max_count else 0.0
     return RewardPart(name=name, value=value, weight=1.0, role=PartRole.PENALTY, evidence=evidence)

@@ -14,7 +14,7 @@ NO_PARTS = "no reward part is available"
 """Cause of an abstention when nothing could be judged."""
 
 ROUNDING = 1e-9
-"""Shortfall of a mean that still passes: .85 is no exact number in binary."""
+"""Shortfall of a mean that still passes: 0.85, for example, has no exact binary form."""
 
 
 def score(
@@ -27,15 +27,19 @@ def score(
 ) -> RewardBundle:
     """Make the bundle of reward parts.
 
-    The score is ``G * sum(w_i v_i) / sum(w_i)`` of the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, within [-1, 1].
-
-    G is 0 if a gate or a required part does not hold, else 1. If one of those is not available and none fails, the bundle abstains.
+    The score is ``G * sum(w_i v_i) / sum(w_i)`` of the available scored and shaping parts, plus
+    ``sum(w_j v_j)`` of the penalties, clipped to [-1, 1]. G is 0 if a gate or a required part does
+    not hold, else 1. If one of those is not available and none fails, the bundle abstains.
 
     Args:
-        parts: Parts in any order; those with value ``None`` are kept as evidence and left out of the mean.
-        abstained: Cause given by the episode (a broken browser, a deadline). The bundle then has no score.
-        threshold: Least mean (times G) of the scored parts that passes. ``None``: the episode passes if every one of them holds.
-        failed: Other conditions that are not met, as texts: the episode does not pass, and its score stands.
+        parts: Parts in any order; those with value ``None`` stay as evidence, but are left out of
+            the mean.
+        abstained: Cause of an abstention that the episode gives (a broken browser, a deadline). The
+            bundle then has no score.
+        threshold: Minimum mean (times G) of the scored parts that passes. ``None``: the episode
+            passes if each of them holds.
+        failed: Texts of other conditions that are not met: the episode does not pass, but its score
+            stays.
         rubric_hash: Hash of the rubric that the parts come from.
     """
     parts = tuple(parts)
@@ -57,21 +61,24 @@ def score(
 
 
 def total(parts: Sequence[RewardPart]) -> float:
-    """The score of parts of which a scored or shaping one is available: G times their mean, and the penalties."""
+    """Return the score of parts: G times their mean, plus the penalties.
+
+    At least one scored or shaping part must be available.
+    """
     mean = 0.0 if failed_requirements(parts) else _mean(parts, PartRole.SCORED, PartRole.SHAPING)
     penalties = math.fsum(part.weight * (part.value or 0.0) for part in parts if part.role is PartRole.PENALTY)
     return min(1.0, max(-1.0, mean + penalties))
 
 
 def _mean(parts: Sequence[RewardPart], *roles: PartRole) -> float:
-    """Weighted, of what is available."""
+    """Return the weighted mean of the available parts with these roles."""
     known = [(part.weight, part.value) for part in parts if part.role in roles and part.value is not None]
     mean = math.fsum(weight * value for weight, value in known) / math.fsum(weight for weight, _ in known)
     return min(1.0, max(0.0, mean))  # the division may round to just outside
 
 
 def failed_requirements(parts: Sequence[RewardPart]) -> list[str]:
-    """Gates and required parts that do not hold, in words; not those of which that is not known."""
+    """Return a sentence for each gate and required part that is known not to hold."""
     return [f"{part.name} does not hold" for part in parts if _needed(part) and part.holds is False]
 
 
@@ -102,12 +109,12 @@ def _binary(parts: Sequence[RewardPart]) -> float | None:
 
 
 def page_reward(facts: Mapping[str, float | bool | str], *, steps: int, weight: float = 1.0) -> RewardPart:
-    """Make the part of the page's own verdict: 1 if it ended with a positive reward, else 0.
+    """Make the part of the page's own verdict.
 
-    That is BrowserGym's rule for MiniWoB.
-
-    An episode that reached its horizon before the page declared an end scores 0: not finishing is a failure of the
-    policy. Only a page that declares nothing at all makes the part unavailable.
+    Its value is 1 if the page ended with a positive reward, else 0: BrowserGym's rule for MiniWoB.
+    An episode that reached its horizon before the page declared an end scores 0: not finishing is a
+    failure of the policy. The part is not available if the page declares no end, or an end without
+    a reward.
     """
     done, raw = facts.get("done"), facts.get("raw_reward")
     if done is None or (done and not isinstance(raw, int | float)):

@@ -16,24 +16,28 @@ _NUMBER = re.compile(
 
 
 def normalize_text(text: str, case_sensitive: bool = False) -> str:
-    """White space as single spaces, and without case unless it counts."""
+    """Collapse white space to single spaces; fold the case unless it matters."""
     line = " ".join(text.split())
     return line if case_sensitive else line.casefold()
 
 
 def comparable(text: str, match: Match, case_sensitive: bool = False) -> str:
-    """A text as `find_text` compares it.
+    """Return a text in the form that `find_text` compares.
 
-    A pattern is not folded, so the text it is searched in is not either (``ß`` would be ``ss``).
+    The case of a pattern is not folded, so that of the searched text is not either (``ß`` would
+    become ``ss``).
     """
     return normalize_text(text, case_sensitive or match is Match.REGEX)
 
 
 def find_text(wanted: str, match: Match, lines: Iterable[str], case_sensitive: bool = False) -> str | None:
-    """The first of the lines (each from `comparable`) that is, contains or matches the wanted text; ``None`` without one.
+    """Return the first text in the lines that matches the wanted one; ``None`` without one.
+
+    Args:
+        lines: Lines from `comparable`.
 
     Raises:
-        Undecided: it hangs on what a pattern cannot say (`envs.types.patterns.search`).
+        Undecided: The pattern cannot decide it (`envs.types.patterns.search`).
     """
     if match is Match.REGEX:
         return search(wanted, lines, ignore_case=not case_sensitive)
@@ -44,9 +48,10 @@ def find_text(wanted: str, match: Match, lines: Iterable[str], case_sensitive: b
 
 
 def number_in(text: str) -> float | None:
-    """The only number of a text, as ``1,234.5``, ``$12`` or ``-3e2``; ``None`` if it has none or several different ones.
+    """Return the only number in a text, such as ``1,234.5``, ``$12`` or ``-3e2``.
 
-    So an answer cannot be right by naming every number that might be.
+    It is ``None`` if the text has no number or several different ones, so an answer cannot be right
+    by listing every possible number.
     """
     numbers = set(_numbers(text))
     return numbers.pop() if len(numbers) == 1 else None
@@ -61,9 +66,10 @@ def _numbers(text: str) -> Iterator[float]:
 
 
 def compare(value: object, op: Compare, wanted: object) -> bool:
-    """True if a value and another one compare as ``op`` says.
+    """True if ``value op wanted`` holds.
 
-    True is not 1 here. A value without an order is neither above nor below another one.
+    Unlike in Python, true does not equal 1. Only numbers have an order; any other comparison by
+    size is false.
     """
     if op in (Compare.EQ, Compare.NE):
         return (isinstance(value, bool) == isinstance(wanted, bool) and value == wanted) == (op is Compare.EQ)
@@ -77,7 +83,12 @@ def compare(value: object, op: Compare, wanted: object) -> bool:
 
 
 def same_page(wanted: str, match: str, url: str) -> bool:
-    """True if an address matches that of a `UrlFact`."""
+    """True if ``url`` matches the address of a `UrlFact`.
+
+    Args:
+        wanted: Address of the fact.
+        match: Kind of match: ``exact``, ``prefix``, ``contains`` or ``regex``.
+    """
     if match == "regex":
         return search(wanted, [url]) is not None
     if match == "contains":
@@ -97,7 +108,7 @@ def same_page(wanted: str, match: str, url: str) -> bool:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an address; ``None`` if it is none."""
+    """Return the parts of an address; ``None`` if it is no valid address."""
     try:
         return urlsplit(url)
     except ValueError:

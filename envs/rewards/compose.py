@@ -1,8 +1,14 @@
 """Composes an episode's reward bundle from its parts and their weights.
 
-A `PartSource` gives the parts of one `Component` of the reward. The first of these says whether the task was done: the task's rubric; parts of the
-component ``task`` (evaluators of a benchmark); ``visual`` and ``semantic`` parts (a page built after a reference); the page's own word.
-Everything else is *beside* it: it changes the score, and neither ``passed`` nor ``binary``.
+A `PartSource` gives the parts of one `Component` of the reward. The first available of these
+decides if the task was done:
+
+1. the task's rubric,
+2. parts of the component ``task`` (evaluators of a benchmark),
+3. ``visual`` and ``semantic`` parts (a page built after a reference),
+4. the page's own verdict.
+
+All other parts are *beside* it: they change the score, but neither ``passed`` nor ``binary``.
 """
 
 from __future__ import annotations
@@ -22,35 +28,34 @@ class Component(StrEnum):
     """Built-in component of a reward.
 
     Its weight is `rewards.<name>` of the configuration; with weight 0 its sources are not asked.
-
     Other components have their weights in `rewards.extra` (`envs.rewards.functions`).
     """
 
     TASK = "task"
-    """Success of the task: the rubric, the evaluators of a benchmark, or the page's own verdict."""
+    """Success of the task: its rubric, a benchmark's evaluators, or the page's verdict."""
     VISUAL = "visual"
-    """It looks like its reference (Design2Code)."""
+    """Visual similarity to a reference page (Design2Code)."""
     SEMANTIC = "semantic"
-    """Its document is like its reference's (DOM similarity)."""
+    """DOM similarity to a reference page."""
     PERFORMANCE = "performance"
-    """Quality of the pages' run (ChromiumRL's quality)."""
+    """Performance of the pages (ChromiumRL's quality)."""
     FORMAT = "format"
     """Share of turns in the first, strict form."""
     LENGTH = "length"
-    """A penalty for steps."""
+    """Penalty for steps."""
     ACTION_ERRORS = "action_errors"
-    """A penalty for actions that could not be carried out."""
+    """Penalty for actions that were not carried out."""
 
 
 WEIGHTS: Mapping[str, float] = MappingProxyType({Component.TASK: 1.0, Component.VISUAL: 1.0, Component.SEMANTIC: 1.0})
-"""Weights of components where nothing else is said; the others are not asked."""
+"""Default weights of components; those without a weight are not asked."""
 
 MEAN = (PartRole.SCORED, PartRole.SHAPING)
-"""Roles whose parts are in the weighted mean."""
+"""Roles of the parts in the weighted mean."""
 
 
 class PartSource(Protocol):
-    """A source of reward parts. One object grades many episodes, several at once."""
+    """Source of reward parts. One object grades many episodes, several at once."""
 
     @property
     def component(self) -> str:
@@ -58,14 +63,16 @@ class PartSource(Protocol):
         ...
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """The parts of an ended episode, from what it left behind; its browser has been given back. Empty if the task has nothing of the kind.
+        """Return the parts of an ended episode; empty if it has none.
 
-        Their weights are relative to each other: together they weigh what the configuration gives the component. A part that cannot be
-        known has the value ``None``, and an episode that must then not be graded at all has it ``required``. Work of more than a few
-        milliseconds of CPU belongs into a thread.
+        The browser of the episode has been given back. The weights of the parts are relative:
+        together they have the weight of the component. A part that cannot be known has the value
+        ``None``; if the episode must then not be graded at all, the part is ``required``. Work of
+        more than a few milliseconds of CPU belongs in a thread.
 
         Raises:
-            JudgeError, SiteError, BrowserError: the component is not available, with the error's message. Any other exception ends the run.
+            JudgeError, SiteError, BrowserError: The component is not available, with the error's
+                message. Any other exception ends the run.
         """
         ...
 
@@ -79,29 +86,30 @@ def compose(
 ) -> RewardBundle:
     """Put the parts of all sources together into the bundle of an episode.
 
-    A component's available parts together have its weight; a component without any is left out of the mean. Without other parts,
-    the bundle of a rubric or of a page stays as it is.
+    A component's available parts together have its weight; a component without any is left out of
+    the mean. Without other parts, the bundle of a rubric or of a page stays as it is.
 
     Args:
         available: Parts of the sources by component; those without a weight are left out.
-        weights: Weights of the components; 0 where one is missing.
-        rubric: The bundle of the task's rubric.
-        page: The page's own verdict, used where nothing else tells if the task was done.
+        weights: Weights of the components; a missing one is 0.
+        rubric: Bundle of the task's rubric; ``None`` if the task has none.
+        page: Verdict of the page, used where nothing else decides if the task was done.
     """
-    # Built-in components in their order, then the others in that of their sources, whoever answered first.
+    # Built-in components in their order, then the others in the order of their sources. The order
+    # does not depend on which source answered first.
     names: list[str] = [*Component, *(name for name in available if name not in set(Component))]
-    weighed = [name for name in names if available.get(name) and weights.get(name, 0.0) > 0]
-    available = {component: available[component] for component in weighed}
-    success, by = _success(available, weights, rubric, page)
+    weighted = [name for name in names if available.get(name) and weights.get(name, 0.0) > 0]
+    available = {component: available[component] for component in weighted}
+    success, decided_by = _success(available, weights, rubric, page)
     beside = [
         part
         for component, parts in available.items()
-        if component not in by
+        if component not in decided_by
         for part in _share(map(_shaping, parts), weights[component])
     ]
     if not beside:
         return success
-    done = _share(success.parts, weights.get(Component.TASK, 1.0)) if by <= {Component.TASK} else success.parts
+    done = _share(success.parts, weights.get(Component.TASK, 1.0)) if decided_by <= {Component.TASK} else success.parts
     parts = (*done, *beside)
     changed: dict[str, object] = {"parts": parts}
     if success.score is not None:
@@ -120,10 +128,10 @@ def _success(
         return rubric, set()
     if Component.TASK in available:
         return score(available[Component.TASK], threshold=None), {Component.TASK}
-    looks = [component for component in (Component.VISUAL, Component.SEMANTIC) if component in available]
-    if looks:
-        parts = [part for component in looks for part in _share(available[component], weights[component])]
-        return score(parts, threshold=None), set(looks)
+    components = [component for component in (Component.VISUAL, Component.SEMANTIC) if component in available]
+    if components:
+        parts = [part for component in components for part in _share(available[component], weights[component])]
+        return score(parts, threshold=None), set(components)
     return score([] if page is None else [page]), set()
 
 
@@ -132,8 +140,11 @@ def _shaping(part: RewardPart) -> RewardPart:
 
 
 def _share(parts: Iterable[RewardPart], weight: float) -> tuple[RewardPart, ...]:
-    """The parts with weights such that those in the mean that are available (or all of them, if none is) sum to ``weight``; a penalty's is
-    multiplied by it."""
+    """Return the parts with weights scaled to the weight of their component.
+
+    The weights of the available parts in the mean (or of all parts in it, if none is available) sum
+    to ``weight``. The weight of a penalty is multiplied by ``weight``.
+    """
     parts = tuple(parts)
     inside = [part for part in parts if part.role in MEAN]
     known = [part.weight for part in inside if part.value is not None] or [part.weight for part in inside]

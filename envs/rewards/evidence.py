@@ -14,35 +14,41 @@ __all__ = ["DomElement", "Download", "EpisodeEvidence"]
 class EpisodeEvidence(Record):
     """Evidence of an episode.
 
-    ``None`` means that something was not recorded, which never depends on the policy's actions; facts
-    about it are then not available. Recorded evidence without the thing makes a fact false.
+    ``None`` means that something was not recorded, which never depends on the policy's actions;
+    facts about it are then not available. Recorded evidence without the thing makes a fact false.
     """
 
     seed: int = 0
     """Seed of the episode, with which a reference page is loaded."""
     steps: tuple[Step, ...] = ()
-    """Each with what the policy saw before its action."""
+    """Steps in order, each with the observation before its action."""
     final: Observation | None = None
     """The page after the last action."""
     pages: tuple[WholePage, ...] = ()
-    """The whole last page, and those of all steps if a fact asks for them (`Recorded.pages`)."""
+    """The whole last page, or those of all steps if a fact needs them (`Recorded.pages`)."""
     answer: str = ""
-    """Empty when none was given; the status of a policy that ends an episode is no answer."""
+    """Answer of the policy; empty when it gave none.
+
+    The status with which a policy ends an episode is no answer.
+    """
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
     signals: EpisodeSignals | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
-    """Signals that somebody else measured, by the name that rubrics use; they go before ``signals``."""
+    """Externally measured signals by their rubric names; they take precedence over ``signals``."""
     downloads: tuple[Download, ...] | None = None
     downloads_cut: bool = False
-    """Further files were still on their way when the episode's browser was given back."""
+    """True if further downloads were under way when the browser was given back."""
     dom: tuple[DomElement, ...] | None = None
-    """The last page in document order, frames and shadow trees in their places."""
+    """Elements of the last page in document order, with frames and shadow trees."""
     dom_cut: bool = False
-    """The page has more elements than ``dom``, which has the first of them; a fact that hangs on the others cannot be decided."""
+    """True if ``dom`` has only the first elements of a larger page.
+
+    A fact that depends on the missing elements cannot be decided.
+    """
     final_dom: str = ""
-    """Name of the blob of the last page's nodes, as in a trajectory; empty when they were not recorded."""
+    """Blob name of the last page's nodes, as in a trajectory; empty without them."""
     final_screenshot: str = ""
-    """Name of the blob of the last page's picture, as in a trajectory; empty when there is none."""
+    """Blob name of the last page's picture, as in a trajectory; empty without one."""
     scripts: dict[str, PageReply] = Field(default_factory=dict)
     """Replies of the last page to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
@@ -52,13 +58,16 @@ class EpisodeEvidence(Record):
     server: tuple[ServerAnswer, ...] | None = None
     """Answers of the site's server at the end (`envs.rewards.server_answers`)."""
     domdiff: dict[str, float] | None = None
-    """Similarity to a reference page in [0, 1], by ``structural``, ``text``, ``layout``, ``style`` or W8's names of them."""
+    """Similarity to a reference page in [0, 1].
+
+    The keys are ``structural``, ``text``, ``layout``, ``style`` or W8's names of them.
+    """
     domdiff_cut: bool = False
-    """``domdiff`` is ``None`` because the last page has more nodes than are compared."""
+    """True if ``domdiff`` is ``None`` because the last page has too many nodes to compare."""
 
     @property
     def views(self) -> tuple[Observation, ...]:
-        """The observations, in order."""
+        """Observations of the episode, in order."""
         seen = tuple(step.observation for step in self.steps)
         return seen if self.final is None else (*seen, self.final)
 

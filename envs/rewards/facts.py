@@ -1,12 +1,14 @@
 """Checks each type of rubric fact against the evidence of an episode.
 
-A fact is *not available* when what it is about was not recorded, or whoever had to be asked could not say. That is never a matter of what the
-policy did: a page without the text makes a fact about text false. The one exception is what a page declares of itself: where it declares
-nothing of that name (MiniWoB's facts on another site's page), nobody knows.
+A fact is *not available* when its subject was not recorded, or when the judge or server had no
+answer. That never depends on the policy: a page without the text makes a fact about text false. The
+one exception are the facts that a page declares of itself: if it declares none of that name
+(MiniWoB's facts on another site's page), the fact is not available.
 
-A fact is *undecided* when it hangs on what was left out: text that was cut, elements beyond a limit, a file still on its way. It is neither
-true nor false then, and since a policy may have made the page that large, the whole episode abstains: it could otherwise hide a false
-fact. What was seen decides where it can: a text that is on the part that was kept is there.
+A fact is *undecided* when it depends on evidence that was left out: text that was cut, elements
+beyond a limit, a download under way. It is then neither true nor false, and the whole episode
+abstains, because a policy could otherwise hide a false fact by making the page too large. The
+recorded evidence decides where it can: a text in the recorded part of a page is there.
 """
 
 from __future__ import annotations
@@ -54,13 +56,16 @@ W8_METRICS = {
     "total_cls": "layout_shift",
     "compositor_layer_count": "most_layers",
 }
-"""W8's names of fields of `EpisodeSignals`; its ``gpu_memory_mb`` is ``gpu_bytes`` in another unit."""
+"""W8's names of fields of `EpisodeSignals`.
+
+W8's ``gpu_memory_mb`` is ``gpu_bytes`` in another unit.
+"""
 
 
 MAX_ROWS = 5
-"""Rows of an answer that are shown as evidence."""
+"""Maximum rows of an answer in the evidence."""
 SHOWN = 160
-"""Characters of an expression or a value that are shown as evidence."""
+"""Maximum characters of an expression or a value in the evidence."""
 
 
 class FactResult(Record):
@@ -72,7 +77,7 @@ class FactResult(Record):
     """Observation behind the value, or the reason why it is not available."""
     cost: Cost = Cost()
     undecided: bool = False
-    """It hangs on what was left out: there is no value, and the episode abstains."""
+    """True if it depends on evidence that was left out; the episode then abstains."""
 
 
 class FactJudge(Protocol):
@@ -84,14 +89,15 @@ class FactJudge(Protocol):
         Several facts of an episode may be judged at once; ``group`` is ``None`` for a gate.
 
         Raises:
-            JudgeError: The judge could not tell; the fact is then not available, with the error's message. A judge that was paid for
-                trying returns a result without a value instead: an error has no cost.
+            JudgeError: The judge could not decide; the fact is then not available, with the error's
+                message. An error records no cost, so a judge with costs returns a result without a
+                value instead.
         """
         ...
 
 
 def check(fact: Fact, pages: Pages) -> FactResult:
-    """Check a fact by program alone; those for a judge or a server are not available."""
+    """Check a fact by program alone; facts for a judge are not available."""
     try:
         return _CHECKS[fact.type](fact, pages)
     except Undecided as error:
@@ -99,22 +105,22 @@ def check(fact: Fact, pages: Pages) -> FactResult:
 
 
 def known_result(holds: bool, evidence: str) -> FactResult:
-    """A fact that is so or not."""
+    """Return the result of a fact that holds or does not."""
     return FactResult(value=1.0 if holds else 0.0, evidence=evidence)
 
 
 def unavailable_result(cause: str) -> FactResult:
-    """A fact of which nothing is known."""
+    """Return the result of a fact that is not available."""
     return FactResult(value=None, evidence=cause)
 
 
 def undecided_result(cause: str) -> FactResult:
-    """A fact that hangs on what was left out."""
+    """Return the result of a fact that is undecided."""
     return FactResult(value=None, evidence=f"cannot be decided: {cause}", undecided=True)
 
 
 def _no_unless(cut: str, evidence: str) -> FactResult:
-    """Return the result of a fact that no evidence makes true: undecided if something was cut, else false."""
+    """Return undecided if something was cut, else false."""
     return undecided_result(f"{evidence}, and {cut}") if cut else known_result(False, evidence)
 
 
@@ -222,7 +228,8 @@ def _dom_style(fact: DomStyleFact, pages: Pages) -> FactResult:
 
 def _js(fact: JsFact, pages: Pages) -> FactResult:
     reply = pages.evidence.scripts.get(fact.expression)
-    if reply is not None and reply.threw:  # on a page that lacks what it reads, and that is the policy's doing
+    if reply is not None and reply.threw:
+        # The page lacks what the script reads, by the policy's actions.
         return known_result(False, f"{' '.join(fact.expression.split())[:SHOWN]} threw {reply.trouble}")
     if reply is not None and reply.stopped:
         return undecided_result(reply.trouble)
@@ -290,7 +297,7 @@ def _signal(fact: SignalFact, pages: Pages) -> FactResult:
 
 
 def _metric(name: str, evidence: EpisodeEvidence) -> float | str:
-    """The value, or why there is none."""
+    """Return the value, or the reason why there is none."""
     if name in evidence.metrics:
         return evidence.metrics[name]
     signals = evidence.signals
@@ -314,7 +321,11 @@ def _subscore(fact: SubscoreFact, pages: Pages) -> FactResult:
 
 
 def subscore(key: str, evidence: EpisodeEvidence) -> float | None:
-    """One part of the DOM similarity, by W8's name."""
+    """Return one part of the DOM similarity by its name; ``None`` if not computed.
+
+    Args:
+        key: Our name or W8's.
+    """
     scores = evidence.domdiff or {}
     value = scores.get(key, scores.get(key.removesuffix("Similarity")))
     return None if value is None else min(1.0, max(0.0, value))
@@ -363,7 +374,11 @@ def _of_rows(fact: SqlFact, answer: Sequence[tuple[Any, ...]]) -> FactResult:
 
 
 def _of_value(fact: HttpFact, value: Any) -> FactResult:
-    """``value`` is what the answer has where the fact's ``at`` leads."""
+    """Return the result of an HTTP fact.
+
+    Args:
+        value: Part of the answer that the fact's ``at`` leads to.
+    """
     where = f"{fact.path} {'.'.join(map(str, fact.at))}".strip()
     return known_result(compare(value, fact.op, fact.value), f"{where} is {_shown(value)}")
 
@@ -375,9 +390,9 @@ def _shown(value: Any) -> str:
 def _same_rows(rows: list[tuple[Any, ...]], wanted: list[tuple[Any, ...]], ordered: bool) -> bool:
     if ordered or len(rows) != len(wanted):
         return rows == wanted
-    rest = list(rows)
+    remaining = list(rows)
     for row in wanted:
-        if row not in rest:
+        if row not in remaining:
             return False
-        rest.remove(row)
+        remaining.remove(row)
     return True

@@ -1,8 +1,9 @@
-"""Rubrics as files: our own form, W8's ``rubric.json`` and WebGym's ``evaluator_reference``, read as they are.
+"""Reads rubric files in three forms: ours, W8's ``rubric.json``, WebGym's ``evaluator_reference``.
 
-W8's differs from ours in the name of its floors and in what a DOM similarity needs to count as satisfied (anything above 0). A rubric is taken for
-W8's if all its facts are of W8's types and nothing in it is ours alone. A WebGym list has facts in words: each becomes a judge's fact, its
-criterion against hallucinations a gate, and since its reward is binary, only R = 1 passes.
+W8's form differs from ours in the name of the floors and in the DOM similarity that satisfies a
+fact (anything above 0). A rubric is read as W8's if all its facts have W8's types and nothing in it
+is ours alone. A WebGym list has facts in words: each becomes a fact for the judge, and WebGym's
+criterion against hallucinations becomes a gate. Since its reward is binary, only R = 1 passes.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ W8_TYPES = (
     "dom_element_style_property",
     "signal_threshold",
 )
+"""Types of W8's facts."""
 OURS = {"negate", "holds_at", "after"}
-"""Fields that W8's facts have not."""
+"""Fields that W8's facts do not have."""
 
 W8_SATISFIED = 1e-9
-"""W8 takes a similarity as satisfied when it is above 0."""
+"""Minimum similarity that satisfies a fact in W8, where any value above 0 does."""
 
 REFERENCE = "reference"
 """Name of the group that asks for a task's reference answer."""
 
 ANSWERS = ("definite_answer", "reference_answer")
-"""Columns of the right answer: of WebGym's own reader, and of the loader in AReaL's fork of it."""
+"""Columns of the right answer: WebGym's own, and that of the loader in AReaL's fork."""
 
 GROUNDED = JudgeFact(
     id="grounded",
@@ -50,7 +52,8 @@ def load_rubric(path: Path) -> Rubric:
     """Read a rubric in any of the three forms.
 
     Raises:
-        TaskError: the file cannot be read, or its rubric is refused: every problem with its field and reason.
+        TaskError: The file cannot be read, or its rubric is invalid. The message lists every
+            problem with its field and reason.
     """
     try:
         data = orjson.loads(path.read_bytes().removeprefix(BOM_UTF8))
@@ -60,9 +63,13 @@ def load_rubric(path: Path) -> Rubric:
 
 
 def read_rubric(data: object, where: str = "rubric") -> Rubric:
-    """A rubric from what a JSON file holds, in any of the three forms.
+    """Read a rubric from parsed JSON, in any of the three forms.
 
-    Raises ``TaskError`` as `load_rubric`.
+    Args:
+        where: Name of the source, for error messages.
+
+    Raises:
+        TaskError: The rubric is invalid. The message lists every problem.
     """
     if isinstance(data, list) or (isinstance(data, dict) and "evaluator_reference" in data):
         return from_webgym(data, where)
@@ -72,7 +79,11 @@ def read_rubric(data: object, where: str = "rubric") -> Rubric:
 
 
 def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
-    """W8's rubric. What it has besides (a title, notes) is not kept. Raises ``TaskError``."""
+    """Read W8's form of a rubric; other fields (a title, notes) are dropped.
+
+    Raises:
+        TaskError: The rubric is invalid.
+    """
     groups = data.get("fact_groups")
     ours: dict[str, Any] = {name: data[name] for name in ("pass_threshold",) if name in data}
     ours["fact_groups"] = [_w8_group(group) for group in groups] if isinstance(groups, list) else groups
@@ -87,9 +98,13 @@ def from_w8(data: Mapping[str, Any], where: str = "rubric") -> Rubric:
 
 
 def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") -> Rubric:
-    """WebGym's list of groups ``[{id, description, facts: [text, …]}]``, alone or in a task's ``evaluator_reference``.
+    """Read WebGym's list of groups ``[{id, description, facts: [text, …]}]``.
 
-    Raises ``TaskError``.
+    Args:
+        data: The list, or a task that has it in ``evaluator_reference``.
+
+    Raises:
+        TaskError: The list is invalid.
     """
     try:
         groups = decode_groups(data["evaluator_reference"] if isinstance(data, Mapping) else data)
@@ -116,40 +131,44 @@ def from_webgym(data: Mapping[str, Any] | Sequence[Any], where: str = "rubric") 
     return _read(ours, where)
 
 
-def decode_groups(given: Any) -> Any:
-    """WebGym's groups, also where the list or one of them is JSON in a text, as tables keep it.
+def decode_groups(value: Any) -> Any:
+    """Decode WebGym's groups; the list or a group may be JSON in a text.
 
     Raises:
-        ValueError: a text that begins as such JSON is none, so it is no fact in words either.
+        ValueError: A text begins like such JSON but is not, so it is no fact in words either.
     """
-    if isinstance(given, list):
-        return [_decoded(group) for group in given]
-    groups = _decoded(given)
-    return [groups] if isinstance(groups, dict) else decode_groups(groups) if isinstance(groups, list) else given
+    if isinstance(value, list):
+        return [_decoded(group) for group in value]
+    groups = _decoded(value)
+    return [groups] if isinstance(groups, dict) else decode_groups(groups) if isinstance(groups, list) else value
 
 
-def _decoded(given: Any) -> Any:
-    """A JSON object or list in a text; everything else as it is."""
-    text = given.strip() if isinstance(given, str) else ""
+def _decoded(value: Any) -> Any:
+    """Decode a JSON object or list in a text; return everything else as it is."""
+    text = value.strip() if isinstance(value, str) else ""
     if not text.startswith(("[", "{")):
-        return given
+        return value
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         if _LIKE_JSON.match(text):
             raise ValueError(f"begins as JSON and is none ({error}): {text[:60]!r}") from None
-        return given
+        return value
 
 
 _LIKE_JSON = re.compile(r"""\[?\s*\{\s*["']|\[\s*["'].*\]\Z""", re.DOTALL)
-"""Not ``[Menu] is shown``."""
+"""Texts that must be JSON; not, for example, the fact ``[Menu] is shown``."""
 
 
 def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
-    """The rubric of a row of WebGym: its facts, and one that the answer says what the row's right answer says; ``None`` without either.
+    """Make the rubric of a row of WebGym; ``None`` without facts and right answer.
 
-    As in WebGym's own reader, ``evaluator_reference`` may be one text, a list of texts, or groups with or without ``facts``; of a group
-    without, the description is the fact. Groups without ids of their own are numbered. Raises ``TaskError``.
+    It has the row's facts, and one more that compares the answer with the row's right answer. As in
+    WebGym's own reader, ``evaluator_reference`` may be one text, a list of texts, or groups; if a
+    group has no ``facts``, its description is the fact. Groups without distinct ids are numbered.
+
+    Raises:
+        TaskError: The row is invalid.
     """
     groups, answer = row.get("evaluator_reference"), webgym_reference_answer(row)
     if groups:
@@ -158,20 +177,20 @@ def webgym_rubric(row: Mapping[str, Any]) -> Rubric | None:
 
 
 def webgym_reference_answer(row: Mapping[str, Any]) -> str:
-    """The right answer of a row of WebGym, from either of `ANSWERS`; empty without one.
+    """Return the right answer of a row of WebGym (`ANSWERS`); empty without one.
 
     Raises:
-        TaskError: it is neither a text nor a number, or the two columns differ.
+        TaskError: It is neither a text nor a number, or the two columns differ.
     """
-    given = {
+    values = {
         name: row[name] for name in ANSWERS if row.get(name) not in (None, [], {}) and row[name] == row[name]
     }  # no NaN
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise TaskError(
                 f"row: {name}: {value!r} is neither a text nor a number, so no answer can be compared with it"
             )
-    answers = {name: text for name, value in given.items() if (text := str(value).strip())}
+    answers = {name: text for name, value in values.items() if (text := str(value).strip())}
     if len(set(answers.values())) > 1:
         raise TaskError(
             f"row: {ANSWERS[0]}: {answers[ANSWERS[0]]!r}, and {ANSWERS[1]} is {answers[ANSWERS[1]]!r}; keep one"
@@ -180,14 +199,14 @@ def webgym_reference_answer(row: Mapping[str, Any]) -> str:
 
 
 def asks_only_reference(rubric: Rubric) -> bool:
-    """True if a rubric asks for nothing but a reference answer."""
+    """True if a rubric only compares the answer with a reference answer."""
     return [group.name for group in rubric.fact_groups] == [REFERENCE]
 
 
 def with_reference(rubric: Rubric, reference: str | None) -> Rubric:
-    """The rubric with one more group: the answer agrees with the reference answer.
+    """Return the rubric with one more group: the answer agrees with the reference answer.
 
-    Its description does not say the answer.
+    The description of the group does not contain the reference answer.
     """
     if reference is None or not reference.strip():
         return rubric
@@ -202,24 +221,31 @@ def _reference(answer: str) -> FactGroup:
 
 
 def _numbered(groups: list[Any]) -> list[Any]:
-    """Groups with ids of their own; a text is a group of one fact, and so is the description of a group without facts."""
-    made = list[Any]()
+    """Give the groups distinct ids.
+
+    A text becomes a group of one fact, and so does a group with a description but no facts.
+    """
+    result = list[Any]()
     ids = [group.get("id") for group in groups if isinstance(group, dict)]
-    plain = len(set(map(str, ids))) < len(ids) or None in ids or len(ids) < len(groups)
+    renumber = len(set(map(str, ids))) < len(ids) or None in ids or len(ids) < len(groups)
     for number, group in enumerate(groups, start=1):
         if isinstance(group, dict) and group.get("facts") is None and isinstance(group.get("description"), str):
             group = {**group, "description": "", "facts": [group["description"]]}
         if isinstance(group, str):
-            made.append({"id": number, "description": "", "facts": [group]})
-        elif isinstance(group, dict) and plain:
-            made.append({**group, "id": number})
+            result.append({"id": number, "description": "", "facts": [group]})
+        elif isinstance(group, dict) and renumber:
+            result.append({**group, "id": number})
         else:
-            made.append(group)
-    return made
+            result.append(group)
+    return result
 
 
 def rubric_of_instruction(instruction: str) -> Rubric:
-    """The rubric of a task of which nothing but its instruction is known: a judge says whether it was done. Raises ``TaskError``."""
+    """Make a rubric by which a judge decides if an instruction was carried out.
+
+    Raises:
+        TaskError: The instruction makes no valid fact.
+    """
     fact = {"type": "judge", "id": "done", "description": f"The task was done: {instruction}"}
     return _read(
         {"fact_groups": [{"name": "task", "facts": [fact]}], "gates": [GROUNDED.model_dump()], "pass_threshold": 1.0},
@@ -250,25 +276,26 @@ def _webgym_problems(groups: object) -> Iterator[str]:
 
 
 def to_w8(rubric: Rubric) -> dict[str, Any]:
-    """W8's form of a rubric.
+    """Convert a rubric to W8's form.
 
     Raises:
-        TaskError: it has what W8's form has no place for: a gate, a fact of another type, a negated one.
+        TaskError: The rubric has a gate, a fact of another type or a negated one, which W8's form
+            cannot express.
     """
-    written = rubric.model_dump(mode="json", exclude_defaults=True)
-    if "gates" in written:
+    w8 = rubric.model_dump(mode="json", exclude_defaults=True)
+    if "gates" in w8:
         raise TaskError(f"gates: W8's form has none; gate {rubric.gates[0].id!r} cannot be written")
-    for group, dumped in zip(rubric.fact_groups, written["fact_groups"], strict=True):
+    for group, dumped in zip(rubric.fact_groups, w8["fact_groups"], strict=True):
         for fact, fields in zip(group.facts, dumped["facts"], strict=True):
             if fields.get("holds_at") == W8_SATISFIED:
                 del fields["holds_at"]
             if fact.type not in W8_TYPES or OURS & fields.keys():
                 raise TaskError(f"fact {fact.id!r}: W8's form has no place for it (type {fact.type})")
             fields["type"] = fact.type
-    needs = written.get("pass_requirements", {})
+    needs = w8.get("pass_requirements", {})
     if "floors" in needs:
         needs["domdiff_floors"] = needs.pop("floors")
-    return written
+    return w8
 
 
 def _is_w8(data: Mapping[str, Any]) -> bool:
@@ -304,9 +331,9 @@ def _read(data: object, where: str) -> Rubric:
     try:
         return Rubric.model_validate_json(orjson.dumps(data), strict=True)
     except ValidationError as error:
-        problems = [f"{where}: {_field(one['loc'])}: {one['msg']}" for one in error.errors()]
+        problems = [f"{where}: {_field(problem['loc'])}: {problem['msg']}" for problem in error.errors()]
         raise TaskError("\n".join(problems)) from error
-    except TypeError as error:  # of orjson: what no JSON file can hold
+    except TypeError as error:  # raised by orjson for values that JSON does not have
         raise TaskError(f"{where}: {error}") from error
 
 

@@ -1,8 +1,9 @@
 """Rewards that are plain functions: ``def polite(episode: Episode) -> float``.
 
-A function may say what an episode is worth in place of its task (`open_env(reward=…)`, ``rewards.function``), or be a component
-beside it with a weight (``rewards.extra``). It is named by an entry point of the group ``rollwright.rewards`` or as
-``module:function``, so that every worker finds it. A class with a method ``parts`` is taken as a `PartSource`.
+A function may replace the reward of the task (`open_env(reward=…)`, ``rewards.function``), or add a
+component with a weight (``rewards.extra``). It is named by an entry point of the group
+``rollwright.rewards`` or as ``module:function``, so that every worker finds it. A class with a
+method ``parts`` is used as a `PartSource`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class Episode:
 
     task: WebTask
     evidence: EpisodeEvidence
-    """Everything that was recorded."""
+    """Records of the episode."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Each with the page that was seen, the action, and its error."""
+        """Steps in order, each with the page that was seen, the action and its error."""
         return self.evidence.steps
 
     @property
@@ -55,11 +56,17 @@ class Episode:
 
 Value = float | None
 RewardFunction = Callable[[Episode], Value] | Callable[[Episode], Awaitable[Value]]
-"""Gives a number within [-1, 1], or ``None`` when it cannot be known. A plain function runs in a thread, so it may take its time."""
+"""Function that returns a number within [-1, 1], or ``None`` when it cannot be known.
+
+A plain function runs in a thread, so it may block.
+"""
 
 
 class FunctionSource:
-    """The parts that a function gives: one for a value from 0 to 1, and a penalty for one below 0."""
+    """Part source that calls a reward function.
+
+    A value from 0 to 1 makes one part, a value below 0 also a penalty.
+    """
 
     def __init__(self, function: RewardFunction, component: str = Component.TASK, name: str = "") -> None:
         self.component = component
@@ -67,10 +74,10 @@ class FunctionSource:
         self._name = name or getattr(function, "__qualname__", "").replace("<lambda>", "reward") or "reward"
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """The parts; together they are worth what the function gave.
+        """Call the function; return parts that together are worth its value.
 
         Raises:
-            ConfigError: the function failed, or gave no number within [-1, 1].
+            ConfigError: The function failed, or gave no number within [-1, 1].
         """
         episode = Episode(task, evidence)
         try:
@@ -102,14 +109,14 @@ class FunctionSource:
 
 
 class NamedSource:
-    """A part source under the name that the configuration gives it a weight by."""
+    """Part source under the component name that the configuration gives a weight."""
 
     def __init__(self, source: PartSource, component: str) -> None:
         self.component = component
         self._source = source
 
     async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """Its parts."""
+        """Return the parts of the source."""
         return await self._source.parts(task, evidence)
 
 
@@ -136,9 +143,12 @@ def reward_source(name: str, component: str = "") -> PartSource:
 
 
 def extra_sources(names: Mapping[str, float]) -> list[PartSource]:
-    """The sources of the components that a configuration adds, by their weights; those of weight 0 are left out.
+    """Return the sources of added components, without those of weight 0.
+
+    Args:
+        names: Weights by the name of the source, as for `reward_source`.
 
     Raises:
-        ConfigError: as `reward_source`.
+        ConfigError: A source cannot be found or imported, as for `reward_source`.
     """
     return [reward_source(name) for name, weight in names.items() if weight > 0]

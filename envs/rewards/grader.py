@@ -21,20 +21,20 @@ from envs.types import BrowserError, Cost, JudgeError, RewardBundle, RewardPart,
 
 @dataclass(slots=True)
 class Grading:
-    """The grading of one episode, as far as it has come."""
+    """State of the grading of one episode."""
 
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds by work: ``program``, ``ask`` (the judge), and each component that was asked for."""
     results: dict[str, FactResult] = field(default_factory=dict)
     """Results of the rubric's facts, by their ids."""
     rubric: RewardBundle | None = None
-    """Bundle of the rubric: first of the program's checks, then with the judge's answers."""
+    """Bundle of the rubric, by the program's checks and later with the judge's answers."""
     parts: list[RewardPart] = field(default_factory=list)
     """Parts of the sources so far."""
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Count the seconds inside."""
+        """Add the seconds of the block to `seconds`."""
         started = time.perf_counter()
         try:
             yield
@@ -45,7 +45,7 @@ class Grading:
         """Record the facts that the judge did not answer in time, with their cost."""
         if self.rubric is not None and facts:
             self.results |= facts
-            # Parts do not hang on the evidence, and nobody will look at the score.
+            # The parts do not depend on the evidence, and the score is not used.
             self.rubric = combine(rubric, self.results, EpisodeEvidence(), self.rubric.rubric_hash)
 
     def given_up(self, cause: str) -> RewardBundle:
@@ -61,11 +61,11 @@ class Grader:
     weights: Mapping[str, float]
     """Weights by component."""
     sources: Sequence[PartSource] = ()
-    """Several may be of one component; those without a weight are never asked."""
+    """Sources of parts, several per component if need be; none is asked without a weight."""
     threads: Executor | None = None
-    """Threads that check rubrics by program; ``None``: the event loop's own."""
+    """Threads that check rubrics by program; ``None`` for those of the event loop."""
     own: PartSource | None = None
-    """Source of the reward in place of the task's rubric, its evaluators and the page's own verdict."""
+    """Source that replaces the task's rubric, its evaluators and the page's own verdict."""
 
     async def grade(
         self,
@@ -84,7 +84,8 @@ class Grader:
         """
         rubric = task.rubric if self.own is None else None
         if task.evaluators is not None:
-            # Here, because what a source raises makes its component not available, and this has to end the run.
+            # Checked here, because an error in a source makes only its component unavailable, and
+            # this error must end the run.
             check_frozen(task.evaluators, task.evaluators_hash)
         if rubric is not None:
             await self._by_program(task, evidence, grading)

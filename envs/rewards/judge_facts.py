@@ -1,6 +1,8 @@
-"""An episode's rubric before the LLM judge: one grading answers all of its ``judge`` facts.
+"""Judges all ``judge`` facts of an episode's rubric by one grading of the LLM judge.
 
-grade(rubric, evidence, judge=EpisodeJudge(judge, rubric, instruction=…, screenshot=store.blob))
+::
+
+    grade(rubric, evidence, judge=EpisodeJudge(judge, rubric, instruction=…, screenshot=store.blob))
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 class EpisodeJudge:
     """`envs.rewards.FactJudge` of one episode.
 
-    The first fact that is asked about makes the judge be asked; the others wait for it.
+    The first call starts the grading of all facts; the other calls wait for its result.
 
-    What the judge says of a fact is the share of its votes. Where it cannot say, the fact is not available, and what it cost to ask is told all
-    the same. The last thing it is shown is the page after the last action, where there is a picture of it. A judge that gives one verdict for
-    the whole episode (WebJudge, WebVoyager) says the same of every fact. When the answer claims what no page showed (WebGym's criterion B) no
-    fact holds.
+    The value of a fact is the share of votes for it. Where the judge abstains, the fact is not
+    available, but its cost is recorded all the same. The page after the last action is shown last,
+    if there is a picture of it. A judge with one verdict for the whole episode (WebJudge,
+    WebVoyager) gives every fact the same value. If the answer claims something that no page showed
+    (WebGym's criterion B), no fact holds.
     """
 
     def __init__(self, judge: Judge, rubric: Rubric, *, instruction: str, screenshot: Callable[[str], bytes]) -> None:
@@ -58,16 +61,16 @@ class EpisodeJudge:
             (group, fact) for group in rubric.fact_groups for fact in group.facts if isinstance(fact, RubricFact)
         ]
         self._asked = [fact for fact in rubric.facts() if isinstance(fact, RubricFact)]
-        """Gates too."""
+        """``judge`` facts, gates included."""
         self._pays = next((fact.id for fact in self._asked), "")
-        """The fact that bears the costs of what was asked for all of them."""
+        """Id of the fact that bears the costs of questions about the whole episode."""
         self._pending: asyncio.Future[Judgement] | None = None
         self._calls: list[CallRecord] = []
         self.judgement: Judgement | None = None
         """The judgement with every call and check; ``None`` before the judge was asked."""
 
     async def judge(self, fact: RubricFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
-        """Judge a fact; it is not available, with the cause, if the judge abstained."""
+        """Judge a fact; if the judge abstained, the fact is not available, with the cause."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._ask_judge(evidence))
         judgement = self.judgement = await asyncio.shield(self._pending)
@@ -85,9 +88,9 @@ class EpisodeJudge:
         return await self._judge.judge(episode, self._calls)
 
     async def give_up(self, cause: str) -> dict[str, FactResult]:
-        """Wait no longer.
+        """Cancel the grading; return the results of the lost facts, with their cost.
 
-        What was asked until now stays in `judgement`, an abstention; the facts that are lost, with what they cost.
+        The calls so far stay in `judgement`, an abstention.
         """
         if self._pending is None or self.judgement is not None:
             return {}
@@ -103,7 +106,7 @@ class EpisodeJudge:
         }
 
     def close(self) -> None:
-        """Nobody waits any more: what is still being asked is given up."""
+        """Cancel a grading that is still under way."""
         if self._pending is not None:
             self._pending.cancel()
 
@@ -171,4 +174,4 @@ def _grounded(judgement: Judgement, not_asked: str) -> tuple[float | None, str]:
 
 
 def _check(judgement: Judgement, purpose: Purpose, subject: str) -> Check | None:
-    return next((one for one in judgement.checks if (one.purpose, one.subject) == (purpose, subject)), None)
+    return next((check for check in judgement.checks if (check.purpose, check.subject) == (purpose, subject)), None)

@@ -1,4 +1,7 @@
-"""Text and elements of an episode's pages as facts search them: of whole pages, where they were recorded."""
+"""Finds text and elements in the recorded pages of an episode, for facts.
+
+It reads whole pages where they were recorded, else only the views of the policy.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,22 @@ from envs.types.options import OPTION_CHARS
 from envs.types.rubrics import ElementQuery, Match
 
 CUT = "…"
-"""Ends a text that was shortened; no address has it as it is."""
+"""Last character of a shortened text; it occurs in no address."""
 DIALOG = "a dialog was open, behind which nothing is read"
 OUT_OF_VIEW = "the page goes on out of view, where it was not recorded"
 
 
 class Shown(NamedTuple):
-    """One page of an episode, or all, as facts read them."""
+    """One or all pages of an episode, as facts read them."""
 
     views: tuple[Observation, ...]
-    """The views of the page."""
+    """Views of the pages."""
     wholes: tuple[WholePage, ...]
-    """The same pages with what was out of view; empty where that was not recorded."""
+    """Whole pages, with what was out of view; empty where that was not recorded."""
 
     @property
     def elements(self) -> Iterator[Element]:
-        """All elements, those in view first."""
+        """Yield all elements, those in view first."""
         yield from chain.from_iterable(page.elements for page in self.views)
         yield from chain.from_iterable(page.elements for page in self.wholes)
 
@@ -45,7 +48,7 @@ class Shown(NamedTuple):
         return next((why for page in self.views if (why := _words_cut(page, wanted, match))), "")
 
     def elements_cut(self, query: ElementQuery) -> str:
-        """Return the reason why an element that was not found may exist; empty if it does not."""
+        """Return the reason why a missing element may exist, or an empty text."""
         if any(page.dialog for page in self.views):
             return DIALOG
         if self.wholes:
@@ -55,16 +58,20 @@ class Shown(NamedTuple):
 
 
 class Pages:
-    """The pages that an episode showed. Used for one grading."""
+    """Pages of an episode, with a cache of their lines. Used for one grading."""
 
     def __init__(self, evidence: EpisodeEvidence) -> None:
         self.evidence = evidence
         self._lines: dict[tuple[int, bool], list[str]] = {}
 
     def shown(self, when: str) -> Shown | None:
-        """The last page, or every page (the last one first, where most facts hold); ``None`` if the last was not recorded.
+        """Return the last page or every page; ``None`` if the last was not recorded.
 
-        What was seen ``ever`` is not known without the last page either.
+        The last page comes first, because most facts hold there. Without it, facts about all pages
+        cannot be decided either.
+
+        Args:
+            when: ``end`` for the last page, ``ever`` for every page.
         """
         final, pages = self.evidence.final, self.evidence.pages
         if final is None:
@@ -74,10 +81,10 @@ class Pages:
         return Shown((final, *reversed([step.observation for step in self.evidence.steps])), pages[::-1])
 
     def lines(self, shown: Shown, case_sensitive: bool) -> Iterator[str]:
-        """The words line by line, then each element's label.
+        """Yield the words line by line, then each element's label.
 
-        What fields hold is left out: the policy put it there. What a page
-        shows again of it, in words of its own, counts.
+        The contents of fields are left out, because the policy put them there. They count where the
+        page shows them again in its own words.
         """
         pages: tuple[Observation | WholePage, ...] = (*shown.views, *shown.wholes)
         for page in pages:
@@ -88,7 +95,7 @@ class Pages:
             yield from self._lines[key]
 
     def find(self, shown: Shown, query: ElementQuery) -> Iterator[Element]:
-        """The elements that agree with all of the query."""
+        """Yield the elements that match all of the query."""
         for element in shown.elements:
             if (query.id and element.id != query.id) or (query.tag and element.tag != query.tag):
                 continue
@@ -100,7 +107,7 @@ class Pages:
 
 
 def full_text(element: Element, name: str) -> str:
-    """An element's ``text``, ``written`` or ``value``, as much of it as is recorded."""
+    """Return as much of an element's ``text``, ``written`` or ``value`` as is recorded."""
     return getattr(element.whole, name, "") or str(getattr(element, name))
 
 
@@ -112,13 +119,16 @@ def _words(page: Observation) -> Iterator[str]:
     for element in page.elements:
         yield full_text(element, "text")
         yield full_text(element, "written")
-        yield from element.options  # of which the text has the first ones only
+        yield from element.options  # the text has only the first ones
     yield page.dialog
     yield from page.notices
 
 
 def _words_of_old_record(page: Observation) -> Iterator[str]:
-    """The words of an observation without `Observation.words`: its text, without values and signs of headings where the renderer wrote them."""
+    """Yield the words of an observation without `Observation.words`.
+
+    These are the lines of its text, without the values and heading marks that the renderer added.
+    """
     text = page.text
     for element in page.elements:
         if element.value:
@@ -127,20 +137,20 @@ def _words_of_old_record(page: Observation) -> Iterator[str]:
 
 
 def _words_cut(page: Observation, wanted: str, match: Match) -> str:
-    """Describe the missing words of a page that may be the wanted ones; empty if there are none."""
+    """Describe a page's missing words that may be the wanted ones; empty if none."""
     if was_cut(page.text) or page.hidden.over_limit:
         return "the page has more than is recorded"
     if out_of_view(page):
         return OUT_OF_VIEW
     if any(element.more_options for element in page.elements):
         return "a list has more choices than are recorded"
-    # Of a card the whole words follow its label.
+    # The whole text of a card (item, hover) follows its label, so a cut label hides nothing.
     wanted = normalize_text(wanted, True)
     for element in page.elements:
         names = () if element.tag in ("item", "hover") else ("text", "written")
         if long := next((name for name in names if cut_text_may_match(element, name, wanted, match)), ""):
             return f"the label {getattr(element, long)!r} is shortened"
-        # Of choices no more is recorded than is shown.
+        # Choices are recorded only as they are shown, so a cut one may hide words.
         long_choices = (text for text in element.options if text.endswith(CUT) and len(text) >= OPTION_CHARS - 1)
         if long := next((text for text in long_choices if _may_continue_to_match(text, wanted, match)), ""):
             return f"the choice {long!r} is shortened"
@@ -148,7 +158,7 @@ def _words_cut(page: Observation, wanted: str, match: Match) -> str:
 
 
 def _elements_cut(page: Observation, query: ElementQuery) -> str:
-    """Return the reason why an element that is not in view may exist; empty if it does not."""
+    """Return the reason why an unseen element may exist, or an empty text."""
     if page.hidden.over_limit:
         return f"{page.hidden.over_limit:,} more elements are not listed"
     if out_of_view(page):
@@ -161,7 +171,7 @@ def _elements_cut(page: Observation, query: ElementQuery) -> str:
 
 
 def cut_text_may_match(element: Element, name: str, wanted: str, match: Match) -> bool:
-    """True if an element's text was cut and the whole one may match the wanted text."""
+    """True if an element's text was cut and its whole text may match."""
     text = full_text(element, name)
     cut = looks_shortened(text) if element.whole is None else name in element.whole.cut
     return cut and _may_continue_to_match(text, wanted, match)

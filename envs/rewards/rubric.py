@@ -1,10 +1,12 @@
-"""Grading by a rubric::
+"""Grades an episode by a rubric of facts.
+
+The reward is the weighted mean over the available facts ``f`` of the groups ``g``::
 
     R = G * sum_g W_g (sum_f w_f c_f / sum_f w_f) / sum_g W_g
 
-over the facts that are available, where G is 0 if a gate or a required fact does not hold, else 1. The parts of the bundle are the facts,
-each with the weight ``W_g w_f / sum_f w_f``, so the bundle's weighted mean is R. An episode passes if R reaches the threshold, every
-required group is above 0 and every floor is reached.
+where G is 0 if a gate or a required fact does not hold, else 1. The parts of the bundle are the
+facts, each with the weight ``W_g w_f / sum_f w_f``, so the bundle's weighted mean is R. An episode
+passes if R reaches the threshold, every required group is above 0 and every floor is reached.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ async def grade(
 def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, FactResult]:
     """Check every fact by program; return the results by id, before ``negate``.
 
-    Pure, and it takes CPU.
+    A pure function that needs CPU time.
     """
     pages = Pages(evidence)
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
@@ -101,7 +103,7 @@ def combine(
         parts.append(_part(f"gate/{gate.id}", gate, values[gate.id], 1.0, PartRole.GATE))
     cause, failed = _other_requirements(rubric, values, evidence)
     if failed_requirements(parts):
-        cause = None  # it is 0, whatever a group or a floor would have been
+        cause = None  # R is 0, whatever the groups and floors are
     bundle_hash = known_hash or rubric_hash(rubric)
     return score(parts, cause, rubric.pass_threshold, failed=failed, rubric_hash=bundle_hash)
 
@@ -118,7 +120,7 @@ def frozen_hash(rubric: Rubric, expected: str | None) -> str:
 
 
 def _placed(rubric: Rubric) -> Iterator[tuple[FactGroup | None, Fact]]:
-    """All facts with their groups; a gate has none."""
+    """Return all facts with their groups; a gate has none."""
     return chain(
         ((group, fact) for group in rubric.fact_groups for fact in group.facts), ((None, gate) for gate in rubric.gates)
     )
@@ -133,7 +135,7 @@ async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEviden
 
 
 def _confidence(fact: Fact, result: FactResult | None) -> FactResult:
-    """The result after ``negate``."""
+    """Return the result after ``negate``."""
     if result is None:
         return unavailable_result("it was not checked")
     if fact.negate and result.value is not None:
@@ -142,10 +144,11 @@ def _confidence(fact: Fact, result: FactResult | None) -> FactResult:
 
 
 def _group_parts(group: FactGroup, values: Mapping[str, FactResult], required: frozenset[str]) -> Iterator[RewardPart]:
-    """The group's facts with what each weighs in R."""
+    """Yield the parts of a group's facts, with the weight of each in R."""
     known = math.fsum(fact.weight for fact in group.facts if values[fact.id].value is not None)
     for fact in group.facts:
-        # Without an available fact the group is left out of R, and the weights only show how much it would have been.
+        # A group without an available fact is left out of R. Its weights then only show what the
+        # facts would have weighed.
         share = fact.weight / (known or math.fsum(other.weight for other in group.facts))
         name = f"{group.name}/{fact.id}"
         needed = fact.id in required or values[fact.id].undecided
@@ -171,7 +174,7 @@ def _part(
 def _other_requirements(
     rubric: Rubric, values: Mapping[str, FactResult], evidence: EpisodeEvidence
 ) -> tuple[str | None, list[str]]:
-    """Return the reason why groups or floors are undecided, and those that are not reached."""
+    """Return the first reason why a requirement is not available, and all that fail."""
     cause: str | None = None
     failed: list[str] = []
     facts = {group.name: group.facts for group in rubric.fact_groups}

@@ -1,6 +1,7 @@
 """Asks a site's server for a rubric's SQL and HTTP facts.
 
-What a rubric asks of a site's server, asked at the end of the episode and kept, so that it can be graded after the state is gone.
+The questions are asked at the end of the episode and the answers are stored, so that the facts can
+be graded when the server's state is gone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from envs.types.rubrics import HttpFact, SqlFact
 
 
 async def record_answers(rubric: Rubric, state: ServerState) -> tuple[ServerAnswer, ...]:
-    """Ask everything that the rubric wants to know of the server, each question once and all at once. Of a JSON answer only what a fact is about
-    is kept: pages behind a log-in say much else.
+    """Ask a site's server all questions of a rubric and return the answers.
 
-    A question that fails is kept with its error: its fact is not available then.
+    Each question is asked once, and all at the same time. Of a JSON answer only the values that a
+    fact needs are stored, because pages behind a log-in hold much else. A question that fails is
+    stored with its error; its fact is then not available.
     """
     facts: dict[_Question, list[SqlFact | HttpFact]] = {}
     for fact in rubric.facts():
@@ -31,15 +33,16 @@ async def record_answers(rubric: Rubric, state: ServerState) -> tuple[ServerAnsw
 def find_answer(fact: SqlFact | HttpFact, answers: Sequence[ServerAnswer]) -> ServerAnswer | None:
     """Return the answer to a fact's question, if it was asked."""
     key, path = _key(fact), fact.at if isinstance(fact, HttpFact) else ()
-    to_it = [answer for answer in answers if (answer.database, answer.asked) == key]
-    # An answer that failed, or that was kept whole, serves all facts of its path; an empty one may have been emptied.
-    exact = [answer for answer in to_it if answer.at == path]
-    whole = [answer for answer in to_it if not answer.at and answer.value not in ({}, [])]
+    candidates = [answer for answer in answers if (answer.database, answer.asked) == key]
+    # An answer that failed or was stored whole serves all facts of its path. One with an empty
+    # value may have been emptied by `_scalar`.
+    exact = [answer for answer in candidates if answer.at == path]
+    whole = [answer for answer in candidates if not answer.at and answer.value not in ({}, [])]
     return next(iter((*exact, *whole)), None)
 
 
 def value_at(value: Any, path: Sequence[str | int]) -> Any:
-    """Return the part of a JSON value that these keys and positions lead to, or ``None``."""
+    """Return the part of a JSON value at a path, or ``None``."""
     for key in path:
         if isinstance(value, dict):
             value = value.get(str(key))
@@ -78,5 +81,5 @@ async def _ask(facts: Sequence[SqlFact | HttpFact], state: ServerState) -> list[
 
 
 def _scalar(value: Any) -> Any:
-    """A value that a fact can be equal to; of a list or an object, which none is, only that it is one."""
+    """Return a value, but empty a list or an object: no fact can equal one."""
     return [] if isinstance(value, list) else {} if isinstance(value, dict) else value

@@ -125,7 +125,8 @@ def prepare(question: Question, config: JudgeConfig, vote: int, style_version: s
     """
     request = body(question, config, vote)
     payload = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
-    vote_prefix = f"{vote}\0" if vote and config.seed is None else ""  # votes without a seed are the same request
+    # Votes without a seed are the same request.
+    vote_prefix = f"{vote}\0" if vote and config.seed is None else ""
     return Prepared(request, payload, hashlib.sha256(f"{style_version}\0{vote_prefix}".encode() + payload).hexdigest())
 
 
