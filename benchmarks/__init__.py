@@ -2,7 +2,8 @@
 
 Results: ``benchmarks/README.md``.
 
-A benchmark is a module with ``run() -> list[Figure]``; its docstring's first line says what it measures.
+A benchmark is a module with ``run() -> list[Figure]``; its docstring's first line says what it
+measures.
 """
 
 from __future__ import annotations

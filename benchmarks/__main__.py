@@ -1,5 +1,6 @@
-"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one, ``NAME --part PART`` a part of it; ``env --against PATH`` compares
-with another checkout; ``--write`` puts the figures into the table of README.md."""
+"""``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one, ``NAME --part PART`` a
+part of it; ``env --against PATH`` compares with another checkout; ``--write`` puts the figures into
+the table of README.md."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def _run(parser: argparse.ArgumentParser, name: str, options: argparse.Namespace
 def _with_rows(page: str, figures: list[tuple[str, Figure]], *, whole: bool) -> str:
     """The page with new rows.
 
-    Of benchmarks that did not run the old ones stay, and of one of which only a part ran (not ``whole``).
+    Of benchmarks that did not run the old ones stay, and of one of which only a part ran (not
+    ``whole``).
     """
     table = TABLE.search(page)
     assert table is not None, f"{README} has lost its markers"

@@ -1,7 +1,7 @@
 """One arm of the benchmark ``async``: a real run whose engine and trainer only take time.
 
-Prefect, Dask, Chromium, rewards, ledger and files are the run's own. ``python -m benchmarks.async_workload NAME FOLDER VERSIONS SETTINGS`` trains,
-with settings in JSON.
+Prefect, Dask, Chromium, rewards, ledger and files are the run's own. ``python -m
+benchmarks.async_workload NAME FOLDER VERSIONS SETTINGS`` trains, with settings in JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unittest.mock import patch
 import flows  # noqa: F401 - sets Prefect up, before it is imported
 from benchmarks.dask_traffic import DaskTraffic
 from envs.actions import format_action
-from envs.rewards import EpisodeEvidence
+from envs.rewards import GradingEvidence
 from envs.types import Answer, Wait
 from tasks_lib.config import TrainConfig, merge, resolve
 from tasks_lib.config.parameters import parameters_of
@@ -36,7 +36,8 @@ GROUPS, GROUP_SIZE = 16, 8
 VERSIONS = {"async": 7, "sync": 4, "barriers": 2}
 """Of each arm: one with barriers takes five minutes."""
 TURN_MEAN, TURN_SIGMA = 1.0, 1.0
-"""Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the logarithm."""
+"""Seconds that the engine takes for a turn: lognormal, its mean and the standard deviation of the
+logarithm."""
 STEPS = {True: 5.1, False: 12.5}
 """Mean steps of successes and of failures, as AsyncWebRL reports them."""
 HORIZON = 30
@@ -50,7 +51,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "sync": {"rollout": {"deterministic": False}},
     "barriers": {"rollout": {"deterministic": True, "cohorts": 1, "batch_deadline": 60}},
 }
-"""What each arm sets. ``barriers``: every step waits for the slowest turn, and the engine stands still in updates, as in WebGym."""
+"""What each arm sets. ``barriers``: every step waits for the slowest turn, and the engine stands
+still in updates, as in WebGym."""
 
 
 def rollout_seconds() -> float:
@@ -75,7 +77,7 @@ def turn_seconds(key: str) -> float:
     return random.Random(f"turn/{key}").lognormvariate(-(TURN_SIGMA**2) / 2, TURN_SIGMA) * TURN_MEAN
 
 
-def reward(episode: EpisodeEvidence) -> float:
+def reward(episode: GradingEvidence) -> float:
     """The reward that the engine decided: it answers with it."""
     return float(episode.answer == "pass")
 
@@ -105,7 +107,8 @@ class SleepingModel:
 
 
 class SleepingEngine:
-    """An engine that answers each turn by itself, when its time is over, as a server does that batches continuously."""
+    """An engine that answers each turn by itself, when its time is over, as a server does that
+    batches continuously."""
 
     def __init__(self, model: SleepingModel) -> None:
         self._model = model

@@ -1,4 +1,5 @@
-"""Asynchronous training against our synchronous mode and WebGym-style barriers, on a workload whose engine and trainer only take time."""
+"""Asynchronous training against our synchronous mode and WebGym-style barriers, on a workload whose
+engine and trainer only take time."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SEEDS = 8
 
 
 def run() -> list[Figure]:
-    """Consumed episodes a second of each arm, their ratios, the staleness of the asynchronous one, and bytes through Dask's scheduler."""
+    """Consumed episodes a second of each arm, their ratios, the staleness of the asynchronous one,
+    and bytes through Dask's scheduler."""
     with tempfile.TemporaryDirectory(prefix="rollwright-async-") as folder:
         lines = {arm: train_arm(arm, settings, VERSIONS[arm], Path(folder)) for arm, settings in ARMS.items()}
         possible = possible_per_second(fit(str(Path(folder) / "async")), VERSIONS["async"])
@@ -62,7 +64,8 @@ def lag_figures(lines: list[dict[str, Any]], eta: int) -> list[Figure]:
 
 
 def possible_per_second(run: Fitted, versions: int) -> float:
-    """Consumed episodes a second of a run of the workload whose engine and trainer take their own times and nothing else does.
+    """Consumed episodes a second of a run of the workload whose engine and trainer take their own
+    times and nothing else does.
 
     Only the seconds of browsers, the steps and the outcomes are those of the run.
     """

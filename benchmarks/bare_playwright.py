@@ -2,11 +2,13 @@
 
 The bar for our sessions: nothing else is done, nothing is waited for.
 
-Pages of one browser, a coroutine each. The screenshot is CDP's (quality 80, ``optimizeForSpeed``: the fastest there is here), the observation one
-``evaluate`` that lists the elements in the viewport with their text and place (as a string: Playwright takes 15 ms of CPU to carry as much in
-objects), and the click goes to such a place. With ``--text-only`` there is no screenshot, and no frame is waited for either; with
-``--held-clock`` the page's clock stands, and is given `BUDGET_MS` after each click: such a loop took 8 ms of CPU a step on another machine, where the
-target of 12 ms for our text-only step was set.
+Pages of one browser, a coroutine each. The screenshot is CDP's (quality 80, ``optimizeForSpeed``:
+the fastest there is here), the observation one ``evaluate`` that lists the elements in the viewport
+with their text and place (as a string: Playwright takes 15 ms of CPU to carry as much in objects),
+and the click goes to such a place. With ``--text-only`` there is no screenshot, and no frame is
+waited for either; with ``--held-clock`` the page's clock stands, and is given `BUDGET_MS` after
+each click: such a loop took 8 ms of CPU a step on another machine, where the target of 12 ms for
+our text-only step was set.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ async def bare_rate(
 
     Args:
         executable: Chromium.
-        url: A page with buttons, and an ``<output>`` that counts their clicks (``benchmarks/pages/cards.html``).
+        url: A page with buttons, and an ``<output>`` that counts their clicks
+            (``benchmarks/pages/cards.html``).
         sessions: Pages at a time.
         seconds: How long it is measured, without the start.
         screenshots: Make them.

@@ -1,6 +1,7 @@
 """Counts the bytes that pass through a Dask scheduler in this process, both in and out.
 
-Dask counts messages, not their bytes, so the counting sits where a connection's socket is read and written.
+Dask counts messages, not their bytes, so the counting sits where a connection's socket is read and
+written.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from distributed.comm.tcp import TCP, TCPConnector, TCPListener
 class DaskTraffic:
     """Bytes of this process's Dask connections over TCP, heartbeats and handshakes included.
 
-    The scheduler and its client live in this process, so a connection between them has both of its ends here: it is counted at the listening
-    end only. A message from the client to a worker counts twice all the same, as it comes in and as it goes out.
+    The scheduler and its client live in this process, so a connection between them has both of its
+    ends here: it is counted at the listening end only. A message from the client to a worker counts
+    twice all the same, as it comes in and as it goes out.
     """
 
     def __init__(self) -> None:
@@ -46,14 +48,16 @@ class DaskTraffic:
             yield self
 
     def _counted(self, key: str, counts: Counter[str]) -> type[Any]:
-        """A comm whose stream adds what it reads and writes to the count of that address of the comm."""
+        """A comm whose stream adds what it reads and writes to the count of that address of the
+        comm."""
         traffic = self
 
         class CountedTCP(TCP):  # type: ignore[misc]
             def __init__(self, stream: Any, *arguments: Any, **options: Any) -> None:
                 super().__init__(stream, *arguments, **options)
                 address = getattr(self, key)
-                # The two methods that Tornado's streams have for their transport; both give a number of bytes or None.
+                # The two methods that Tornado's streams have for their transport; both give a
+                # number of bytes or None.
                 stream.read_from_fd = traffic._adding(stream.read_from_fd, counts, address)
                 stream.write_to_fd = traffic._adding(stream.write_to_fd, counts, address)
 

@@ -1,7 +1,8 @@
 """Design2Code without CLIP.
 
-From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of the words
-different. From HTML: a page of 100 blocks on 1288 x 1400 pixels and its reference, drawn by the browser and compared.
+From blocks: one pair of pages with 100 text blocks each and screenshots of 1280 x 720, a quarter of
+the words different. From HTML: a page of 100 blocks on 1288 x 1400 pixels and its reference, drawn
+by the browser and compared.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def run() -> list[Figure]:
 
 
 def pages(rng: random.Random) -> tuple[PageBlocks, PageBlocks]:
-    """A reference and a built page: other words here and there, and blocks up to 20 pixels from their place."""
+    """A reference and a built page: other words here and there, and blocks up to 20 pixels from
+    their place."""
     words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 9))) for _ in range(600)]
     reference, built = [], []
     for at in range(BLOCKS):
@@ -57,7 +59,8 @@ def pages(rng: random.Random) -> tuple[PageBlocks, PageBlocks]:
 
 
 async def drawn(reference: PageBlocks, built: PageBlocks) -> tuple[float, float]:
-    """Median seconds from two texts of HTML to the score: with both pages drawn (at the same time), and with the built one only."""
+    """Median seconds from two texts of HTML to the score: with both pages drawn (at the same time),
+    and with the built one only."""
     first, second = as_html(reference), as_html(built)
     both, one = [], []
     async with BrowserPool() as pool:

@@ -1,4 +1,5 @@
-"""The part of `benchmarks.tasks` about generated tasks: 100,000 of them, and how many of a sample their solutions solve."""
+"""The part of `benchmarks.tasks` about generated tasks: 100,000 of them, and how many of a sample
+their solutions solve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The policy loss, forward and backward, against the model's own forward and backward on the same minibatch of the quickstart."""
+"""The policy loss, forward and backward, against the model's own forward and backward on the same
+minibatch of the quickstart."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def run() -> list[Figure]:
 
 
 def _memory() -> list[Figure]:
-    """Of log-probabilities, forward and backward, with the vocabulary of Qwen: measured in a process of its own, against the formula."""
+    """Of log-probabilities, forward and backward, with the vocabulary of Qwen: measured in a
+    process of its own, against the formula."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found = pool.apply(_peak_bytes)
     expected = loss_bytes(TOKENS, VOCABULARY, 4)
@@ -113,7 +115,8 @@ def _loss(logits: Any, micro: Any, banned: tuple[int, ...]) -> Any:
 
 
 def _medians(measured: list[Callable[[], None]]) -> list[float]:
-    """Median seconds of each, taken in turn so that other load hits all alike; one round before is left out."""
+    """Median seconds of each, taken in turn so that other load hits all alike; one round before is
+    left out."""
     seconds: list[list[float]] = [[] for _ in measured]
     for _ in range(ROUNDS + 1):
         for index, action in enumerate(measured):

@@ -1,4 +1,5 @@
-"""An update by two trainer processes on two "machines" (Dask workers of this one) against the same two on one."""
+"""An update by two trainer processes on two "machines" (Dask workers of this one) against the same
+two on one."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from training.environment import TORCH_ENVIRONMENT
 from training.ledger.store import RunStore
 
 ROUNDS, UPDATES = 3, 3
-"""Rounds of both arms in turn, and updates of each; the first one of a trainer warms up and is left out."""
+"""Rounds of both arms in turn, and updates of each; the first one of a trainer warms up and is left
+out."""
 PROCESSES = 2
 
 

@@ -1,4 +1,5 @@
-"""Asynchronous training without added delay: its rate against what overlap could give, its success against the synchronous mode's."""
+"""Asynchronous training without added delay: its rate against what overlap could give, its success
+against the synchronous mode's."""
 
 from __future__ import annotations
 
@@ -23,13 +24,15 @@ VERSIONS = 8
 SEEDS = (0, 1, 2)
 SETTINGS = {"iterations": VERSIONS, "evaluation.every": VERSIONS}
 ASYNC = {"mode": "async", "pacing.staleness": 2, "pacing.replace": False}
-"""Groups that leave nothing to learn from count, as in the synchronous mode: both play as many episodes for a version."""
+"""Groups that leave nothing to learn from count, as in the synchronous mode: both play as many
+episodes for a version."""
 ARMS: dict[str, dict[str, object]] = {
     "sync": {"rollout.deterministic": False},
     "async": ASYNC,
     "coupled": {**ASYNC, "algorithm.proximal": "behaviour"},
 }
-"""Of the quickstart. ``coupled``: the clip is around the policy that sampled; one seed of it is enough for its clipped tokens."""
+"""Of the quickstart. ``coupled``: the clip is around the policy that sampled; one seed of it is
+enough for its clipped tokens."""
 
 
 LOOK_SECONDS = 0.5
@@ -38,7 +41,8 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Trained:
-    """A run, and what it did without the first version, which starts everything, and the last, which ends it."""
+    """A run, and what it did without the first version, which starts everything, and the last,
+    which ends it."""
 
     store: RunStore
     lines: list[dict[str, Any]]
@@ -104,7 +108,8 @@ def overlap_ceiling(lines: list[dict[str, Any]]) -> float:
 
 
 def success_figures(sync: dict[str, float], other: dict[str, float]) -> list[Figure]:
-    """Success of both after as many groups; the difference over pairs of the same seed and held-out page, and its 95 % interval."""
+    """Success of both after as many groups; the difference over pairs of the same seed and held-out
+    page, and its 95 % interval."""
     differences = [other[key] - sync[key] for key in sync.keys() & other.keys()]
     mean = statistics.fmean(differences)
     half = 1.96 * statistics.stdev(differences) / len(differences) ** 0.5

@@ -1,6 +1,8 @@
-"""The peers on their own: a bare Playwright loop against BrowserGym, click and observation at 1280x720, 4 and 8 environments.
+"""The peers on their own: a bare Playwright loop against BrowserGym, click and observation at
+1280x720, 4 and 8 environments.
 
-``python -m benchmarks.peers [--rounds N] [--seconds S] [--sessions N…]`` prints medians and ratios; `benchmarks.env` adds our own arm to these.
+``python -m benchmarks.peers [--rounds N] [--seconds S] [--sessions N…]`` prints medians and ratios;
+`benchmarks.env` adds our own arm to these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The quickstart for three seeds: what is learned, how long it takes, what orchestration and memory cost.
+"""The quickstart for three seeds: what is learned, how long it takes, what orchestration and memory
+cost.
 
 Runs that are finished already (``runs/quickstart-seed<n>``) are read, not repeated.
 """

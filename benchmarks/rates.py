@@ -1,8 +1,11 @@
-"""Steps per second of web environments that run in processes of their own, and the CPU that a step takes.
+"""Steps per second of web environments that run in processes of their own, and the CPU that a step
+takes.
 
-A *measured process* speaks a small protocol: it opens its page and prints ``{"ready": true}``; on a line on its stdin it steps for the seconds that
-it was told and prints ``{"steps": …, "failed": …, "seconds": …, "cpu_seconds": …}``, where the CPU is its own and that of all processes below
-it (Chromium, a driver). So several processes start at the same moment, and nothing but steps is measured.
+A *measured process* speaks a small protocol: it opens its page and prints ``{"ready": true}``; on a
+line on its stdin it steps for the seconds that it was told and prints ``{"steps": …, "failed": …,
+"seconds": …, "cpu_seconds": …}``, where the CPU is its own and that of all processes below it
+(Chromium, a driver). So several processes start at the same moment, and nothing but steps is
+measured.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from typing import Any
 import psutil
 
 START_SECONDS = 120.0
-"""For a process to be ready: eight BrowserGym processes start sixteen browsers (half a minute on two loaded cores)."""
+"""For a process to be ready: eight BrowserGym processes start sixteen browsers (half a minute on
+two loaded cores)."""
 
 STEP_SECONDS = 60.0
 """For the last step of a process to end, after its time is up."""
@@ -33,11 +37,13 @@ class Rate:
     steps_per_second: float
     cpu_ms_per_step: float
     failed: float = 0.0
-    """Share of the steps whose action the environment gave up. They count as steps: it went on to observe."""
+    """Share of the steps whose action the environment gave up. They count as steps: it went on to
+    observe."""
 
 
 async def measure(commands: Sequence[Sequence[str]], seconds: float) -> Rate:
-    """Start these processes, let them step at the same time, and add up what they say. They print their errors on stderr.
+    """Start these processes, let them step at the same time, and add up what they say. They print
+    their errors on stderr.
 
     Raises:
         RuntimeError: one of them ended without its result.
@@ -85,7 +91,8 @@ async def _answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
 
 
 async def interleave(arms: Mapping[str, Callable[[], Awaitable[Rate]]], rounds: int) -> dict[str, Rate]:
-    """Medians of each arm over rounds in which every arm has its turn, so that a change of the machine's load meets all of them."""
+    """Medians of each arm over rounds in which every arm has its turn, so that a change of the
+    machine's load meets all of them."""
     seen: dict[str, list[Rate]] = {name: [] for name in arms}
     for number in range(rounds):
         for name, arm in arms.items():

@@ -1,4 +1,5 @@
-"""Programmatic rubrics graded per second on recorded episodes, one process, pages of realistic size."""
+"""Programmatic rubrics graded per second on recorded episodes, one process, pages of realistic
+size."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import Figure
-from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program, read_rubric
 from envs.types import Answer, Click, Element, Observation, Rubric, Step, rubric_hash
 
 EPISODES = 64
@@ -22,7 +23,8 @@ ROUNDS = 5
 
 
 def run() -> list[Figure]:
-    """A rubric of seven facts about the end of an episode, and one whose facts look at every page."""
+    """A rubric of seven facts about the end of an episode, and one whose facts look at every
+    page."""
     episodes = [_episode(seed) for seed in range(EPISODES)]
     end, ever = _rubric("end"), _rubric("ever")
     for rubric in (end, ever):
@@ -34,7 +36,7 @@ def run() -> list[Figure]:
     ]
 
 
-def _rate(rubric: Rubric, episodes: Sequence[EpisodeEvidence]) -> float:
+def _rate(rubric: Rubric, episodes: Sequence[GradingEvidence]) -> float:
     """Gradings per second, each with the check of the hash."""
     expected = rubric_hash(rubric)
     rates = []
@@ -63,9 +65,9 @@ def _rubric(when: str) -> Rubric:
     return read_rubric({"fact_groups": groups, "pass_requirements": needs})
 
 
-def _episode(seed: int) -> EpisodeEvidence:
+def _episode(seed: int) -> GradingEvidence:
     pages = [_page(seed * STEPS + number, last=number == STEPS) for number in range(STEPS + 1)]
-    return EpisodeEvidence(
+    return GradingEvidence(
         steps=tuple(_step(index, page, STEPS) for index, page in enumerate(pages[:-1])),
         final=pages[-1],
         answer="It comes to $42.50",

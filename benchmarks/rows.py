@@ -1,4 +1,5 @@
-"""Training rows like the quickstart's, for the benchmarks of the model side: its kinds, played by their oracles in a real browser."""
+"""Training rows like the quickstart's, for the benchmarks of the model side: its kinds, played by
+their oracles in a real browser."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
 from training.trainer.spec import TrainerSpec
 
-# As the trainer has it, so that both sides are alike; OpenMP reads it when torch is imported, which the functions below do.
+# As the trainer has it, so that both sides are alike; OpenMP reads it when torch is imported, which
+# the functions below do.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 ROWS = 256
@@ -59,7 +61,8 @@ def make_spec(store: RunStore, config: TrainConfig, updates: int) -> TrainerSpec
 
 
 def write_batch(store: RunStore, version: int) -> TrainingBatch:
-    """``ROWS`` steps of the stored episodes as the batch of a version, with advantages of both signs."""
+    """``ROWS`` steps of the stored episodes as the batch of a version, with advantages of both
+    signs."""
     trajectories = [store.trajectory(episode_id) for episode_id in sorted(store.episode_ids())]
     rows = [
         BatchRow(episode_id=trajectory.episode_id, step=step.index, advantage=(0.15, -0.05)[number % 2])

@@ -1,4 +1,5 @@
-"""A thousand episodes at once without browsers: rate through flow, Dask, ledger and store, its drift, memory, files, and where the CPU goes."""
+"""A thousand episodes at once without browsers: rate through flow, Dask, ledger and store, its
+drift, memory, files, and where the CPU goes."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def _memory(samples: list[dict[str, Any]], rate: float, end: float) -> list[Figu
     """By process: the slope of its memory over the second half of the loop.
 
     Args:
-        end: When the last metrics were written; the report takes some hundred MB more for a few seconds afterwards.
+        end: When the last metrics were written; the report takes some hundred MB more for a few
+            seconds afterwards.
     """
     loop = [sample for sample in samples if sample["at"] <= end and "worker" in sample["processes"]]
     half = loop[len(loop) // 2 :]
@@ -83,7 +85,8 @@ def _memory(samples: list[dict[str, Any]], rate: float, end: float) -> list[Figu
 
 
 def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
-    """Files and rows against the episodes that the metrics count; the ledger's states add up to them."""
+    """Files and rows against the episodes that the metrics count; the ledger's states add up to
+    them."""
     trained = set(store.group_ids("i*"))
     stored = Counter(name.rsplit("-s", 1)[0] for name in store.episode_ids())
     episodes = sum(stored[group] for group in trained)
@@ -100,7 +103,8 @@ def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
 
 
 def _shares(lines: list[dict[str, Any]], samples: list[dict[str, Any]]) -> list[Figure]:
-    """Where the time goes: CPU seconds of each process for a second of the run, and shares of the loop's time."""
+    """Where the time goes: CPU seconds of each process for a second of the run, and shares of the
+    loop's time."""
     samples = [sample for sample in samples if "worker" in sample["processes"]]
     first, last = samples[len(samples) // 5], samples[-1]
     wall = last["at"] - first["at"]

@@ -1,6 +1,8 @@
-"""The run of the benchmark ``scale``: a browser and an engine that only take time, behind the protocols of the real ones.
+"""The run of the benchmark ``scale``: a browser and an engine that only take time, behind the
+protocols of the real ones.
 
-Prefect, Dask, prompts, rewards, ledger and files are the run's own. ``python -m benchmarks.scale_workload FOLDER BATCHES`` trains.
+Prefect, Dask, prompts, rewards, ledger and files are the run's own. ``python -m
+benchmarks.scale_workload FOLDER BATCHES`` trains.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ GROUPS_PER_TASK = 8
 """Groups of one Prefect task."""
 STEPS = 2
 TURN_MEAN, TURN_SIGMA = 5.0, 0.5
-"""Seconds of a turn: lognormal, its mean and the standard deviation of the logarithm. A thousand episodes of two turns
-could end a hundred times a second."""
+"""Seconds of a turn: lognormal, its mean and the standard deviation of the logarithm. A thousand
+episodes of two turns could end a hundred times a second."""
 SAMPLE_SECONDS = 5.0
 """Between two looks at the processes."""
 
@@ -68,7 +70,8 @@ class TimedEngine(SleepingEngine):
 
 
 class TimedSession:
-    """A page with one button; each look at it is another picture, so that each step stores a blob of its own."""
+    """A page with one button; each look at it is another picture, so that each step stores a blob
+    of its own."""
 
     server = None
     _number = 0
@@ -151,7 +154,8 @@ class CopyingTrainer(SleepingTrainer):
 
 
 class ProcessWatch(threading.Thread):
-    """Writes down the memory and the CPU time of this process and of those below it, a line each `SAMPLE_SECONDS`."""
+    """Writes down the memory and the CPU time of this process and of those below it, a line each
+    `SAMPLE_SECONDS`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(name="watch", daemon=True)

@@ -1,6 +1,8 @@
-"""Plain fine-tuning by LLaMA-Factory on the rows of an update: its own trainer, collator and DeepSpeed, in a process of its own.
+"""Plain fine-tuning by LLaMA-Factory on the rows of an update: its own trainer, collator and
+DeepSpeed, in a process of its own.
 
-It is what an update is compared with: the same tokens in the same micro-batches, a cross entropy, no proximal pass, nothing published.
+It is what an update is compared with: the same tokens in the same micro-batches, a cross entropy,
+no proximal pass, nothing published.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from training.trainer.spec import read_spec
 
 
 def seconds_of_sft(store: RunStore) -> dict[str, float]:
-    """Seconds of the epochs of the store's trainer over the batch of version 1: of its ``steps`` alone, and with collating (``whole``)."""
+    """Seconds of the epochs of the store's trainer over the batch of version 1: of its ``steps``
+    alone, and with collating (``whole``)."""
     import os
 
     variables = group_environment(read_spec(store))

@@ -1,4 +1,5 @@
-"""What the simulator says of three runs against what they did: it is fitted to a fourth one, whose engine and trainer only take time."""
+"""What the simulator says of three runs against what they did: it is fitted to a fourth one, whose
+engine and trainer only take time."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from benchmarks.asynchronous import consumed_per_second, lag_figures, predicted_
 from tasks_lib.simulation.fit import fit
 
 VERSIONS = 6
-"""Of a run, at least; the first, which starts everything, and the last, for which no more groups start, are not counted.
-Runs with small batches have more, so that each consumes as many episodes."""
+"""Of a run, at least; the first, which starts everything, and the last, for which no more groups
+start, are not counted. Runs with small batches have more, so that each consumes as many
+episodes."""
 
 FITTED: dict[str, Any] = {"mode": "async", "pacing": {"staleness": 2}}
 PREDICTED: dict[str, dict[str, Any]] = {
@@ -33,7 +35,8 @@ PREDICTED: dict[str, dict[str, Any]] = {
 
 
 def run() -> list[Figure]:
-    """How far simulated consumed episodes a second are off measured ones, and the staleness of the asynchronous runs."""
+    """How far simulated consumed episodes a second are off measured ones, and the staleness of the
+    asynchronous runs."""
     figures = []
     with tempfile.TemporaryDirectory(prefix="rollwright-simulator-") as folder:
         root = Path(folder)

@@ -1,4 +1,5 @@
-"""A set of 300,000 tasks: opening it, the memory that takes, a stratified batch of 1,024 drawn from it; and 100,000 tasks generated."""
+"""A set of 300,000 tasks: opening it, the memory that takes, a stratified batch of 1,024 drawn from
+it; and 100,000 tasks generated."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""One update by the real trainer process: rows per second, start, publishing, and what it costs over plain torch on the same rows.
+"""One update by the real trainer process: rows per second, start, publishing, and what it costs
+over plain torch on the same rows.
 
-Plain torch is the model's forward, a cross entropy, backward and AdamW over the same collated micro-batches, as many passes as the update
-makes; it has no proximal pass, no policy loss, no LLaMA-Factory and no DeepSpeed around it. Plain fine-tuning (`benchmarks.sft`) has the
-latter two.
+Plain torch is the model's forward, a cross entropy, backward and AdamW over the same collated
+micro-batches, as many passes as the update makes; it has no proximal pass, no policy loss, no
+LLaMA-Factory and no DeepSpeed around it. Plain fine-tuning (`benchmarks.sft`) has the latter two.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def run() -> list[Figure]:
 
 
 def _one_step(config: TrainConfig) -> TrainConfig:
-    """One optimiser step an update: the proximal log-probs are then the step's own, without a pass for them."""
+    """One optimiser step an update: the proximal log-probs are then the step's own, without a pass
+    for them."""
     trainer = config.trainer.model_copy(update={"epochs": 1, "minibatch_rows": ROWS})
     return config.model_copy(update={"trainer": trainer})
 
@@ -107,7 +109,8 @@ def _plain_torch(store: RunStore, config: TrainConfig) -> float:
 
 
 def _window(store: RunStore, folder: Path) -> list[Figure]:
-    """Of a row with a window of five screenshots of 1280 x 768 (drawn ones, of lines and boxes), at 28 x 28 pixels a token."""
+    """Of a row with a window of five screenshots of 1280 x 768 (drawn ones, of lines and boxes), at
+    28 x 28 pixels a token."""
     from training.trainer.rows import TrainingRow
     from training.trainer.setup import build_trainer
 
@@ -159,7 +162,8 @@ def _drawn_page(seed: int) -> bytes:
 
 
 def load_model_and_micros(store: RunStore, config: TrainConfig) -> tuple[Any, list[list[Any]]]:
-    """The policy of version 0, and the micro-batches of each minibatch as the trainer plans and collates them."""
+    """The policy of version 0, and the micro-batches of each minibatch as the trainer plans and
+    collates them."""
     from training.quiet import quiet_model_libraries
 
     quiet_model_libraries()

@@ -1,10 +1,12 @@
 """The web side of Rollwright: browsers, sites, tasks, observations, actions and rewards.
 
-`open_env` opens an environment for one task; `list_tasks` says which there are. See ``docs/environments.md``. Inside:
-``browser`` drives real Chromium pages, ``sites`` says where pages come from and how an episode is reset and judged by the
-page itself, ``tasks`` reads task files, ``rewards`` turns facts into reward bundles, ``episodes`` plays and grades one attempt,
-and ``oracles`` holds scripted policies that prove a task can be solved from what the policy sees. ``types`` is shared with
-``training``. Prefect, torch and anything of a model may not be imported here.
+`open_env` opens an environment for one task; `list_tasks` says which there are. See
+``docs/environments.md``. Inside: ``browser`` drives real Chromium pages, ``sites`` says where pages
+come from and how an episode is reset and judged by the page itself, ``tasks`` reads task files,
+``rewards`` turns facts into reward bundles, ``episodes`` plays and grades one attempt, and
+``oracles`` holds scripted policies that prove a task can be solved from what the policy sees.
+``types`` is shared with ``training``. Prefect, torch and anything of a model may not be imported
+here.
 
 The names below are imported when they are first used, so that ``import envs`` is fast.
 """

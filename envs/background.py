@@ -29,7 +29,8 @@ def start_background(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]], 
 def log_failure(task: asyncio.Future[Any]) -> None:
     """Log the error that a task ended with, for ``add_done_callback``.
 
-    A cancellation is no error. That a page, a worker or the browser went away meanwhile is a debug message; all else is a fault, with traceback.
+    A cancellation is no error. That a page, a worker or the browser went away meanwhile is a debug
+    message; all else is a fault, with traceback.
     """
     error = None if task.cancelled() else task.exception()
     if error is None:

@@ -11,7 +11,8 @@ from typing import Any, Self
 class CancelScope:
     """Ends what is inside with a `TimeoutError`, at its deadline or on `cancel`.
 
-    The deadline is so many seconds after its beginning. What is inside runs in its caller's own task.
+    The deadline is so many seconds after its beginning. What is inside runs in its caller's own
+    task.
 
     Example::
 

@@ -8,7 +8,8 @@
         step = await env.step(Click(element=1))
         print(step.reward, step.done)
 
-It plays and grades an episode with the parts that a training run uses (`envs.episodes`), so the reward is the run's.
+It plays and grades an episode with the parts that a training run uses (`envs.episodes`), so the
+reward is the run's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
-from envs.episodes import NO_TURN, EpisodeGrader, WebEpisode, part_sources
+from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.registry import FAMILIES, find_task, page_task, split_of
 from envs.rewards import NO_PARTS
@@ -57,7 +58,8 @@ REPEATS = 3
 """Equal steps in a row that end an episode, as in a run (``rollout.repeats``)."""
 
 AnyAction = Action | Mapping[str, Any] | str
-"""An action; a dictionary such as ``{"type": "click", "element": 1}``; or a model's text, which is parsed."""
+"""An action; a dictionary such as ``{"type": "click", "element": 1}``; or a model's text, which is
+parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +67,20 @@ class StepResult:
     """Result of a reset or a step."""
 
     reward: float | None
-    """0.0 until the end, then the episode's score within [-1, 1]; ``None`` if it abstained (``abstained`` says why)."""
+    """0.0 until the end, then the episode's score within [-1, 1]; ``None`` if it abstained
+    (``abstained`` says why)."""
     done: bool
     """The episode is over; go on with ``reset``."""
     observation: Observation
-    """The page as a text policy sees it; ``observation.error`` has the reason why the last action was not carried out."""
+    """The page as a text policy sees it; ``observation.error`` has the reason why the last action
+    was not carried out."""
     screenshot: bytes = field(repr=False)
     """JPEG of the viewport; empty where the site shows nothing at the end (MiniWoB)."""
     stop: StopReason | None = None
     """Reason why the episode is over; ``None`` before its end."""
     abstained: str | None = None
-    """Reason why an ended episode has no reward: a browser that failed, a wall, a grader without an answer."""
+    """Reason why an ended episode has no reward: a browser that failed, a wall, a grader without an
+    answer."""
 
 
 def open_env(
@@ -95,22 +100,27 @@ def open_env(
     site: Site | None = None,
     pool: BrowserPool | None = None,
 ) -> WebEnv:
-    """Make an environment for a task, used in ``async with`` (without an event loop: `open_env_sync`).
+    """Make an environment for a task, used in ``async with`` (without an event loop:
+    `open_env_sync`).
 
     Args:
-        task: An id of `list_tasks`, ``live/<host>``, an address, a task of a file, or the path of a page of ``site``.
+        task: An id of `list_tasks`, ``live/<host>``, an address, a task of a file, or the path of a
+            page of ``site``.
         seed: Seed of the page; the first of the task's training seeds if not given.
         instruction: Instruction for the policy; live pages need one.
         horizon: Maximum number of steps of an episode; the task's own if not given.
-        date: Date of the page's clock when an episode begins (``2024-05-01T09:30Z``); the task's own if not given.
-        reward: Reward of an ended episode in place of the task's rubric, evaluators or page: a function of an `Episode`, or its name
-            (docs/extending.md).
-        weights: Weights of reward components by name, over the defaults; ``{"length": 0.1, "my_rewards:polite": 0.5}``.
+        date: Date of the page's clock when an episode begins (``2024-05-01T09:30Z``); the task's
+            own if not given.
+        reward: Reward of an ended episode in place of the task's rubric, evaluators or page: a
+            function of an `Episode`, or its name (docs/extending.md).
+        weights: Weights of reward components by name, over the defaults; ``{"length": 0.1,
+            "my_rewards:polite": 0.5}``.
         parser: Parser of actions in texts: a function, an entry point, or ``module:function``.
         repeats: Number of equal steps in a row that end the episode; 0 for never.
         stop_on_invalid: True ends the episode at a text that is no action, as runs do by default.
         judge: An entered judge, for rubrics with facts that no program can check (docs/judge.md).
-        live: Log-ins, and the hosts that live pages may reach. An opened address may always be reached.
+        live: Log-ins, and the hosts that live pages may reach. An opened address may always be
+            reached.
         site: Site that serves the task, not started; made from the task's ``site`` if not given.
         pool: Browsers that several environments share (`make_pool`); an own pool if not given.
 
@@ -158,7 +168,8 @@ def open_env(
 
 
 def make_pool(**options: Any) -> BrowserPool:
-    """Browsers for several environments, to be used in ``async with``: ``make_pool(max_sessions=8)``.
+    """Browsers for several environments, to be used in ``async with``:
+    ``make_pool(max_sessions=8)``.
 
     Args:
         options: Fields of `envs.browser.PoolOptions`.
@@ -211,7 +222,7 @@ class WebEnv:
         self._pool = pool
         self._stack = AsyncExitStack()
         self._session: Any = None
-        self._grader: EpisodeGrader | None = None
+        self._grader: RecordGrader | None = None
         self._episode: WebEpisode | None = None
         self._blobs: dict[str, bytes] = {}
 
@@ -229,7 +240,7 @@ class WebEnv:
                 inspect = capture_page if self.task.reference else None
                 pool = await stack.enter_async_context(BrowserPool(max_sessions=1, inspect=inspect))
             looks = VisualRewardSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
-            self._grader = EpisodeGrader(
+            self._grader = RecordGrader(
                 self._weights,
                 [*part_sources(self._live.addresses, self._judge), *looks.sources, *self._extra],
                 screenshot=self._blobs.__getitem__,
@@ -387,7 +398,8 @@ def _is_extra(name: str) -> bool:
 
 
 def _seed(task: WebTask, seed: int | None) -> int:
-    """A seed of the task's; the first one of its training range (or of another) if none is given."""
+    """A seed of the task's; the first one of its training range (or of another) if none is
+    given."""
     if not task.seeds:
         return 0 if seed is None else seed
     if seed is None:

@@ -1,6 +1,8 @@
-"""Finds tasks by the ids of the front door: ``miniwob/click-test``, ``bundled/shop-open``, ``design2code/1``, ``live/example.com``.
+"""Finds tasks by the ids of the front door: ``miniwob/click-test``, ``bundled/shop-open``,
+``design2code/1``, ``live/example.com``.
 
-What a family holds is read when it is first asked for. Tasks of files need no id: `load_tasks` reads them, and `open_env` takes them.
+What a family holds is read when it is first asked for. Tasks of files need no id: `load_tasks`
+reads them, and `open_env` takes them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ BUNDLED_FILE = Path(__file__).parents[1] / "datasets" / "tasks" / "bundled.jsonl
 """Tasks on the bundled sites (shop, tracker, directory)."""
 
 LIVE = "live"
-"""Family of tasks on a host that somebody else serves: ``live/<host>`` or ``live/<host>/<path>``, with an instruction."""
+"""Family of tasks on a host that somebody else serves: ``live/<host>`` or ``live/<host>/<path>``,
+with an instruction."""
 
 LIVE_SEEDS = {Split.TRAIN: SeedRange(start=0, stop=2**31)}
 """Seeds of the open web, whose pages have none: any will do, and none changes a page."""
@@ -67,12 +70,14 @@ def find_task(task_id: str, *, instruction: str | None = None, seed: int | None 
     """Return the task of an id or of an address on the web.
 
     Args:
-        task_id: An id of `list_tasks`; ``bundled/<kind>`` for a task of that kind; ``live/<host>``; or ``http://…``, ``https://…``.
+        task_id: An id of `list_tasks`; ``bundled/<kind>`` for a task of that kind; ``live/<host>``;
+            or ``http://…``, ``https://…``.
         instruction: Instruction for a live page, which has none; it replaces that of other tasks.
         seed: Seed that chooses among the tasks of a kind; the first one if not given.
 
     Raises:
-        TaskError: No task has this id (the message suggests similar ones), or a live page has no instruction.
+        TaskError: No task has this id (the message suggests similar ones), or a live page has no
+            instruction.
     """
     family, _, rest = task_id.partition("/")
     if task_id.startswith(("file:", "/", ".")):

@@ -1,7 +1,7 @@
 """Prefect flows: they compose what ``tasks_lib`` offers and hold no algorithm.
 
-Importing this package sets Prefect up to be quiet, offline and patient, before Prefect itself is imported. Whatever is set in the
-environment or in the user's Prefect profile wins.
+Importing this package sets Prefect up to be quiet, offline and patient, before Prefect itself is
+imported. Whatever is set in the environment or in the user's Prefect profile wins.
 """
 
 import ctypes
@@ -16,7 +16,8 @@ if (
 ):  # only while Python looks for the module of `python -m flows.NAME`, not where a program imports us
     begin_command(sys.orig_argv)
 
-# glibc gives threads heaps of their own, and what is free in one is of no use to the others: 2 MB more every 1,000 episodes.
+# glibc gives threads heaps of their own, and what is free in one is of no use to the others: 2 MB
+# more every 1,000 episodes.
 if "MALLOC_ARENA_MAX" not in os.environ and hasattr(ctypes.CDLL(None), "mallopt"):
     ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX; Prefect's workers have begun threads here: prefect.yaml sets it
 
@@ -36,7 +37,8 @@ for _name, _value in _DEFAULTS.items():
     os.environ.setdefault(_name, _value)
 
 if any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
-    # A proxy of the network is none for this machine's own servers; Prefect would wait for its own in vain.
+    # A proxy of the network is none for this machine's own servers; Prefect would wait for its own
+    # in vain.
     _direct = os.environ.get("no_proxy", os.environ.get("NO_PROXY", "")).split(",")
     _direct += [host for host in ("127.0.0.1", "localhost", "::1") if host not in _direct]
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*" if "*" in _direct else ",".join(filter(None, _direct))
@@ -45,11 +47,13 @@ if os.environ.get("PREFECT_API_URL") == "":
     del os.environ["PREFECT_API_URL"]  # Prefect would send events to a server without an address
 _ephemeral = "PREFECT_API_URL" not in os.environ and not (Path.home() / ".prefect" / "profiles.toml").exists()
 if not os.environ.get("PREFECT_API_URL"):
-    # The run's own server, ended with a killed flow in the middle of its work, would tell the terminal so; what fails in it fails its client.
+    # The run's own server, ended with a killed flow in the middle of its work, would tell the
+    # terminal so; what fails in it fails its client.
     os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
 if _ephemeral:
     # No server and no profile: keep the ephemeral server's database with the project.
     os.environ.setdefault("PREFECT_HOME", str(Path(__file__).resolve().parents[1] / ".prefect"))
 if _ephemeral or os.environ.get("PREFECT_API_URL", "").startswith("http://"):
-    # Building TLS contexts for a plain-http API costs 47 ms of CPU for every Prefect task on Dask. A profile may name an https one.
+    # Building TLS contexts for a plain-http API costs 47 ms of CPU for every Prefect task on Dask.
+    # A profile may name an https one.
     os.environ.setdefault("PREFECT_API_TLS_INSECURE_SKIP_VERIFY", "true")

@@ -7,7 +7,8 @@ tasks.
     python -m flows.build_tasks --set 'sources=[{kind: files, name: own, paths: [datasets/tasks/miniwob.jsonl]}]' --dry-run
     python -m flows.build_tasks --check datasets/tasks/bundled.jsonl    # can its tasks be solved? (a file, folder or glob)
 
-Starting the same build again goes on from the shards that are there; a finished one only prints its result. See docs/task-sets.md.
+Starting the same build again goes on from the shards that are there; a finished one only prints its
+result. See docs/task-sets.md.
 """
 
 from __future__ import annotations

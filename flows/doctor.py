@@ -1,14 +1,15 @@
 """Check this machine before a run, or the folder of a run.
 
-Of a machine: Chromium, the two environments, GPUs, storage, Prefect, ports; with --scheduler the workers of a Dask cluster, with --server
-a vLLM server. What is written for it is removed again. Of a run: every file reference and every hash; nothing is changed.
+Of a machine: Chromium, the two environments, GPUs, storage, Prefect, ports; with --scheduler the
+workers of a Dask cluster, with --server a vLLM server. What is written for it is removed again. Of
+a run: every file reference and every hash; nothing is changed.
 
     python -m flows.doctor
     python -m flows.doctor --storage /shared/runs --scheduler tcp://10.0.0.5:8786 --server http://10.0.0.6:8000
     python -m flows.doctor --run runs/quickstart-seed0 --json
 
-Prints a line for each finding, with what to do about a fault. Ends with 0 if there is no fault, 1 if there is one, 2 if the arguments are
-wrong or it is no run's folder, 130 after Ctrl-C.
+Prints a line for each finding, with what to do about a fault. Ends with 0 if there is no fault, 1
+if there is one, 2 if the arguments are wrong or it is no run's folder, 130 after Ctrl-C.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Any checkpoint folder, or a version that a run published.
 
     python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000020 --set episodes=320
 
-Starting it again under the same run_id goes on with the episodes that are left; a finished one is only read.
+Starting it again under the same run_id goes on with the episodes that are left; a finished one is
+only read.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         config: Policy, tasks, number of episodes, split and decoding.
 
     Returns:
-        ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000020.json`` of the evaluation's folder, for version 20 of a run;
-        ``v000000.json`` for a checkpoint that is no run's.
+        ``{mean, low, high, n, by_kind, …}``, which is also in ``evaluations/v000020.json`` of the
+        evaluation's folder, for version 20 of a run; ``v000000.json`` for a checkpoint that is no
+        run's.
     """
     announce_run("evaluate", config.run_id)
     findings = check_once(check_evaluation, config)

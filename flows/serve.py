@@ -5,7 +5,8 @@ It serves runs that name it in ``serving.address``, one at a time, until Ctrl-C.
     python -m flows.serve --preset quickstart --port 8000
     python -m flows.serve --preset quickstart --port 8000 --set serving.host=10.0.0.5 --set serving.api_key=POLICY_KEY
 
-Ends with 2 for what is refused before it starts, 130 after Ctrl-C before that; then with vLLM's own status.
+Ends with 2 for what is refused before it starts, 130 after Ctrl-C before that; then with vLLM's own
+status.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ Compare settings, with given times or those of a finished run:
     python -m flows.simulate --set 'compare.staleness=[0,1,2,4]' --set 'compare.browsers=[32,64,128]'
     python -m flows.simulate --set run=runs/mine --set 'compare.staleness=[0,2]'
 
-No browser, model or trainer is started, and no Prefect server: a setting takes about a second. `binds` names what is in full
-use (engine, browser hosts, trainer, browsers), or `pacing`: waits that come from batches and staleness.
+No browser, model or trainer is started, and no Prefect server: a setting takes about a second.
+`binds` names what is in full use (engine, browser hosts, trainer, browsers), or `pacing`: waits
+that come from batches and staleness.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ An arm is a run of ``flows.train``, a sweep is the flow run of those.
     python -m flows.sweep --set base.preset=quickstart --set 'grid={"seed": [0, 1], "algorithm.group_size": [4, 8]}' --dry-run
     python -m flows.sweep --preset quickstart-seeds
 
-Starting the same sweep again goes on: finished arms are only read, interrupted ones go on, failed ones are tried again, arms that are not named
-any more are dropped. See docs/concepts.md.
+Starting the same sweep again goes on: finished arms are only read, interrupted ones go on, failed
+ones are tried again, arms that are not named any more are dropped. See docs/concepts.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from tasks_lib.sweeps.sweeping import describe_dropped, open_sweep, run_as_subfl
 @flow(name="sweep", flow_run_name=named_after(SweepConfig), persist_result=False)
 @takes_groups(SweepConfig)
 def sweep(config: SweepConfig) -> dict[str, Any]:
-    """Train the arms of a sweep, as subflows or as flow runs of a deployment, and leave a comparison of them.
+    """Train the arms of a sweep, as subflows or as flow runs of a deployment, and leave a
+    comparison of them.
 
     Args:
         config: The configuration that all arms share, and the values that differ.

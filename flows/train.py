@@ -47,8 +47,8 @@ from tasks_lib.rollouts.shards import warm_up
 #           publish, evaluate  ───────> load the version, play held-out seeds
 #     result.json, report.html
 #
-# The flow waits for workers and trainer; they exchange trajectories, batches and checkpoints through
-# the run's folder alone (docs/architecture.md).
+# The flow waits for workers and trainer; they exchange trajectories, batches and checkpoints
+# through the run's folder alone (docs/architecture.md).
 
 LOOPS = {"sync": SynchronousLoop, "async": AsynchronousLoop}
 

@@ -5,7 +5,8 @@ A policy below the gate is refused.
     python -m flows.warm_start --preset reader
     python -m flows.warm_start --set base=datasets/policies/reader --set cloning_updates=5 --set trainer.learning_rate=0.0005
 
-Starting the same warm start again goes on from what is there; a finished one only prints its result. See docs/warm-start.md.
+Starting the same warm start again goes on from what is there; a finished one only prints its
+result. See docs/warm-start.md.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_word
 )
 @takes_groups(WarmStartConfig)
 def warm_start(config: WarmStartConfig) -> dict[str, Any]:
-    """Pre-train a policy, clone scripted demonstrations, and publish it if its sampled success passes the gate.
+    """Pre-train a policy, clone scripted demonstrations, and publish it if its sampled success
+    passes the gate.
 
     Args:
         config: The whole configuration; every field has a default.

@@ -1,15 +1,18 @@
 """Make PyPI's CUDA-built torchvision and torchaudio importable beside a CPU-only torch.
 
-Their wheels link CUDA libraries that a CPU torch does not bring, so their native extensions cannot load. What Rollwright needs of
-them (torchvision's transforms, used by transformers' image processors; torchaudio's mere importability, demanded by LLaMA-Factory) is
-pure Python; only two things stand in the way, and each is put in place just before the package's own ``__init__`` runs:
+Their wheels link CUDA libraries that a CPU torch does not bring, so their native extensions cannot
+load. What Rollwright needs of them (torchvision's transforms, used by transformers' image
+processors; torchaudio's mere importability, demanded by LLaMA-Factory) is pure Python; only two
+things stand in the way, and each is put in place just before the package's own ``__init__`` runs:
 
-* torchvision registers fake kernels for ``torchvision::nms`` and ``qnms``, whose schemas the unloadable extension would define;
-* torchaudio loads its extension in ``torchaudio._extension``, for which an "extension not available" module stands in.
+* torchvision registers fake kernels for ``torchvision::nms`` and ``qnms``, whose schemas the
+  unloadable extension would define;
+* torchaudio loads its extension in ``torchaudio._extension``, for which an "extension not
+  available" module stands in.
 
-``scripts/setup`` copies this file into the environment's site-packages with a ``.pth`` line that imports it, so that every process
-(torchrun ranks, Dask workers) has it. It imports torch only when one of the two packages is imported, and does nothing beside a
-CUDA build of torch.
+``scripts/setup`` copies this file into the environment's site-packages with a ``.pth`` line that
+imports it, so that every process (torchrun ranks, Dask workers) has it. It imports torch only when
+one of the two packages is imported, and does nothing beside a CUDA build of torch.
 """
 
 import importlib.abc

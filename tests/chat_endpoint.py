@@ -1,4 +1,5 @@
-"""A chat-completions endpoint of tests, on loopback: ``with endpoint(says) as (address, served)``."""
+"""A chat-completions endpoint of tests, on loopback: ``with endpoint(says) as (address,
+served)``."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Endpoint(Quiet):
 
 @contextmanager
 def endpoint(says: Says) -> Iterator[tuple[str, type[Endpoint]]]:
-    """Serve until the end of the block; gives the address with /v1, and the class that has been asked."""
+    """Serve until the end of the block; gives the address with /v1, and the class that has been
+    asked."""
     kind = type("Fake", (Endpoint,), {"says": staticmethod(says), "asked": [], "keys": []})
     with serving(kind) as origin:
         yield f"{origin}/v1", kind

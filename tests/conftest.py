@@ -15,8 +15,8 @@ from hypothesis import settings
 from envs.types import StopReason
 from training.groups import EpisodeSummary, GroupRecord
 
-# An example that is slow on a loaded machine is no failure. The examples are the same in every run, so that a change is what fails;
-# `--hypothesis-profile=explore` draws new ones.
+# An example that is slow on a loaded machine is no failure. The examples are the same in every run,
+# so that a change is what fails; `--hypothesis-profile=explore` draws new ones.
 settings.register_profile("rollwright", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, derandomize=False)
 settings.load_profile("rollwright")
@@ -55,7 +55,8 @@ def synthetic_group() -> Callable[..., GroupRecord]:
 
 @pytest.fixture(scope="session")
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Path]]:
-    """``small_disk(size)`` mounts a file system of so many bytes; its folder. Skips where that is not allowed."""
+    """``small_disk(size)`` mounts a file system of so many bytes; its folder. Skips where that is
+    not allowed."""
     mounted: list[Path] = []
 
     def mount(size: int) -> Path:
@@ -75,7 +76,8 @@ def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[i
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the minutes that each package's tests took, fixtures included; with two lanes they add up to twice the wall time."""
+    """Print the minutes that each package's tests took, fixtures included; with two lanes they add
+    up to twice the wall time."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:

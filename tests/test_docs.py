@@ -1,4 +1,5 @@
-"""The examples of README, CONTRIBUTING and docs/: Python is run, commands are checked as `--dry-run` checks them."""
+"""The examples of README, CONTRIBUTING and docs/: Python is run, commands are checked as
+`--dry-run` checks them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ CHECKS = {
 READERS_OWN = re.compile(
     r"…|(?<![\w/.])(?:/?(?:mine|models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"
 )
-"""What the reader has: a checkpoint, a run's folder, a task file outside `datasets/`, the environment of `make vllm`."""
+"""What the reader has: a checkpoint, a run's folder, a task file outside `datasets/`, the
+environment of `make vllm`."""
 
 
 def examples(page: Path, *languages: str) -> list[str]:
@@ -55,7 +57,8 @@ def name(page: Path) -> str:
 
 
 def run_page(page: Path) -> dict[str, Any]:
-    """Run the Python blocks of a page in order, in one namespace, which is returned. A block may await."""
+    """Run the Python blocks of a page in order, in one namespace, which is returned. A block may
+    await."""
     names: dict[str, Any] = {"__name__": "example"}
     for number, block in enumerate(examples(page, "python"), 1):
         where = f"{name(page)}, Python block {number}"
@@ -113,7 +116,8 @@ def test_the_environments_page_prints_what_it_says(tmp_path: Path, capsys: pytes
 def test_the_page_of_own_tasks_works_from_its_file_to_the_start_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a folder of its own: the site is written, its first task is played, and no command is refused."""
+    """In a folder of its own: the site is written, its first task is played, and no command is
+    refused."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "mine")
     run_page(OWN_TASKS)
@@ -155,7 +159,8 @@ def test_a_command_is_accepted(
 
 
 def test_examples_of_training_can_be_run_one_after_the_other(tmp_path: Path) -> None:
-    """After `make quickstart`, in any order: no example is refused because its folder holds a run with other values."""
+    """After `make quickstart`, in any order: no example is refused because its folder holds a run
+    with other values."""
     shown = [arguments for module, arguments in OF_FLOWS if module == "flows.train" and "qwen3" not in str(arguments)]
     assert len(shown) > 15
     for arguments in (["--preset", "quickstart"], *shown, *reversed(shown)):

@@ -1,4 +1,5 @@
-"""``make gpu-check``: its cells compare engine and trainer, also on the CPU; without a GPU it says that it checked nothing."""
+"""``make gpu-check``: its cells compare engine and trainer, also on the CPU; without a GPU it says
+that it checked nothing."""
 
 from __future__ import annotations
 

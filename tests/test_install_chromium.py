@@ -1,4 +1,5 @@
-"""The installer of the pinned Chromium: where packages come from, and that none of another hash is used."""
+"""The installer of the pinned Chromium: where packages come from, and that none of another hash is
+used."""
 
 from __future__ import annotations
 

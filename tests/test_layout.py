@@ -45,7 +45,8 @@ DOORS = {
     "envs.tasks.samplers",
     "envs.types",
 }
-"""The packages of `envs` that the rest of the project imports from. What else is in `envs` may change without it."""
+"""The packages of `envs` that the rest of the project imports from. What else is in `envs` may
+change without it."""
 BINARY = {".safetensors", ".png", ".jpg", ".sqlite"}
 
 

@@ -1,8 +1,9 @@
 # ruff: noqa: E501
-"""What the documentation promises, and the test that would fail if it were not so; and its numbers, which are the code's.
+"""What the documentation promises, and the test that would fail if it were not so; and its numbers,
+which are the code's.
 
-A sentence that is changed here or there makes this file ask for the other. Rooms with tables of their own (`tests/envs` of actions, settling,
-observation, parsing and judge) are not repeated.
+A sentence that is changed here or there makes this file ask for the other. Rooms with tables of
+their own (`tests/envs` of actions, settling, observation, parsing and judge) are not repeated.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ ROOT = Path(__file__).parents[1]
 
 PROMISES: dict[str, dict[str, str]] = {
     "README.md": {
-        "Starting the command again goes on from what is committed": "flows/test_resume.py::test_a_run_goes_on_after_a_full_disk_and_after_a_kill_during_the_rollouts_after_an_update",
+        "Starting the command again goes on from what is committed": "flows/test_resume.py::test_a_run_goes_on_after_a_full_disk_and_after_a_kill",
         "an environment whose episodes repeat exactly": "envs/test_determinism.py::test_ten_episodes_give_one_hash",
         "Exact token ids and log-probabilities are stored": "training/trainer/test_rows.py::test_rows_are_as_stored",
         "A failure of anything but the policy is an *abstention*": "envs/test_front_door.py::test_a_failing_browser_or_site_is_no_reward",
-        "makes a deployment of each flow": "flows/test_forms.py::test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag",
+        "makes a deployment of each flow": "flows/test_forms.py::test_every_deployment_is_of_these_flows_and_has_no_markup",
     },
     "docs/concepts.md": {
         "Page seeds are split and never overlap": "envs/test_tasks.py::test_a_bad_value_is_named_with_line_and_field",
@@ -62,7 +63,7 @@ PROMISES: dict[str, dict[str, str]] = {
     },
     "docs/resume.md": {
         "checks every reference, changes nothing": "tasks_lib/test_doctor.py::test_a_whole_run_has_no_finding_and_opening_it_changes_nothing",
-        "Only `iterations`, `evaluation`, `cluster`, `root`": "tasks_lib/test_run.py::test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of_it",
+        "Only `iterations`, `evaluation`, `cluster`, `root`": "tasks_lib/test_run.py::test_only_the_judge_budget_of_a_run_may_change",
         "started again from its last state, up to 3 times an update": "tasks_lib/test_retries.py::test_a_trainer_that_dies_is_started_again_three_times",
         "A trainer that *refuses* a batch is not restarted": "tasks_lib/test_retries.py::test_a_trainer_that_refuses_a_batch_is_not_started_again",
         "nothing cut short becomes a result": "flows/test_interrupt.py::test_an_interrupted_evaluation_keeps_only_what_was_played",
@@ -71,9 +72,9 @@ PROMISES: dict[str, dict[str, str]] = {
         "repeats later updates from their batches": "training/trainer/test_process.py::test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged",
         "what a result rests on has a sha256 that opening and the doctor compare": "tasks_lib/test_seals.py::test_what_a_result_rests_on_does_not_change_unseen",
         "Runs of older code open": "tasks_lib/test_seals.py::test_a_run_without_seals_is_opened_and_gets_them",
-        "its rows are left out and counted (`damaged`)": "tasks_lib/test_doctor.py::test_a_pending_update_is_made_without_the_episodes_whose_evidence_is_lost",
+        "its rows are left out and counted (`damaged`)": "tasks_lib/test_doctor.py::test_a_pending_update_leaves_out_episodes_with_lost_evidence",
         "nothing is called damaged": "training/test_disk.py::test_a_policy_that_cannot_be_read_for_the_moment_is_not_called_damaged",
-        "no retries; temporary files are removed": "training/test_disk.py::test_whatever_call_the_disk_refuses_the_path_is_named_and_nothing_stays",
+        "no retries; temporary files are removed": "training/test_disk.py::test_a_disk_error_at_any_call_names_the_path_and_leaves_nothing",
         "never to delete one": "tasks_lib/test_advice.py::test_what_errors_advise_is_safe_to_do",
     },
     "docs/rubrics.md": {
@@ -87,7 +88,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "docs/grading.md": {
         "abstains, and keeps the parts known so far": "tasks_lib/test_rewards.py::test_past_its_deadline_it_abstains_and_what_was_known_is_kept",
         "after each step if a fact asks for `ever`": "envs/test_end_evidence.py::test_text_facts_are_about_the_page_that_is_shown_last",
-        "which are denied unless a fact asks for them": "envs/test_end_evidence.py::test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read",
+        "which are denied unless a fact asks for them": "envs/test_end_evidence.py::test_downloads_are_denied_without_a_fact_about_them",
     },
     "docs/rewards.md": {
         "if a gate or required part is unavailable and none fails": "envs/test_rewards.py::test_gates_and_required_parts_close_or_abstain",
@@ -102,10 +103,10 @@ PROMISES: dict[str, dict[str, str]] = {
         "They cannot be pickled": "envs/egress/test_message.py::test_secrets_are_added_for_their_origin_and_shown_nowhere",
     },
     "docs/memory.md": {
-        "it is off, and no prompt mentions it": "training/test_prompt.py::test_without_a_memory_no_word_of_it_is_said_and_with_one_only_its_lines_are_added",
+        "it is off, and no prompt mentions it": "training/test_prompt.py::test_a_memory_adds_only_its_own_lines_to_the_prompt",
         "better episode's stays": "envs/memory/test_memory.py::test_the_better_episode_s_value_stays",
-        "cannot be kept from then on": "tasks_lib/test_memory.py::test_a_typed_password_is_not_kept_and_the_same_note_again_and_again_ends_an_episode",
-        "adds nothing;": "tasks_lib/test_sampling.py::test_families_remember_from_iteration_to_iteration_and_a_resumed_run_remembers_the_same",
+        "cannot be kept from then on": "tasks_lib/test_memory.py::test_passwords_are_not_kept_and_repeated_notes_end_an_episode",
+        "adds nothing;": "tasks_lib/test_sampling.py::test_family_memory_lasts_over_iterations_and_a_resume",
     },
     "docs/sampling.md": {
         "The same seed gives the same draw on every machine": "envs/tasks/test_samplers.py::test_the_shares_of_all_nodes_are_the_draw",
@@ -130,7 +131,7 @@ PROMISES: dict[str, dict[str, str]] = {
     },
     "docs/async.md": {
         "no group is too old, none is dropped for staleness": "tasks_lib/test_admissions.py::test_each_group_is_in_one_batch_and_none_is_too_old",
-        "gives the synchronous run token for token": "flows/test_resume.py::test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_may_not_be_ahead",
+        "gives the synchronous run token for token": "flows/test_resume.py::test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero",
     },
     "docs/sweeps.md": {
         "A failed arm stops no other": "tasks_lib/test_sweeping.py::test_an_arm_that_fails_stops_no_other_and_is_tried_again_alone",
@@ -160,7 +161,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "refuses a result below a gate": "flows/test_warm_start.py::test_refused_by_the_gate_then_published",
     },
     "docs/prefect.md": {
-        "`prefect.yaml` deploys every flow": "flows/test_forms.py::test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag",
+        "`prefect.yaml` deploys every flow": "flows/test_forms.py::test_every_deployment_is_of_these_flows_and_has_no_markup",
         "which `run.lock` refuses": "flows/test_flows.py::test_a_folder_in_use_is_left_alone",
         "its log says how to go on": "flows/test_flows.py::test_only_ctrl_c_is_no_crash",
     },
@@ -200,10 +201,10 @@ PROMISES: dict[str, dict[str, str]] = {
         "is a subclass of `envs.Site` with a `name` and an `origin`": "envs/sites/test_base.py::test_a_name_and_an_origin_are_enough_for_an_episode",
     },
     "docs/extending.md": {
-        "takes the functions themselves": "envs/test_extensions.py::test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode",
+        "takes the functions themselves": "envs/test_extensions.py::test_own_site_importer_parser_and_reward_play_an_episode",
         "advantages and losses always, the others unless the workers are elsewhere": "envs/test_extensions.py::test_a_run_checks_the_names_before_it_starts",
-        "A plain function runs in a thread, an `async` one on the event loop": "envs/test_extensions.py::test_a_plain_reward_runs_in_a_thread_and_an_async_one_on_the_event_loop",
-        "Such turns have the form `custom`": "envs/test_extensions.py::test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode",
+        "A plain function runs in a thread, an `async` one on the event loop": "envs/test_extensions.py::test_a_plain_reward_runs_in_a_thread_an_async_one_on_the_loop",
+        "Such turns have the form `custom`": "envs/test_extensions.py::test_own_site_importer_parser_and_reward_play_an_episode",
         "An entry point of a package gives a short name": "envs/test_extensions.py::test_a_reward_takes_the_place_of_the_tasks_own_or_stands_beside_it",
         "An import error names the machine": "envs/test_extensions.py::test_an_unknown_name_is_refused_with_what_is_near",
         "What it raises ends the run": "envs/test_extensions.py::test_a_reward_that_fails_ends_the_run",
@@ -231,7 +232,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "docs/compose.md": {
         "Every flow takes storage, scheduler and trainer from it": "tasks_lib/test_containers.py::test_a_flow_s_process_is_told_its_cluster_by_a_variable",
         "Containers are started again by Docker. A rollout worker's groups go to others": "hosts/test_compose.py::test_a_run_in_containers_outlives_one_of_them",
-        "leaves its flow run in the state Crashed. Start it again with the same name, and the run goes on": "hosts/test_compose.py::test_flow_runs_of_a_docker_work_pool_are_containers_and_one_that_is_killed_is_gone_on_with",
+        "leaves its flow run in the state Crashed. Start it again with the same name, and the run goes on": "hosts/test_compose.py::test_a_docker_work_pool_runs_containers_and_resumes_a_killed_one",
         "One `docker/Dockerfile` has the targets": "tasks_lib/test_containers.py::test_compose_names_services_images_and_specs_that_are_there",
     },
     "docs/scaling.md": {
@@ -248,7 +249,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
         "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_one_with_the_highest_mean_of_its_last_evaluation",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",
-        "with none the run ends at once": "flows/test_deployment.py::test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_that_adds_one",
+        "with none the run ends at once": "flows/test_deployment.py::test_a_cluster_without_fitting_workers_is_refused_with_the_command",
         "is left out; its groups go to others": "tasks_lib/test_shards.py::test_a_shard_whose_worker_cannot_write_goes_to_others",
         "The updates are the same": "tasks_lib/test_trainer_nodes.py::test_two_machines_take_the_steps_of_one",
         "with a token; both ends notice within a minute that the other is gone": "training/trainer/test_link.py::test_both_sides_notice_a_link_that_stays_cut",
@@ -257,7 +258,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "Both are chosen when a run begins, and kept in its `config.json`": "tasks_lib/test_derived.py::test_the_choice_is_frozen_and_kept_on_another_machine",
         "Each process reads the pictures of its own rows": "training/trainer/test_rows.py::test_processes_read_their_own_pictures_and_together_all_of_them",
         "are done again from their batches, and compared with what was published": "training/trainer/test_states.py::test_it_goes_on_from_the_last_state_and_refuses_other_weights",
-        "Of the others `manifest.json` stays, beside `removed.json`": "tasks_lib/test_retention.py::test_every_published_version_has_weights_or_says_that_they_were_removed",
+        "Of the others `manifest.json` stays, beside `removed.json`": "tasks_lib/test_retention.py::test_published_versions_have_weights_or_tell_of_their_removal",
     },
     "docs/own-tasks.md": {
         "of own sites it cannot know a solution, and says so": "tasks_lib/test_task_check.py::test_what_cannot_be_known_is_counted_with_its_reason",

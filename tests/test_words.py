@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 
-from .test_layout import ROOT, tracked
+from .test_layout import PACKAGES, ROOT, tracked
 
 ROOMS = ("envs", "flows", "tasks_lib", "training")
 """Folders whose words are checked: all of the product."""
@@ -54,11 +55,15 @@ NO_FIRST_WORDS = frozenset(
         "without",
     ]
 )
-"""Prepositions, conjunctions and question words: a docstring that begins so is the tail of a sentence."""
+"""Prepositions, conjunctions and question words: a docstring that begins so is the tail of a
+sentence."""
 NO_NAMES = frozenset(["at", "each", "found", "lot", "said", "spare", "told", "wave"])
 """Names of variables and parameters that do not say what they hold."""
 NO_PARTS = frozenset(["lot", "said", "spare", "told", "wave"])
-"""Words that no name may hold, between its underscores. Limits are called ``MAX_``, not ``MOST_``."""
+"""Words that no name may hold, between its underscores. Limits are called ``MAX_``, not
+``MOST_``."""
+MAX_TEST_NAME = 70
+"""Characters of a test's name: a sentence of ten words."""
 ENTRY = re.compile(r"^\s+\*{0,2}\w+(?: \([^)]*\))?: (\w+)", re.MULTILINE)
 """An entry under ``Args:``, and the first word that it says."""
 
@@ -136,3 +141,23 @@ def test_names_say_what_they_hold(room: str) -> None:
         if name in NO_NAMES or name.startswith("MOST_") or NO_PARTS & parts(name)
     ]
     assert vague == []
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path, tree in modules(*PACKAGES):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_test_names_are_short() -> None:
+    long = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, tree in modules("tests")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.name.startswith("test_") and len(node.name) > MAX_TEST_NAME
+    ]
+    assert long == []

@@ -1,4 +1,5 @@
-"""Model turns made by hand and a renderer without a model, for tests that play episodes without a policy."""
+"""Model turns made by hand and a renderer without a model, for tests that play episodes without a
+policy."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_old_names(cls, values: Any) -> Any:
-        """Read renamed keys. An old name wins over the new one: presets have the new one, so a person wrote the old one."""
+        """Read renamed keys. An old name wins over the new one: presets have the new one, so a
+        person wrote the old one."""
         if not isinstance(values, Mapping) or not cls.OLD_NAMES.keys() & values.keys():
             return values
         for old in cls.OLD_NAMES.keys() & values.keys():

@@ -1,7 +1,10 @@
-"""BrowserGym 0.14.3 as a peer: its environment is made on demand, and its steps are measured in processes of its own.
+"""BrowserGym 0.14.3 as a peer: its environment is made on demand, and its steps are measured in
+processes of its own.
 
-It is measured as its users run it: one process with one environment each (its Playwright is synchronous), Gymnasium's ``step`` with a click, and the
-observation that comes with it (screenshot, DOM, accessibility tree). Only the executable of Chromium is ours, and that no other host is reached.
+It is measured as its users run it: one process with one environment each (its Playwright is
+synchronous), Gymnasium's ``step`` with a click, and the observation that comes with it (screenshot,
+DOM, accessibility tree). Only the executable of Chromium is ours, and that no other host is
+reached.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ class Waits:
 
 
 DEFAULTS = Waits(slow_mo=100, pre_observation_delay=0.5)
-"""``slow_mo`` is that of its MiniWoB tasks, the smallest default among its benchmarks: of a task that says nothing it is 1000."""
+"""``slow_mo`` is that of its MiniWoB tasks, the smallest default among its benchmarks: of a task
+that says nothing it is 1000."""
 NO_WAITS = Waits(slow_mo=0, pre_observation_delay=0.0)
 
 
@@ -40,7 +44,8 @@ async def browsergym_rate(executable: Path, url: str, processes: int, seconds: f
 
     Args:
         executable: Chromium.
-        url: A page with buttons, and an ``<output>`` that counts their clicks (``benchmarks/pages/cards.html``).
+        url: A page with buttons, and an ``<output>`` that counts their clicks
+            (``benchmarks/pages/cards.html``).
         processes: Environments, each in a process with browsers of its own.
         seconds: How long it is measured, without the start.
         waits: Its waits.
@@ -56,7 +61,8 @@ async def browsergym_rate(executable: Path, url: str, processes: int, seconds: f
 
 
 def ensure_environment() -> Path:
-    """Python of the environment with BrowserGym, which is made if it is not there or is another one's (a minute)."""
+    """Python of the environment with BrowserGym, which is made if it is not there or is another
+    one's (a minute)."""
     requirements = HERE / "requirements.txt"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     stamp, python = ENVIRONMENT / ".requirements", ENVIRONMENT / "bin" / "python"

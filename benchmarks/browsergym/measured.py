@@ -1,4 +1,5 @@
-"""Run by the Python of `benchmarks.browsergym`'s environment: one BrowserGym environment that clicks. Protocol: `benchmarks.rates`."""
+"""Run by the Python of `benchmarks.browsergym`'s environment: one BrowserGym environment that
+clicks. Protocol: `benchmarks.rates`."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def _measured(environment: BrowserEnv, bids: list[str], seconds: float) -> dict[
 
 
 def _step(environment: gymnasium.Env[Any, Any], bid: str) -> bool:
-    """Click and observe; whether the click was made: BrowserGym gives it half a second, which a loaded machine may exceed."""
+    """Click and observe; whether the click was made: BrowserGym gives it half a second, which a
+    loaded machine may exceed."""
     observation = environment.step(f'click("{bid}")')[0]
     error = observation["last_action_error"]
     assert not error or error.startswith("TimeoutError"), error
@@ -79,7 +81,8 @@ def _launch_with(executable: str) -> None:
 
 
 def _cpu_seconds() -> float:
-    """User and system seconds of this process and everything below it that lives: driver, both browsers."""
+    """User and system seconds of this process and everything below it that lives: driver, both
+    browsers."""
     process = psutil.Process()
     times = [member.cpu_times() for member in [process, *process.children(recursive=True)]]
     return sum(time.user + time.system for time in times)

@@ -1,6 +1,8 @@
-"""The browser side: rates against bare loops and peers, what an environment costs, what a broken one costs the others.
+"""The browser side: rates against bare loops and peers, what an environment costs, what a broken
+one costs the others.
 
-Each module of this package has ``async def figures() -> list[Figure]``; the arms of a ratio take turns in one process on the same cores.
+Each module of this package has ``async def figures() -> list[Figure]``; the arms of a ratio take
+turns in one process on the same cores.
 """
 
 from __future__ import annotations

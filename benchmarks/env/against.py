@@ -1,8 +1,10 @@
-"""This checkout against another one of the project: steps, gestures and looks, in turns on the same cores.
+"""This checkout against another one of the project: steps, gestures and looks, in turns on the same
+cores.
 
-``python -m benchmarks env --against PATH``, a checkout whose requirements are installed here. Each turn is a process in its checkout, which reads
-this file (a commit before it has none) and imports all else from there, so both sides are measured alike; bare loops of Playwright have their
-turns too. Rows are ratios of medians.
+``python -m benchmarks env --against PATH``, a checkout whose requirements are installed here. Each
+turn is a process in its checkout, which reads this file (a commit before it has none) and imports
+all else from there, so both sides are measured alike; bare loops of Playwright have their turns
+too. Rows are ratios of medians.
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ async def _in(checkout: Path, *arguments: object) -> dict[str, float]:
     return answer
 
 
-# ------------------------------------------------------------------------------------------ in the process of a turn
+# ------------------------------------------------------------------------------------------ in the
+# process of a turn
 
 
 async def _main(what: str, *arguments: str) -> dict[str, float]:

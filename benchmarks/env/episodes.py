@@ -1,7 +1,9 @@
-"""Episodes per second in a real browser, with 1 and 16 sessions, against a bare Playwright loop that does the same; CPU of a step.
+"""Episodes per second in a real browser, with 1 and 16 sessions, against a bare Playwright loop
+that does the same; CPU of a step.
 
-Both sides do an episode of MiniWoB's click-test: seed the page and start, screenshot, click the button by mouse, screenshot unless the
-page is over, read the reward. What the pool adds is the observation, the settled virtual clock, deadlines and recovery.
+Both sides do an episode of MiniWoB's click-test: seed the page and start, screenshot, click the
+button by mouse, screenshot unless the page is over, read the reward. What the pool adds is the
+observation, the settled virtual clock, deadlines and recovery.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ def _bare_player(page: Page, site: MiniWobSite, task: WebTask) -> Player:
 
 
 async def _measure(players: list[Player]) -> tuple[float, float]:
-    """Episodes per second, and CPU milliseconds per step of this process and its Chromium, after one warm episode each."""
+    """Episodes per second, and CPU milliseconds per step of this process and its Chromium, after
+    one warm episode each."""
     seeds = itertools.count(FIRST_SEED)
     await asyncio.gather(*(player(next(seeds)) for player in players))
     cpu, started = cpu_seconds(), time.perf_counter()

@@ -1,4 +1,5 @@
-"""What seven environments lose beside an eighth that hangs all the time, and how soon its place is free again."""
+"""What seven environments lose beside an eighth that hangs all the time, and how soon its place is
+free again."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from envs.types import BrowserError, Click
 HANG = "<!DOCTYPE html><body><button onclick='for (;;) {}'>hang</button>"
 NEIGHBOURS = 7
 HUNG_STEPS = 2
-"""Of each turn in one episode with the deadlines of a run: each hangs for some twenty seconds, then its script is ended and the episode goes on."""
+"""Of each turn in one episode with the deadlines of a run: each hangs for some twenty seconds, then
+its script is ended and the episode goes on."""
 DEADLINE = 4.0
 """Seconds that a step may take where each that hangs is to cost its place."""
 HUNG_EPISODES = 5
@@ -32,7 +34,8 @@ SECONDS = HUNG_EPISODES * DEADLINE
 """Of a turn beside nobody; the others take about as long."""
 WARM_SECONDS = 3.0
 PAUSE = 1.0
-"""Seconds before each turn that are not counted: what is left of the turn before is cleared away in them."""
+"""Seconds before each turn that are not counted: what is left of the turn before is cleared away in
+them."""
 
 
 class Neighbour(StrEnum):
@@ -52,7 +55,8 @@ class _Count:
 
 
 async def figures() -> list[Figure]:
-    """The rate of the seven beside a hung one against their rate beside nobody, in turns of one pool; about seven minutes."""
+    """The rate of the seven beside a hung one against their rate beside nobody, in turns of one
+    pool; about seven minutes."""
     backs: list[float] = []
     rates: dict[Neighbour, list[float]] = {beside: [] for beside in Neighbour}
     with tempfile.TemporaryDirectory() as folder:

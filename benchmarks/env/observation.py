@@ -1,8 +1,10 @@
-"""The observation: milliseconds and characters on a 50 kB page, against the accessibility tree; recall and precision on the labelled page.
+"""The observation: milliseconds and characters on a 50 kB page, against the accessibility tree;
+recall and precision on the labelled page.
 
-The accessibility tree is written as BrowserGym writes it: one line a node with its number, role, name and properties, text that only repeats
-its parent's name left out, and nothing whose box is outside of the viewport. Times are the best of many turns: what the work takes when
-nothing else has the core.
+The accessibility tree is written as BrowserGym writes it: one line a node with its number, role,
+name and properties, text that only repeats its parent's name left out, and nothing whose box is
+outside of the viewport. Times are the best of many turns: what the work takes when nothing else has
+the core.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from tasks_lib.worker.rollout_worker import collect_seldom
 TURNS = 40
 """Observations of each measurement."""
 PRODUCTS = 33
-"""Of the shop's page, which then has 50 kB in the layout of a server's template: 1,800 nodes, 151 interactive elements."""
+"""Of the shop's page, which then has 50 kB in the layout of a server's template: 1,800 nodes, 151
+interactive elements."""
 
 AT_REST = Look(now=0.0, changed=False, animating=False, ready="complete")
 CONNECT_SECONDS = 5.0
@@ -48,7 +51,8 @@ CHANGE = """{
     card.classList.toggle('chosen')
     document.body.offsetHeight
 }"""
-"""A click in the shop, as the page answers it: a card has another button and another class, and the page is laid out."""
+"""A click in the shop, as the page answers it: a card has another button and another class, and the
+page is laid out."""
 
 IGNORED_PROPERTIES = frozenset({"editable", "readonly", "level", "settable", "multiline", "invalid", "focusable"})
 FLAGS = frozenset({"required", "focused", "atomic"})
@@ -145,7 +149,8 @@ async def _accuracy(cdp: Cdp) -> list[Figure]:
 
 
 def accuracy(reading: Reading, dom: Dom) -> tuple[float, float]:
-    """Recall and precision of the enabled elements against the ``data-want`` attributes of the page."""
+    """Recall and precision of the enabled elements against the ``data-want`` attributes of the
+    page."""
     nodes = dom.with_attribute("data-want")
     wanted = {dom.backend[node] for node in nodes if dom.attribute(node, "data-want") == "yes"}
     listed = {handle.backend_node_id for handle in reading.handles.values() if not handle.disabled}
@@ -153,7 +158,8 @@ def accuracy(reading: Reading, dom: Dom) -> tuple[float, float]:
 
 
 def accessibility_text(answer: dict[str, Any], dom: Dom, *, addresses: bool = True) -> str:
-    """The visible part of an accessibility tree as lines of ``[number] role 'name', property=value``.
+    """The visible part of an accessibility tree as lines of ``[number] role 'name',
+    property=value``.
 
     Args:
         addresses: Write the ``url`` of links, as BrowserGym does.
@@ -209,7 +215,8 @@ def _in_view(node: dict[str, Any], dom: Dom, place: dict[int, int]) -> bool:
 
 
 def shop_page(products: int) -> str:
-    """A page as shops have it: a search field, categories, and cards with a picture, a name, a price and a button."""
+    """A page as shops have it: a search field, categories, and cards with a picture, a name, a
+    price and a button."""
     card = (PAGES / "card.html").read_text(encoding="utf-8")
     cards = "".join(card.replace("NUMBER", str(number)) for number in range(products))
     links = "".join(
@@ -232,7 +239,8 @@ async def _best(work: Callable[[], Awaitable[Any]], before: Callable[[], Awaitab
 
 @asynccontextmanager
 async def _browser() -> AsyncIterator[tuple[Page, CdpSession]]:
-    """A page driven by Playwright, and a session of ours with it, without Playwright's driver between."""
+    """A page driven by Playwright, and a session of ours with it, without Playwright's driver
+    between."""
     arguments = ["--disable-site-isolation-trials", "--disable-features=IsolateOrigins,site-per-process"]
     port = _free_port()
     async with async_playwright() as playwright:

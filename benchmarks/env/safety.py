@@ -1,7 +1,9 @@
-"""What the egress proxy adds to a request and a page load, against direct ones, and what reading a page's signals costs a step.
+"""What the egress proxy adds to a request and a page load, against direct ones, and what reading a
+page's signals costs a step.
 
-Both arms of the proxy take turns in one browser, on two contexts; the site is a process of its own. CPU of the proxy is that of its thread.
-CPU of the signals is that of Chromium and of this process (Playwright's driver, which an episode does not have, is left out).
+Both arms of the proxy take turns in one browser, on two contexts; the site is a process of its own.
+CPU of the proxy is that of its thread. CPU of the signals is that of Chromium and of this process
+(Playwright's driver, which an episode does not have, is left out).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What an environment costs: time to its first observation, memory, and growth over thousands of episodes."""
+"""What an environment costs: time to its first observation, memory, and growth over thousands of
+episodes."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ async def figures() -> list[Figure]:
 
 
 async def _fresh_contexts() -> list[Figure]:
-    """With a pause between episodes, as when a model thinks: the next one's context is prepared in it, or is not and is opened on demand."""
+    """With a pause between episodes, as when a model thinks: the next one's context is prepared in
+    it, or is not and is opened on demand."""
     medians = {}
     for prewarm in (1, 0):
         async with static_pages(PAGES) as site, BrowserPool(prewarm=prewarm) as pool:

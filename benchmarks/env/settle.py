@@ -1,7 +1,8 @@
-"""Pages that move, fetch, poll and never end: how often a step waits for all of it, and how long, against quiet and ``networkidle``.
+"""Pages that move, fetch, poll and never end: how often a step waits for all of it, and how long,
+against quiet and ``networkidle``.
 
-Each run opens a fixture page in a context of its own, presses its button and waits; it is complete when the page then says so. The arms take
-turns, fixture by fixture, in one browser.
+Each run opens a fixture page in a context of its own, presses its button and waits; it is complete
+when the page then says so. The arms take turns, fixture by fixture, in one browser.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ async def _cut(browser: Devtools, site: DynamicSite, fixture: Fixture) -> float:
 
 
 async def _at_rest(browser: Devtools, site: DynamicSite, arm: WaitStrategy) -> float:
-    """Median milliseconds of a step on a page on which a click does a little and nothing follows."""
+    """Median milliseconds of a step on a page on which a click does a little and nothing
+    follows."""
     page = await _loaded(browser, site, Fixture("rest"), arm)
     spent = []
     for _ in range(RESTS):
@@ -147,7 +149,8 @@ def _note(page: Driven, event: dict[str, Any]) -> None:
 
 
 async def _network_idle(page: Driven) -> None:
-    """What Playwright's ``wait_for_load_state("networkidle")`` does: nothing if the document has been idle once."""
+    """What Playwright's ``wait_for_load_state("networkidle")`` does: nothing if the document has
+    been idle once."""
     try:
         async with asyncio.timeout(IDLE_SECONDS):
             await _IDLE.setdefault(id(page), asyncio.Event()).wait()

@@ -1,4 +1,5 @@
-"""Click and observation at 1280x720: our sessions in a Dask worker against the bare Playwright loop and BrowserGym, arms in turn."""
+"""Click and observation at 1280x720: our sessions in a Dask worker against the bare Playwright loop
+and BrowserGym, arms in turn."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ WARM_STEPS = 3
 
 
 async def figures() -> list[Figure]:
-    """Medians over the rounds, as ratios of rates of the same run; about ten minutes, the first time also BrowserGym's environment is made."""
+    """Medians over the rounds, as ratios of rates of the same run; about ten minutes, the first
+    time also BrowserGym's environment is made."""
     found: list[Figure] = []
     site = StaticSite("pages", PAGES, viewport=VIEWPORT)
     await site.start()
@@ -107,7 +109,8 @@ async def _measured(folder: str, sessions: int, seconds: float, options: dict[st
             await together.wait()
             cpu, started = cpu_seconds(), time.perf_counter()
             await together.wait()
-            # The pages are open still: the processor time of a process that has ended could not be read.
+            # The pages are open still: the processor time of a process that has ended could not be
+            # read.
             seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
             over.set()
             steps = sum(await asyncio.gather(*loops))

@@ -1,6 +1,8 @@
-"""Steps without a picture: our sessions in a Dask worker against bare loops of Playwright, in short turns.
+"""Steps without a picture: our sessions in a Dask worker against bare loops of Playwright, in short
+turns.
 
-What these machines give changes by half within minutes, so what is compared follows closely, and more often than in `benchmarks.env.steps`.
+What these machines give changes by half within minutes, so what is compared follows closely, and
+more often than in `benchmarks.env.steps`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Engines: free batches against fixed ones, vLLM against the engine in the worker, and what a publication costs."""
+"""Engines: free batches against fixed ones, vLLM against the engine in the worker, and what a
+publication costs."""
 
 from __future__ import annotations
 

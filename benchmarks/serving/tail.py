@@ -1,4 +1,5 @@
-"""Rollouts with a lognormal tail of page times: free batches and slots against fixed ones, on a model that only takes time."""
+"""Rollouts with a lognormal tail of page times: free batches and slots against fixed ones, on a
+model that only takes time."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ SLOTS, GROUPS, GROUP_SIZE, HORIZON = 32, 16, 8, 10
 SCALE = 0.1
 """Of all times below, so that a round takes seconds."""
 PAGE_SECONDS, PAGE_SIGMA = 1.0, 0.8
-"""Median of a step's page and the standard deviation of its logarithm: live pages that take a second, with a tail."""
+"""Median of a step's page and the standard deviation of its logarithm: live pages that take a
+second, with a tail."""
 BATCH_SECONDS, TURN_SECONDS = 0.1, 0.01
 """Of the model: each batch, and each turn of it."""
 
@@ -86,7 +88,8 @@ class _Committer:
 
 
 async def _rollout(seed: int, deterministic: bool) -> float:
-    """Seconds of a rollout by a worker's own slots and engine, with the default cohorts and deadline."""
+    """Seconds of a rollout by a worker's own slots and engine, with the default cohorts and
+    deadline."""
     task = WebTask(
         task_id="t", site="live", kind="k", path="/", instruction="x", difficulty=1, horizon=HORIZON, seeds={}
     )

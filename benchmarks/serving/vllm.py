@@ -1,4 +1,5 @@
-"""A vLLM server on the CPU against the local engine, and what it costs to publish to it. Needs the environment of ``make vllm``."""
+"""A vLLM server on the CPU against the local engine, and what it costs to publish to it. Needs the
+environment of ``make vllm``."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from training.serving.engine import Generation, GenerationRequest
 from training.serving.local import LocalModel
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions
-from training.serving.vllm.probe import TransformersScorer, Turn, compare, probe_picture
+from training.serving.vllm.probe import ProbeTurn, TransformersScorer, compare, probe_picture
 from training.serving.vllm.service import make_supervisor
 from training.serving.vllm.supervisor import Supervisor
 
@@ -143,14 +144,15 @@ async def _log_probs(local: LocalModel, client: ServerClient, renderer: Renderer
     scorer = TransformersScorer(renderer)
     found = []
     for name, made in (("local engine", local.generate(requests)), ("vLLM", await _ask(client, requests))):
-        turns = [Turn(request, generation) for request, generation in zip(requests, made, strict=True)]
+        turns = [ProbeTurn(request, generation) for request, generation in zip(requests, made, strict=True)]
         difference = compare(turns, scorer(policy, turns)).mean
         found.append(Figure(f"log-probs, {name} against a forward pass", difference, "nats", "<= 0.0001"))
     return found
 
 
 async def _publications(supervisor: Supervisor, renderer: Renderer, policies: Sequence[Path]) -> list[Figure]:
-    """Seconds from the call to a token of the new version, and the server's pause, while turns are in flight."""
+    """Seconds from the call to a token of the new version, and the server's pause, while turns are
+    in flight."""
     client = supervisor.replicas[0].client
     first_token, pauses = [], []
     for number in range(1, ROUNDS + 1):

@@ -2,14 +2,14 @@
 
 Calls go one way::
 
-    BrowserPool ── lends ──> WebSession ── reset, act, look ──> EpisodePage ──> Tab ──> CdpSession
+    BrowserPool ── lends ──> WebSession ── reset, act, look ──> TaskPage ──> Tab ──> CdpSession
          └─────────────┬─────────┘
               ContextLender ──> BrowserSet ──> Browser ──> Connection
 
-``BrowserPool`` owns all of it. A ``WebSession`` takes a browser context from the ``ContextLender`` at each
-reset and gives it back. ``connection`` and ``states`` survive a lost connection to a browser;
-``dispatcher`` shares the machine fairly over episodes. Nothing here knows a task file, a reward or a
-policy; a ``Site`` says all that is known of a site.
+``BrowserPool`` owns all of it. A ``WebSession`` takes a browser context from the ``ContextLender``
+at each reset and gives it back. ``connection`` and ``states`` survive a lost connection to a
+browser; ``dispatcher`` shares the machine fairly over episodes. Nothing here knows a task file, a
+reward or a policy; a ``Site`` says all that is known of a site.
 """
 
 from envs.browser.chromium import chromium_version, find_chromium

@@ -76,7 +76,8 @@ class Browser:
 
     @classmethod
     async def connect(cls, url: str, times: ConnectionTimes | None = None) -> Browser:
-        """Use a browser that somebody else started: its ``ws://…`` debugging address, or ``http://host:port`` of it.
+        """Use a browser that somebody else started: its ``ws://…`` debugging address, or
+        ``http://host:port`` of it.
 
         It is left running.
 

@@ -60,7 +60,8 @@ class ContextCache:
         return self._listeners[context]
 
     def take(self, site: Site, task: WebTask, date: float | None, *, full: bool) -> BrowserContext | None:
-        """An idle context for an episode, whose clock began at its date: one that already shows the task's page.
+        """An idle context for an episode, whose clock began at its date: one that already shows the
+        task's page.
 
         Where there is no room for another one (``full``), any of the site's.
         """
@@ -265,7 +266,8 @@ class BrowserSet:
             logger.info("Chromium %d is replaced after %d episodes at %.0f MB", process.pid, browser.episodes, memory)
             browser.retired = True
             self._counters.browsers_retired += 1
-        # At each look: a context that was being opened when it was retired may have come to wait, or have failed, since.
+        # At each look: a context that was being opened when it was retired may have come to wait,
+        # or have failed, since.
         for context in self._cache.withdraw(lambda context: context in browser.contexts):
             await self._cache.close(context)
         await self.remove_if_over(browser)

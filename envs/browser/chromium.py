@@ -1,7 +1,7 @@
 """Finds Chromium, makes its command line, and starts and stops its processes.
 
-Messages go over a pipe, to which nobody else can connect. When our process dies, the pipe closes and
-Chromium ends by itself.
+Messages go over a pipe, to which nobody else can connect. When our process dies, the pipe closes
+and Chromium ends by itself.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ CHROMIUM_VARIABLE = "ROLLWRIGHT_CHROMIUM"
 """Environment variable that names the executable; it wins over everything that is found."""
 
 CANDIDATES = (
-    # Debian's raw binaries. The wrappers in /usr/bin add a shell process (its pid is not Chromium's) and, for the full
-    # browser, extra flags. The shell opens pages six times faster and needs a third of the memory.
+    # Debian's raw binaries. The wrappers in /usr/bin add a shell process (its pid is not
+    # Chromium's) and, for the full browser, extra flags. The shell opens pages six times faster and
+    # needs a third of the memory.
     "/usr/lib/chromium/chromium-headless-shell",
     "/usr/lib/chromium/chromium",
 )
@@ -46,9 +47,11 @@ AUTOMATION_ARGS = (
     "--remote-debugging-pipe=cbor",
     "--no-startup-window",
     "--disable-dev-shm-usage",
-    # Its own sandbox needs rights that containers do not give; a task's pages are kept in by the egress proxy.
+    # Its own sandbox needs rights that containers do not give; a task's pages are kept in by the
+    # egress proxy.
     "--no-sandbox",
-    # No questions and no accounts of the browser's own; what it would ask the network for is in `EGRESS_ARGS`.
+    # No questions and no accounts of the browser's own; what it would ask the network for is in
+    # `EGRESS_ARGS`.
     "--no-default-browser-check",
     "--disable-client-side-phishing-detection",
     "--password-store=basic",
@@ -71,11 +74,13 @@ AUTOMATION_ARGS = (
 """Flags of every automated Chromium; `LAUNCH_ARGS` and the egress flags come after them."""
 
 DISABLED_FEATURES = (
-    # Frames of other origins live in their page's process: one snapshot reads them, one clock stops them.
+    # Frames of other origins live in their page's process: one snapshot reads them, one clock stops
+    # them.
     "IsolateOrigins",
     "site-per-process",
     "Translate",
-    # With it every navigation, also of one site, gets a new frame host, and steps that come after take a seventh more switches between threads.
+    # With it every navigation, also of one site, gets a new frame host, and steps that come after
+    # take a seventh more switches between threads.
     "RenderDocument",
 )
 
@@ -84,8 +89,9 @@ LAUNCH_ARGS = (
     *PROCESS_ARGS,
     # There is none; without the flag a GPU process is started only to fail.
     "--disable-gpu",
-    # Equal pages must give equal screenshots: the same text on every machine, and no tile that is drawn over what was
-    # there before (a repainted rounded corner differs from a newly painted one).
+    # Equal pages must give equal screenshots: the same text on every machine, and no tile that is
+    # drawn over what was there before (a repainted rounded corner differs from a newly painted
+    # one).
     "--disable-partial-raster",
     "--disable-checker-imaging",  # nor a frame without its pictures, which come with a later one
     "--disable-lcd-text",
@@ -119,17 +125,22 @@ def launch_args(proxy: str) -> tuple[str, ...]:
 
 
 def prompt_frames(executable: Path) -> tuple[str, ...]:
-    """Return arguments that make pages with a held clock draw complete frames at once, not a tick later.
+    """Return arguments that make pages with a held clock draw complete frames at once, not a tick
+    later.
 
-    The compositor of a page reads the held clock, by which the deadline of a frame is over when it has begun (`envs.settle.clock`). With
-    ``--run-all-compositor-stages-before-draw`` it waits for no deadline. The process that draws may not have that flag: it then does not wait for the
-    request to copy a frame, which comes a tick later. For renderers alone there is a prefix of their command line, split at blanks: the
-    executable and the flag. The executable then follows once more, as an argument that nobody reads.
+    The compositor of a page reads the held clock, by which the deadline of a frame is over when it
+    has begun (`envs.settle.clock`). With ``--run-all-compositor-stages-before-draw`` it waits for
+    no deadline. The process that draws may not have that flag: it then does not wait for the
+    request to copy a frame, which comes a tick later. For renderers alone there is a prefix of
+    their command line, split at blanks: the executable and the flag. The executable then follows
+    once more, as an argument that nobody reads.
 
-    It costs: such a page asks for 60 frames a second also while it stands (0.8 % of a core), has 8 MB more, since its process is not forked, and is
-    never idle, so its idle callbacks have to be timers (``determinism.js``).
+    It costs: such a page asks for 60 frames a second also while it stands (0.8 % of a core), has 8
+    MB more, since its process is not forked, and is never idle, so its idle callbacks have to be
+    timers (``determinism.js``).
 
-    There are none for a path with a blank, and for a script that starts Chromium, which may do more than that.
+    There are none for a path with a blank, and for a script that starts Chromium, which may do more
+    than that.
     """
     if not _is_program(executable) or any(map(str.isspace, str(executable))):
         return ()
@@ -151,7 +162,8 @@ def _is_program(executable: Path) -> bool:
 def find_chromium() -> Path:
     """Find the Chromium executable.
 
-    The order is ``ROLLWRIGHT_CHROMIUM``, the pinned one, Debian's headless shell, full Chromium, Playwright's downloads.
+    The order is ``ROLLWRIGHT_CHROMIUM``, the pinned one, Debian's headless shell, full Chromium,
+    Playwright's downloads.
 
     Raises:
         BrowserError: None is installed, or the variable names no executable file.
@@ -169,7 +181,8 @@ def find_chromium() -> Path:
 
 
 def _downloaded() -> list[str]:
-    """List the executables of ``playwright install``: headless shells first, newest version first."""
+    """List the executables of ``playwright install``: headless shells first, newest version
+    first."""
     root = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
     shells = sorted(root.glob("chromium_headless_shell-*/*/*headless*shell"), reverse=True)
     full = sorted(root.glob("chromium-*/chrome-linux*/chrome"), reverse=True)
@@ -194,7 +207,8 @@ class ChromiumProcess:
         """Start Chromium and wait until it answers. ``environment`` is added to our own.
 
         Raises:
-            BrowserError: It ended, or did not answer in time; the message has its last line of output.
+            BrowserError: It ended, or did not answer in time; the message has its last line of
+                output.
         """
         profile = Path(tempfile.mkdtemp(prefix="rollwright-chromium-"))
         arguments = [*AUTOMATION_ARGS, *args, f"--user-data-dir={profile}"]
@@ -251,7 +265,8 @@ class ChromiumProcess:
         family = self.family()
         self._pipe.close()
         await asyncio.to_thread(_end, family or [self._process])
-        # A child may still write while it dies; what is left then is a few files in the temporary folder.
+        # A child may still write while it dies; what is left then is a few files in the temporary
+        # folder.
         await asyncio.to_thread(shutil.rmtree, self._profile, True)
 
     async def _answer(self, executable: Path) -> None:

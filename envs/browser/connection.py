@@ -1,8 +1,10 @@
 """A connection to one browser with heartbeat, reconnect with backoff, and reattached targets.
 
-A socket can be dropped, stall, or be open at one end only, and a browser may hang; it and its pages may well live on. So targets are attached to
-anew, on the next socket or over the same pipe (contexts are made not to end with theirs), sessions keep their handlers, and what they had enabled is
-played back. A call that was pending has failed by then, because nobody can know whether it took effect.
+A socket can be dropped, stall, or be open at one end only, and a browser may hang; it and its pages
+may well live on. So targets are attached to anew, on the next socket or over the same pipe
+(contexts are made not to end with theirs), sessions keep their handlers, and what they had enabled
+is played back. A call that was pending has failed by then, because nobody can know whether it took
+effect.
 """
 
 from __future__ import annotations
@@ -43,12 +45,14 @@ class ConnectionTimes:
     heartbeat: float = 2.0
     """Silence after which the browser is asked for a sign of life."""
     answer: float = 4.0
-    """Seconds for that answer. One miss degrades the connection, two in a row give the socket up."""
+    """Seconds for that answer. One miss degrades the connection, two in a row give the socket
+    up."""
     backoff: float = 0.1
     """Seconds before the first new attempt; doubled each time."""
     longest_backoff: float = 2.0
     attempts: int = 6
-    """Failed attempts in a row after which the browser is given up: 4 s of waiting in all, and up to 5 s for each."""
+    """Failed attempts in a row after which the browser is given up: 4 s of waiting in all, and up
+    to 5 s for each."""
 
 
 class Connection:
@@ -80,11 +84,14 @@ class Connection:
         self.on_give_up: Callable[[str], None] = lambda _why: None
         """Called with the reason when the browser is given up."""
         self.on_new_page: Callable[[dict[str, Any], CdpSession], None] | None = None
-        """Called with the target's info and its session for a page that nobody has asked for (a popup); it must resume the page."""
+        """Called with the target's info and its session for a page that nobody has asked for (a
+        popup); it must resume the page."""
         self.on_page_gone: Callable[[str, bool], None] = lambda _target, _crashed: None
-        """Called with the target id of a page that is not there any more, and whether it crashed."""
+        """Called with the target id of a page that is not there any more, and whether it
+        crashed."""
         self.on_drop: Callable[[str], None] = lambda _why: None
-        """Called with the reason when the socket is gone; what waits for an event will not get it."""
+        """Called with the reason when the socket is gone; what waits for an event will not get
+        it."""
         self.reconnects = 0
         self._connect_client = connect
         self._alive = alive
@@ -129,7 +136,8 @@ class Connection:
             await self._usable.wait()
 
     async def open_page(self, context_id: str, width: int, height: int) -> CdpSession:
-        """A new blank page, attached to and waiting to be resumed (``Runtime.runIfWaitingForDebugger``)."""
+        """A new blank page, attached to and waiting to be resumed
+        (``Runtime.runIfWaitingForDebugger``)."""
         params = {"url": "about:blank", "browserContextId": context_id, "width": width, "height": height}
         self._opening += 1
         try:
@@ -175,7 +183,8 @@ class Connection:
             "pending": self._client.pending if self._client else 0,
         }
 
-    # ------------------------------------------------------------------------------------------------------ life
+    # ----------------------------------------------------------------------------
+    # life
 
     async def _keep(self) -> None:
         """Watch the socket.
@@ -302,7 +311,8 @@ class Connection:
             f"keeping it failed: {task.exception()!r}", f"keeping its connection failed: {task.exception()!r}"
         )
 
-    # ---------------------------------------------------------------------------------------------------- events
+    # ----------------------------------------------------------------------------
+    # events
 
     def _on_load(self, busy: bool) -> None:
         if self.state in (ConnectionState.READY, ConnectionState.BUSY):

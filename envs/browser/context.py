@@ -32,7 +32,8 @@ MAX_TABS = 8
 """Tabs of a context; a page that opens more (a storm of popups) has them closed at once."""
 
 CLOSE_SECONDS = 5.0
-"""Real seconds that a context may take to close; one that hangs is left to the end of its browser."""
+"""Real seconds that a context may take to close; one that hangs is left to the end of its
+browser."""
 
 
 class BrowserContext:
@@ -50,7 +51,8 @@ class BrowserContext:
         self.episodes = 0
         self.broken = False
         self.tabs: list[Tab] = []
-        """Tabs in the order of their opening; never empty between `open` and the first tab's end."""
+        """Tabs in the order of their opening; never empty between `open` and the first tab's
+        end."""
         self.popups_refused = 0
         self._date: float | None = EPOCH_SECONDS
         self._opened = time.monotonic()
@@ -100,7 +102,8 @@ class BrowserContext:
 
     @property
     def date(self) -> float | None:
-        """Date at which its pages' clock begins (`VirtualClock.date`). May be set before anything is loaded."""
+        """Date at which its pages' clock begins (`VirtualClock.date`). May be set before anything
+        is loaded."""
         return self._date
 
     @date.setter
@@ -111,7 +114,8 @@ class BrowserContext:
 
     @property
     def now(self) -> float:
-        """Date of its pages' clock, in seconds since 1970; 0 where it is not held, or has not begun."""
+        """Date of its pages' clock, in seconds since 1970; 0 where it is not held, or has not
+        begun."""
         return max((tab.clock.now for tab in self.tabs), default=0.0) / 1000
 
     @property

@@ -34,7 +34,8 @@ class ContextLender:
         self._prewarming = 0
         """Contexts that are being opened beforehand."""
         self._leaving: set[asyncio.Task[None]] = set()
-        """Close contexts that waited and are not used again: each keeps its place until it is gone."""
+        """Close contexts that waited and are not used again: each keeps its place until it is
+        gone."""
 
     async def close(self) -> None:
         """Stop the browsers and all background work. Contexts that are still lent fail."""
@@ -79,7 +80,8 @@ class ContextLender:
     def record_episode(self, site: Site, *, loaded: bool) -> None:
         """Count an episode that has begun, and open a context for the next one.
 
-        ``loaded`` is True if its page was loaded for it. Opened earlier, the next context would slow this episode's first observation.
+        ``loaded`` is True if its page was loaded for it. Opened earlier, the next context would
+        slow this episode's first observation.
         """
         self.counters.episodes += 1
         self.counters.navigations += loaded
@@ -168,7 +170,8 @@ class ContextLender:
             await self.browser_set.remove_if_over(browser)
 
     async def _prewarm(self, options: ContextOptions) -> None:
-        """Open contexts with these options for the next episodes; close ready ones of another kind."""
+        """Open contexts with these options for the next episodes; close ready ones of another
+        kind."""
         cache = self.cache
         while sum(context.fits(options) for context in cache.ready) + self._prewarming < self.options.prewarm:
             self._prewarming += 1

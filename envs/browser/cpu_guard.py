@@ -2,12 +2,14 @@
 
 A renderer with a thread that never waits runs only when nobody else wants to, until it rests.
 
-A script that never ends is stopped at the step's deadline; until then, at an equal priority, it would have a core of the worker nearly to
-itself. Under Linux's idle policy it has what the other pages leave, and whoever wakes up takes the core from it at once (a process that is only
-nice keeps it for some milliseconds each time). Nothing is taken from a page that works hard alone.
+A script that never ends is stopped at the step's deadline; until then, at an equal priority, it
+would have a core of the worker nearly to itself. Under Linux's idle policy it has what the other
+pages leave, and whoever wakes up takes the core from it at once (a process that is only nice keeps
+it for some milliseconds each time). Nothing is taken from a page that works hard alone.
 
-How much of a core a thread gets does not tell a loop from a page that is busy: among many it is little for both. How much it has used without
-once giving the core up by itself does, however many want it. Linux tells that for each thread; elsewhere nothing is done.
+How much of a core a thread gets does not tell a loop from a page that is busy: among many it is
+little for both. How much it has used without once giving the core up by itself does, however many
+want it. Linux tells that for each thread; elsewhere nothing is done.
 """
 
 from __future__ import annotations
@@ -32,27 +34,30 @@ LISTING_LOOKS = 5
 """Looks after which the browser is asked again which renderers there are."""
 
 SUSPECTS = 2
-"""Renderers whose threads are looked at, those that used most since the last look: a loop is among them, however many pages share the cores."""
+"""Renderers whose threads are looked at, those that used most since the last look: a loop is among
+them, however many pages share the cores."""
 
 SPUN_SECONDS = 0.1
 """Seconds of a core that a thread may use without a wait; then its process has to give way."""
 
 FOR_GOOD = 10
-"""Times as much where that cannot be taken back: loading a heavy page takes a moment of a whole core too."""
+"""Times as much where that cannot be taken back: loading a heavy page takes a moment of a whole
+core too."""
 
 RESTED_LOOKS = 6
 """Looks in a row with waits after which it runs as others do again."""
 
 STARVED_SECONDS, STARVED_SHARE = 1.0, 0.05
-"""A process that gave way and for so many seconds got less than this share of a core runs at normal priority again, until it spins
-again: a page may be slow, not stuck."""
+"""A process that gave way and for so many seconds got less than this share of a core runs at normal
+priority again, until it spins again: a page may be slow, not stuck."""
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 """Seconds of the unit in which Linux counts processor time."""
 
 
 MAX_FILE = 2**16
-"""Bytes that are read of a file of /proc: a status has 1,500, and lists every group of its user and every core of the machine."""
+"""Bytes that are read of a file of /proc: a status has 1,500, and lists every group of its user and
+every core of the machine."""
 
 
 class Unreadable(Exception):
@@ -64,7 +69,8 @@ class _Renderer:
     cpu: float
     """Seconds that its threads have used, at the last look."""
     threads: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """Waits in a thread's life, and the seconds that it had used when that number was first seen; by threads that ran or wanted to."""
+    """Waits in a thread's life, and the seconds that it had used when that number was first seen;
+    by threads that ran or wanted to."""
     gives_way: bool = False
     rested: int = 0
     since: float = 0.0
@@ -77,7 +83,8 @@ class CpuGuard:
     """Lowers the priority of one browser's renderers that spin. `run` it until cancelled."""
 
     def __init__(self, renderers: Callable[[], Awaitable[Collection[int]]]) -> None:
-        """``renderers`` tells their process ids. If it raises `BrowserError`, those of before are looked at."""
+        """``renderers`` tells their process ids. If it raises `BrowserError`, those of before are
+        looked at."""
         self._list = renderers
         self._renderers: dict[int, _Renderer] = {}
         self._limit = SPUN_SECONDS * (1 if _may_raise() else FOR_GOOD)
@@ -198,7 +205,8 @@ def _waits(path: str) -> int:
 
 def _stat(folder: str) -> tuple[bytes, float]:
     """State of a process or thread, and the processor seconds that it has used."""
-    # The name, which may hold anything, ends with the last bracket; then come the third field and on, of them the 14th and 15th are times.
+    # The name, which may hold anything, ends with the last bracket; then come the third field and
+    # on, of them the 14th and 15th are times.
     fields = _read(f"{folder}/stat").rpartition(b")")[2].split()
     try:
         return fields[0], (int(fields[11]) + int(fields[12])) * TICK

@@ -1,17 +1,21 @@
 """Deficit round robin scheduling over keys that pay after use.
 
-Keys with work wait in a ring. The key at its head is served while it has credit; when it has none it gets one *quantum* and goes to
-the tail, so that a key which used much waits for as many rounds as it takes the others to use as much. What something costs is known
-only when it is done, so credit may fall below zero (Shreedhar and Varghese 1996, in the *surplus* form of Adiseshu et al. 1996, which
-needs no cost in advance). There is no barrier: no key ever waits for another one to finish.
+Keys with work wait in a ring. The key at its head is served while it has credit; when it has none
+it gets one *quantum* and goes to the tail, so that a key which used much waits for as many rounds
+as it takes the others to use as much. What something costs is known only when it is done, so credit
+may fall below zero (Shreedhar and Varghese 1996, in the *surplus* form of Adiseshu et al. 1996,
+which needs no cost in advance). There is no barrier: no key ever waits for another one to finish.
 
-A key is *out* from being served until its cost is charged, and cannot be served meanwhile. The rounds that pass are granted to it when it
-is back: else a key that is out for long would fall behind by what it used and by what it missed. A key that has no work keeps its debt (else
-whoever asks for one operation at a time would never pay) and gets the rounds that pass set against it, but it keeps no credit.
+A key is *out* from being served until its cost is charged, and cannot be served meanwhile. The
+rounds that pass are granted to it when it is back: else a key that is out for long would fall
+behind by what it used and by what it missed. A key that has no work keeps its debt (else whoever
+asks for one operation at a time would never pay) and gets the rounds that pass set against it, but
+it keeps no credit.
 
-What two keys that always have work were charged differs by at most ``quantum + most_cost`` when one is out at a time, and by
-``quantum + 2 * most_cost`` when several are. A step takes amortised constant time: each visit of a key that is not served hands out a quantum, and
-over time no more quanta are handed out than costs are charged, plus ``most_cost`` a key.
+What two keys that always have work were charged differs by at most ``quantum + most_cost`` when one
+is out at a time, and by ``quantum + 2 * most_cost`` when several are. A step takes amortised
+constant time: each visit of a key that is not served hands out a quantum, and over time no more
+quanta are handed out than costs are charged, plus ``most_cost`` a key.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ class _Account:
     """The account of a key."""
 
     credit: float
-    """Quanta granted minus costs charged, in the unit of the costs; bounded by ``most_cost`` on both sides."""
+    """Quanta granted minus costs charged, in the unit of the costs; bounded by ``most_cost`` on
+    both sides."""
     round: int
     """Last round whose quantum the key has been granted."""
     charged: float = 0.0
@@ -50,8 +55,10 @@ class DeficitRoundRobin(Generic[K]):
     def __init__(self, *, quantum: float, most_cost: float) -> None:
         """
         Args:
-            quantum: Cost that a key may use in a round; about the mean cost, so that one visit serves one operation.
-            most_cost: Maximum that a key may owe or be owed, at least the usual cost of a service: it bounds how long a key is skipped.
+            quantum: Cost that a key may use in a round; about the mean cost, so that one visit
+                serves one operation.
+            most_cost: Maximum that a key may owe or be owed, at least the usual cost of a service:
+                it bounds how long a key is skipped.
         """
         if not 0 < quantum <= most_cost:
             raise ValueError(f"quantum {quantum} must be above 0 and at most most_cost {most_cost}")
@@ -106,7 +113,8 @@ class DeficitRoundRobin(Generic[K]):
     def charge(self, key: K, cost: float, *, more: bool) -> None:
         """Charge a key that ``next`` returned with the cost of its work.
 
-        A key with ``more`` work goes on as long as it has credit. A key that was forgotten meanwhile is not charged.
+        A key with ``more`` work goes on as long as it has credit. A key that was forgotten
+        meanwhile is not charged.
         """
         account = self._accounts.get(key)
         if account is None:

@@ -1,17 +1,21 @@
 """Queues operations on pages by episode and kind, and shares slots fairly over the episodes.
 
 Each episode has a queue for every kind of operation (navigation, input, observation, screenshot,
-evaluation): those of one kind run one at a time and in order, those of different kinds side by side, so a page is looked at while its
-navigation hangs. Each kind has a number of slots for the whole pool and a deadline. When a slot frees, the episode that gets it is
-chosen by deficit round robin over the seconds that each has held a slot of that kind (`envs.browser.deficit_round_robin`): there is no barrier
-between steps or episodes, and an episode with slow pages does not slow the others.
+evaluation): those of one kind run one at a time and in order, those of different kinds side by
+side, so a page is looked at while its navigation hangs. Each kind has a number of slots for the
+whole pool and a deadline. When a slot frees, the episode that gets it is chosen by deficit round
+robin over the seconds that each has held a slot of that kind (`envs.browser.deficit_round_robin`):
+there is no barrier between steps or episodes, and an episode with slow pages does not slow the
+others.
 
-Slots are there to share the processor. An operation that has run far longer than work takes is waiting for something (a server, a page in
-an endless loop), so after ``stalled_after`` seconds its slot goes to somebody else, while it may go on until its deadline. At most one
-operation of a kind and episode runs, so the number of those is bounded.
+Slots are there to share the processor. An operation that has run far longer than work takes is
+waiting for something (a server, a page in an endless loop), so after ``stalled_after`` seconds its
+slot goes to somebody else, while it may go on until its deadline. At most one operation of a kind
+and episode runs, so the number of those is bounded.
 
-An operation runs in its caller's own task: no task is made here, cancelling the caller removes a queued operation or cancels a running one,
-and nothing is left behind. One event loop; not for threads.
+An operation runs in its caller's own task: no task is made here, cancelling the caller removes a
+queued operation or cancels a running one, and nothing is left behind. One event loop; not for
+threads.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ class Limit:
     slots: int
     """Operations of the whole pool at a time."""
     deadline: float
-    """Seconds that an operation may run. The wait before it does not count: under load it is not the page's fault."""
+    """Seconds that an operation may run. The wait before it does not count: under load it is not
+    the page's fault."""
     stalled_after: float
     """Seconds after which a running operation gives its slot back."""
 
@@ -68,14 +73,15 @@ class Limits:
     """
 
     navigation: Limit = Limit(slots=max(2, CORES), deadline=45.0, stalled_after=5.0)
-    """A load takes about a core, and more of them only make each other slow; with a cold file cache one took over 20 s."""
+    """A load takes about a core, and more of them only make each other slow; with a cold file cache
+    one took over 20 s."""
     input: Limit = Limit(slots=4 * CORES, deadline=30.0, stalled_after=2.0)
     """2 ms of processor for a click; most of the time is the page's own while it settles."""
     observation: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
     """6 to 8 ms of processor, a fifth of a screenshot's."""
     screenshot: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
-    """26 ms of processor, two thirds of what a step costs, and it waits for frames longer than that: with two a core eight episodes on two
-    cores made 8 % fewer steps."""
+    """26 ms of processor, two thirds of what a step costs, and it waits for frames longer than
+    that: with two a core eight episodes on two cores made 8 % fewer steps."""
     evaluation: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
     """1 ms of processor."""
 
@@ -119,9 +125,11 @@ class DispatcherMetrics:
 T = TypeVar("T")
 
 QUANTUM = 0.05
-"""Seconds of a slot in a round: about what a screenshot takes, the dearest operation of every step."""
+"""Seconds of a slot in a round: about what a screenshot takes, the dearest operation of every
+step."""
 MAX_COST = 2.0
-"""Seconds that an episode may owe or be owed: as long as an operation holds a slot at most, but for navigations."""
+"""Seconds that an episode may owe or be owed: as long as an operation holds a slot at most, but for
+navigations."""
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +154,7 @@ class _Lane:
     running: _Operation | None = None
 
 
-class EpisodeQueues:
+class OperationQueues:
     """The queues of one episode's browser. Made by `Dispatcher.open_queues`."""
 
     def __init__(self, dispatcher: Dispatcher, name: str) -> None:
@@ -158,8 +166,8 @@ class EpisodeQueues:
     async def run(self, kind: OperationKind, operation: Callable[[], Awaitable[T]], deadline: float | None = None) -> T:
         """Call ``operation`` when it is its turn, and return its result or raise its exception.
 
-        An operation may not run another one of its own kind: that would wait for itself until the deadline. One that ignores its cancellation
-        cannot be ended; it holds its lane, but no slot.
+        An operation may not run another one of its own kind: that would wait for itself until the
+        deadline. One that ignores its cancellation cannot be ended; it holds its lane, but no slot.
 
         Args:
             kind: Kind of the operation: its queue, slots and deadline.
@@ -203,9 +211,9 @@ class Dispatcher:
     def __init__(self, limits: Limits | None = None) -> None:
         limits = limits or Limits()
         self._pools = {kind: _KindPool(kind, limits.of(kind)) for kind in OperationKind}
-        self._open: dict[str, EpisodeQueues] = {}
+        self._open: dict[str, OperationQueues] = {}
 
-    def open_queues(self, name: str) -> EpisodeQueues:
+    def open_queues(self, name: str) -> OperationQueues:
         """The queues of a new episode.
 
         Raises:
@@ -213,7 +221,7 @@ class Dispatcher:
         """
         if name in self._open:
             raise BrowserError(f"the episode {name} is open already; close it first or give another name")
-        queues = self._open[name] = EpisodeQueues(self, name)
+        queues = self._open[name] = OperationQueues(self, name)
         return queues
 
     def close(self, error: BrowserError) -> None:
@@ -232,13 +240,13 @@ class _KindPool:
     """The slots of one kind of operation, and whose turn it is."""
 
     def __init__(self, kind: OperationKind, limit: Limit) -> None:
-        self.turns = DeficitRoundRobin[EpisodeQueues](quantum=QUANTUM, most_cost=MAX_COST)
+        self.turns = DeficitRoundRobin[OperationQueues](quantum=QUANTUM, most_cost=MAX_COST)
         self.counts = KindMetrics()
         self._kind = kind
         self._limit = limit
         self._free = limit.slots
 
-    async def run(self, queues: EpisodeQueues, work: Callable[[], Awaitable[T]], deadline: float | None) -> T:
+    async def run(self, queues: OperationQueues, work: Callable[[], Awaitable[T]], deadline: float | None) -> T:
         loop = asyncio.get_running_loop()
         operation = _Operation(loop.create_future(), loop.time())
         self._queue(queues, operation)
@@ -260,7 +268,7 @@ class _KindPool:
         finally:
             self._end(queues, operation)
 
-    def close(self, queues: EpisodeQueues) -> None:
+    def close(self, queues: OperationQueues) -> None:
         """End all operations of an episode that has been closed; they find the reason there."""
         lane = queues._lanes[self._kind]
         while lane.waiting:
@@ -273,7 +281,7 @@ class _KindPool:
         self.turns.forget(queues)
 
     async def _execute(
-        self, queues: EpisodeQueues, operation: _Operation, work: Callable[[], Awaitable[T]], deadline: float
+        self, queues: OperationQueues, operation: _Operation, work: Callable[[], Awaitable[T]], deadline: float
     ) -> T:
         what = f"{self._kind} of {queues.name}"
         queues._refuse_if_closed(what)
@@ -289,7 +297,7 @@ class _KindPool:
         finally:
             operation.scope = None
 
-    def _queue(self, queues: EpisodeQueues, operation: _Operation) -> None:
+    def _queue(self, queues: OperationQueues, operation: _Operation) -> None:
         lane = queues._lanes[self._kind]
         lane.waiting.append(operation)
         self.counts.queued += 1
@@ -303,7 +311,7 @@ class _KindPool:
             lane.running = operation = lane.waiting.popleft()
             self._begin(queues, operation)
 
-    def _begin(self, queues: EpisodeQueues, operation: _Operation) -> None:
+    def _begin(self, queues: OperationQueues, operation: _Operation) -> None:
         loop = asyncio.get_running_loop()
         operation.begun_at = loop.time()
         operation.stall_timer = loop.call_later(self._limit.stalled_after, self._stalled, queues, operation)
@@ -314,12 +322,12 @@ class _KindPool:
         if not operation.granted.done():  # else its caller has just been cancelled, and ends it
             operation.granted.set_result(None)
 
-    def _stalled(self, queues: EpisodeQueues, operation: _Operation) -> None:
+    def _stalled(self, queues: OperationQueues, operation: _Operation) -> None:
         self.counts.stalled += 1
         self._give_back_slot(queues, operation, more=False)
         self._fill_slots()
 
-    def _end(self, queues: EpisodeQueues, operation: _Operation) -> None:
+    def _end(self, queues: OperationQueues, operation: _Operation) -> None:
         lane = queues._lanes[self._kind]
         if operation.begun_at is None:
             if operation in lane.waiting:  # else its episode has been closed
@@ -337,7 +345,7 @@ class _KindPool:
             self.turns.add(queues)
         self._fill_slots()
 
-    def _give_back_slot(self, queues: EpisodeQueues, operation: _Operation, *, more: bool) -> None:
+    def _give_back_slot(self, queues: OperationQueues, operation: _Operation, *, more: bool) -> None:
         assert operation.begun_at is not None and operation.stall_timer is not None
         operation.stall_timer.cancel()
         operation.stall_timer = None

@@ -1,7 +1,9 @@
-"""Reads evidence for the grading at an episode's end: nodes with their styles, answers to predicates, downloads.
+"""Reads evidence for the grading at an episode's end: nodes with their styles, answers to
+predicates, downloads.
 
-Reading only. Predicates run in a JavaScript world of their own, which shares the document with the page and nothing else, and where V8 stops
-what would have an effect. What cannot be read is recorded with its reason; what fails in the browser is a `BrowserError`, as in a step.
+Reading only. Predicates run in a JavaScript world of their own, which shares the document with the
+page and nothing else, and where V8 stops what would have an effect. What cannot be read is recorded
+with its reason; what fails in the browser is a `BrowserError`, as in a step.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ WORLD = "rollwright-evidence"
 SCRIPT_SECONDS = 1.0
 """Real seconds that a predicate may take; one that reads a page takes a thousandth."""
 MAX_NODES = 20_000
-"""Elements of a page that are recorded, ten times those of a large one (2 MB in the trajectory); of a larger page the first ones are."""
+"""Elements of a page that are recorded, ten times those of a large one (2 MB in the trajectory); of
+a larger page the first ones are."""
 DOWNLOAD_SECONDS = 10.0
 """Real seconds that files which are on their way get to arrive."""
 LOOK_SECONDS = 0.05
@@ -48,7 +51,8 @@ _ELEMENT, _DOCUMENT, _FRAGMENT = 1, 9, 11
 
 
 async def own_world(cdp: Cdp) -> int:
-    """Execution context of a JavaScript world of the tab's document that the page knows nothing of."""
+    """Execution context of a JavaScript world of the tab's document that the page knows nothing
+    of."""
     return await isolated_world(cdp, WORLD, await main_frame(cdp))
 
 
@@ -87,7 +91,8 @@ async def _ask(cdp: Cdp, world: int, expression: str) -> PageReply:
     value = result.get("value")
     if isinstance(value, bool | int | float):
         return PageReply(value=value)
-    # A text may be anything that a logged-in page shows, and no predicate: what it says is not kept.
+    # A text may be anything that a logged-in page shows, and no predicate: what it says is not
+    # kept.
     kinds: dict[type, str] = {str: "a text", list: "a list", dict: "an object", type(None): "null"}
     name = kinds[type(value)] if "value" in result else result.get("unserializableValue", result["type"])
     return PageReply(trouble=f"the expression is {name}; expected true or false")
@@ -231,7 +236,8 @@ class DownloadFolder:
                 if late or now >= since + QUIET_SECONDS:
                     return await asyncio.to_thread(_files, self._path)
             except OSError as error:
-                # The browser gives a file its last name when it is whole: between our look at the names and at the file, say.
+                # The browser gives a file its last name when it is whole: between our look at the
+                # names and at the file, say.
                 if late or not isinstance(error, FileNotFoundError) or not self._path.is_dir():
                     raise BrowserError(f"the episode's downloads cannot be read: {error}") from error
             await asyncio.sleep(LOOK_SECONDS)

@@ -1,7 +1,7 @@
 """One episode on one browser context: reset, act and observe.
 
-Every operation goes through the episode's queues of the `Dispatcher`; nothing here waits for a fixed time. Deadlines and failures are the
-session's.
+Every operation goes through the episode's queues of the `Dispatcher`; nothing here waits for a
+fixed time. Deadlines and failures are the session's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute, pointer
 from envs.browser.context import BrowserContext, ContextTabs
-from envs.browser.dispatcher import EpisodeQueues, OperationKind
+from envs.browser.dispatcher import OperationKind, OperationQueues
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.native_pickers import close_native_picker
 from envs.browser.page_step import PageStep
@@ -51,7 +51,8 @@ from envs.types import (
 T = TypeVar("T")
 
 MAX_ALERTS = 10
-"""Alerts that are confirmed in one step. They say something and ask nothing; a page that goes on is not usable."""
+"""Alerts that are confirmed in one step. They say something and ask nothing; a page that goes on is
+not usable."""
 
 STOPPED = {
     SettleReason.DEADLINE: "the page did not finish loading in time and was stopped",
@@ -67,11 +68,11 @@ MAX_STARTS = 20
 
 
 @dataclass
-class EpisodePage:
+class TaskPage:
     """The page of one episode. Made at its reset, used by one session."""
 
     context: BrowserContext
-    queues: EpisodeQueues
+    queues: OperationQueues
     site: Site
     task: WebTask
     budget_ms: float
@@ -92,7 +93,8 @@ class EpisodePage:
         self._reading: Reading | None = None
         self._looked_at: Tab | None = None
         self._looked: Look | None = None
-        """The clock's look at the time of the reading; the reading holds as long as the clock has this look."""
+        """The clock's look at the time of the reading; the reading holds as long as the clock has
+        this look."""
         self._instruction = self.task.instruction or ""
         self._notices: list[str] = []
         self._screenshot = b""
@@ -234,7 +236,8 @@ class EpisodePage:
         """An operation in the episode's queue of its kind."""
         return await self.queues.run(kind, operation)
 
-    # ------------------------------------------------------------------------------------------------------ inside
+    # ----------------------------------------------------------------------------
+    # inside
 
     async def _execute(self, action_context: ActionContext, action: Action) -> Effect | ActionError:
         tab = self.tab
@@ -263,7 +266,8 @@ class EpisodePage:
     def _may_speculate(self, action: Action) -> bool:
         """True if the picture of a step should be taken before the page has settled.
 
-        Not where a page shows nothing at the end of its episode, nor where such a picture never holds: signals have observers in the page.
+        Not where a page shows nothing at the end of its episode, nor where such a picture never
+        holds: signals have observers in the page.
         """
         empty = not self.site.final_screenshot and bool(self.site.facts_script(self.task))
         busy = self.tab.signals is not None or self.site.background
@@ -333,7 +337,8 @@ class EpisodePage:
         observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
         if site.final_screenshot or point is None:
-            # Only an action ends an episode, and a page at its end may show nothing: else looking first saves a screenshot.
+            # Only an action ends an episode, and a page at its end may show nothing: else looking
+            # first saves a screenshot.
             reading, declared, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
         else:
             reading, declared = await asyncio.gather(observed, facts)

@@ -1,6 +1,8 @@
-"""Closes native pickers: lists, calendars and colour choosers, which Chromium opens as windows of their own.
+"""Closes native pickers: lists, calendars and colour choosers, which Chromium opens as windows of
+their own.
 
-Pictures show such a window over the page, and no click reaches it: a click on a day presses what lies below. So none is open when the policy looks.
+Pictures show such a window over the page, and no click reaches it: a click on a day presses what
+lies below. So none is open when the policy looks.
 """
 
 from __future__ import annotations
@@ -9,15 +11,16 @@ from functools import partial
 
 from envs.actions.fields import ESCAPE, MAX_ESCAPES
 from envs.actions.keyboard import events
-from envs.browser.dispatcher import EpisodeQueues, OperationKind
+from envs.browser.dispatcher import OperationKind, OperationQueues
 from envs.browser.tab import Tab
 from envs.settle import Settled
 
 
-async def close_native_picker(tab: Tab, queues: EpisodeQueues) -> tuple[Settled | None, str]:
+async def close_native_picker(tab: Tab, queues: OperationQueues) -> tuple[Settled | None, str]:
     """Close what is open, by Escape, which the page does not hear.
 
-    Returns how the page came to rest afterwards, and what to tell of it; ``None`` and nothing if none was open.
+    Returns how the page came to rest afterwards, and what to tell of it; ``None`` and nothing if
+    none was open.
     """
     settled, kind = None, ""
     for _ in range(MAX_ESCAPES):

@@ -14,20 +14,25 @@ from envs.settle import BUDGET_MS
 from envs.types import BrowserError, read_date
 
 STEP_DEADLINE = 60.0
-"""Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine whose file cache was cold took over 20."""
+"""Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine
+whose file cache was cold took over 20."""
 
 RECYCLE_AFTER = 500
-"""Episodes after which a context is closed: pages leak slowly, and opening one costs about what four episodes cost."""
+"""Episodes after which a context is closed: pages leak slowly, and opening one costs about what
+four episodes cost."""
 
 RETIRE_AFTER = 20_000
-"""Episodes after which a Chromium is replaced: the browser process keeps a little of each context."""
+"""Episodes after which a Chromium is replaced: the browser process keeps a little of each
+context."""
 
 MAX_MEMORY_MB = 3000.0
-"""Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for each page."""
+"""Proportional memory at which a Chromium is replaced; it has 100 MB at first and about 20 MB for
+each page."""
 
 PROMPT_PER_CORE = 2
-"""Sessions a core up to which it pays that frames are drawn at once. With one session on two cores a step then takes 50 ms instead of 67, with four
-there are an eighth more steps; with eight, which keep the cores busy anyway, 3 to 5 % fewer."""
+"""Sessions a core up to which it pays that frames are drawn at once. With one session on two cores
+a step then takes 50 ms instead of 67, with four there are an eighth more steps; with eight, which
+keep the cores busy anyway, 3 to 5 % fewer."""
 
 
 @dataclass(frozen=True)
@@ -99,21 +104,24 @@ class PoolOptions:
     processes: int = 1
     """Chromium processes that share the contexts."""
     process_per_episode: bool = False
-    """A Chromium for each episode instead, given to no other one and ended with it. Isolates fully; costs 0.2 s and 100 MB each."""
+    """A Chromium for each episode instead, given to no other one and ended with it. Isolates fully;
+    costs 0.2 s and 100 MB each."""
     external: str = ""
-    """Debugging address of a browser that somebody else started; it is used instead of own ones and left running."""
+    """Debugging address of a browser that somebody else started; it is used instead of own ones and
+    left running."""
     step_deadline: float = STEP_DEADLINE
     """Real seconds for each reset and step."""
     settle_budget_ms: float = BUDGET_MS
     """Virtual milliseconds that a page gets after an action."""
     virtual_time: bool | None = None
-    """Hold the pages' clocks; else they are waited for until they are quiet. Not given: hold those of own browsers only, whose
-    processes were started for it."""
+    """Hold the pages' clocks; else they are waited for until they are quiet. Not given: hold those
+    of own browsers only, whose processes were started for it."""
     recycle_after: int = RECYCLE_AFTER
     retire_after: int = RETIRE_AFTER
     most_memory_mb: float = MAX_MEMORY_MB
     prewarm: int = 0
-    """Contexts that are kept ready beyond ``max_sessions``, so that an episode on a site that keeps state does not wait for its own."""
+    """Contexts that are kept ready beyond ``max_sessions``, so that an episode on a site that keeps
+    state does not wait for its own."""
     marks: bool = False
     """Draw the elements' numbers on the screenshots (set of marks)."""
     screenshots: bool = True
@@ -121,16 +129,18 @@ class PoolOptions:
     signals: bool = False
     """Read the browser's signals after each step."""
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
-    """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It only reads."""
+    """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It
+    only reads."""
     random_seed: int | None = None
     """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     page_date: str = ""
-    """Date of the pages' clocks when an episode begins, written as `WebTask.date`, which wins. Empty means the real time on live
-    sites and `EPOCH_SECONDS` on others."""
+    """Date of the pages' clocks when an episode begins, written as `WebTask.date`, which wins.
+    Empty means the real time on live sites and `EPOCH_SECONDS` on others."""
     device: Device | None = None
     """Screen of the pages; a plain one of the site's size if not given."""
     files: Path | None = None
-    """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is nothing to upload."""
+    """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is
+    nothing to upload."""
     downloads: Path | None = None
     """Folder that downloads go to; ``None`` denies them."""
     executable: Path | None = None
@@ -144,7 +154,8 @@ class PoolOptions:
 
     @property
     def prompt_frames(self) -> bool:
-        """True if pages draw a frame as soon as it is complete (`envs.browser.chromium.prompt_frames`)."""
+        """True if pages draw a frame as soon as it is complete
+        (`envs.browser.chromium.prompt_frames`)."""
         return self.screenshots and self.holds_clocks and self.max_sessions <= PROMPT_PER_CORE * CORES
 
     def __post_init__(self) -> None:

@@ -33,8 +33,8 @@ class PageStep:
     settled: Settled | None = None
     """Result of the wait for the page; ``None`` if it was not touched."""
     earlier_notices: tuple[str, ...] = ()
-    """Notices since the last look at the page that an earlier observation has shown to the policy. For the grading they hold until
-    the next look."""
+    """Notices since the last look at the page that an earlier observation has shown to the policy.
+    For the grading they hold until the next look."""
     hash_dom: Callable[[], str] = str
     """Makes `dom_hash`, which few steps need."""
     status: int | None = None

@@ -1,7 +1,7 @@
 """The pinned Chromium and its fonts, and the environment variables that make Chromiums alike.
 
-``pinned.json`` names the npm packages, with their versions and hashes; ``scripts/install_chromium.py`` installs them
-(docs/decisions/pinned-chromium.md).
+``pinned.json`` names the npm packages, with their versions and hashes;
+``scripts/install_chromium.py`` installs them (docs/decisions/pinned-chromium.md).
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ FONTS = (
     (PINNED_FOLDER, "Arimo_400Regular.ttf", "pinned-fonts.conf"),
     (Path("/usr/share"), "LiberationSans-Regular.*", FONTS_CONF.name),
 )
-"""A folder with ``fonts``, one of them, and fontconfig's configuration with which they are used. The first that is there is taken."""
+"""A folder with ``fonts``, one of them, and fontconfig's configuration with which they are used.
+The first that is there is taken."""
 
 LOCALE = "en_US.UTF-8"
-"""Decides pages' ``navigator.language`` and the order of a date field's parts. The system need not have it."""
+"""Decides pages' ``navigator.language`` and the order of a date field's parts. The system need not
+have it."""
 
 
 @cache
 def environment() -> dict[str, str]:
     """Environment variables of a Chromium.
 
-    The same language on every machine, and the same fonts by name where there are the pinned ones or Liberation's.
+    The same language on every machine, and the same fonts by name where there are the pinned ones
+    or Liberation's.
     """
     for folder, font, configuration in FONTS:
         if any(folder.glob(f"fonts/**/{font}")):

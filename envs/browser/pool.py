@@ -23,7 +23,8 @@ from envs.types import BrowserError
 T = TypeVar("T")
 
 MAX_SCRATCH_TABS = 2
-"""Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would slow the episodes."""
+"""Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would
+slow the episodes."""
 
 
 class BrowserPool:
@@ -93,8 +94,8 @@ class BrowserPool:
         It takes no session's place, so that grading never waits for episodes.
 
         Args:
-            where: A site, whose pages look as in episodes; or a screen for pages of no site, such as one that a policy wrote: the tab then
-                reaches nothing.
+            where: A site, whose pages look as in episodes; or a screen for pages of no site, such
+                as one that a policy wrote: the tab then reaches nothing.
             deadline: Real seconds for ``work``; opening the tab may take as long as a step.
             what: Name of the work in errors.
 
@@ -118,7 +119,8 @@ class BrowserPool:
                 await listener.close()
 
     def browser_pids(self) -> tuple[int, ...]:
-        """Process ids of the Chromiums that we started, each browser process before its children."""
+        """Process ids of the Chromiums that we started, each browser process before its
+        children."""
         return tuple(pid for browser in self.contexts.browser_set.browsers for pid in browser.pids)
 
     def metrics(self) -> dict[str, Any]:

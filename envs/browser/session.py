@@ -2,9 +2,9 @@
 
 Who runs, and who waits for whom, all in one event loop::
 
-    episode ── await step() ──> WebSession ── guard(deadline) ──> EpisodePage.act
-                                                                      │ its queue's turn (Dispatcher)
-                                                                      v
+    episode ── await step() ──> WebSession ── guard(deadline) ──> TaskPage.act
+                                                                         │ its turn (Dispatcher)
+                                                                         v
                                         Tab ── CDP calls, one batch ──> Chromium
     episode <── PageStep ────── WebSession <── look at the page ── settled (VirtualClock)
 
@@ -27,7 +27,7 @@ from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.contexts import ContextLender
 from envs.browser.dispatcher import Dispatcher, OperationKind
 from envs.browser.end_evidence import DownloadFolder, own_world, script_cause
-from envs.browser.episode import EpisodePage
+from envs.browser.episode import TaskPage
 from envs.browser.page_step import PageStep
 from envs.browser.tab import Tab, shown_address
 from envs.cancel_scope import finish_shielded
@@ -48,11 +48,12 @@ class WebSession:
 
     It has one owner: a second call while one runs is refused.
 
-    Every call ends within ``step_deadline`` seconds; what goes wrong in the browser is a `BrowserError` and the session
-    can then only be reset or closed. An action that cannot be carried out is no error: the next observation says why.
+    Every call ends within ``step_deadline`` seconds; what goes wrong in the browser is a
+    `BrowserError` and the session can then only be reset or closed. An action that cannot be
+    carried out is no error: the next observation says why.
 
-    A caller that does not know whether a step arrived (a remote one, say) may ask for it again: with the same epoch and step id it is answered
-    from memory and the page is not touched twice.
+    A caller that does not know whether a step arrived (a remote one, say) may ask for it again:
+    with the same epoch and step id it is answered from memory and the page is not touched twice.
     """
 
     def __init__(self, contexts: ContextLender, dispatcher: Dispatcher, site: Site, *, step_deadline: float) -> None:
@@ -65,7 +66,7 @@ class WebSession:
         self._site = site
         self._deadline = step_deadline
         self._context: BrowserContext | None = None
-        self._page: EpisodePage | None = None
+        self._page: TaskPage | None = None
         self._site_episode: SiteEpisode | None = None
         self._result: PageStep | None = None
         self._last_action: Action | None = None
@@ -124,10 +125,12 @@ class WebSession:
         Args:
             action: The action.
             epoch: Epoch that the caller means; the present one if not given.
-            step_id: Number of the step in its epoch; the next one if not given. The last number again returns the same result again.
+            step_id: Number of the step in its epoch; the next one if not given. The last number
+                again returns the same result again.
 
         Raises:
-            BrowserError: The browser, the page or the deadline failed; or there is no such episode or step.
+            BrowserError: The browser, the page or the deadline failed; or there is no such episode
+                or step.
         """
         with self._one_at_a_time("step"):
             again = self._answered(action, self.epoch if epoch is None else epoch, step_id)
@@ -163,7 +166,8 @@ class WebSession:
         It has the deadline of a step. The episode cannot go on afterwards.
 
         Raises:
-            BrowserError: The browser or the deadline failed; or there is no episode. Errors of ``work`` pass.
+            BrowserError: The browser or the deadline failed; or there is no episode. Errors of
+                ``work`` pass.
         """
         with self._one_at_a_time("look"):
             context, page = self._context, self._page
@@ -186,10 +190,10 @@ class WebSession:
         self._result = None
         await self._give_back()
 
-    def _episode_page(self, context: BrowserContext, task: WebTask) -> EpisodePage:
+    def _episode_page(self, context: BrowserContext, task: WebTask) -> TaskPage:
         """Make the page of a new episode, with its queues."""
         options = self._contexts.options
-        return EpisodePage(
+        return TaskPage(
             context=context,
             queues=self._dispatcher.open_queues(f"{task.task_id} #{next(_numbers)}"),
             site=self._site,
@@ -243,7 +247,7 @@ class WebSession:
             await finish_shielded(self._release(context, page, site_episode))
 
     async def _release(
-        self, context: BrowserContext | None, page: EpisodePage | None, site_episode: SiteEpisode | None
+        self, context: BrowserContext | None, page: TaskPage | None, site_episode: SiteEpisode | None
     ) -> None:
         """Release the context, the downloads and the site's episode, each even if one before fails.
 
@@ -288,15 +292,17 @@ async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> No
 
 
 class FinalPage:
-    """The page of an episode after its end, for the checks of a benchmark. Given by `WebSession.look`.
+    """The page of an episode after its end, for the checks of a benchmark. Given by
+    `WebSession.look`.
 
-    It gives the address, the content and the values of expressions, and loads other pages of the site
-    with the episode's log-in. It is an `envs.rewards.webarena.PageAccess`.
+    It gives the address, the content and the values of expressions, and loads other pages of the
+    site with the episode's log-in. It is an `envs.rewards.webarena.PageAccess`.
 
-    Expressions run in an isolated world: the page's scripts cannot change what they call; they may change the page.
+    Expressions run in an isolated world: the page's scripts cannot change what they call; they may
+    change the page.
     """
 
-    def __init__(self, page: EpisodePage) -> None:
+    def __init__(self, page: TaskPage) -> None:
         self._page = page
 
     async def url(self) -> str:
@@ -307,11 +313,13 @@ class FinalPage:
     async def goto(self, url: str) -> None:
         """Load an address anew and wait until the page is at rest.
 
-        A page with status 404 is a page too. The present document is left first: the browser would not request an address that differs
-        only in its fragment, or not at all. The browser's cache is not used. Cookies and storage stay.
+        A page with status 404 is a page too. The present document is left first: the browser would
+        not request an address that differs only in its fragment, or not at all. The browser's cache
+        is not used. Cookies and storage stay.
 
         Raises:
-            BrowserError: The address may not be reached or does not answer, or the server failed (500 and more).
+            BrowserError: The address may not be reached or does not answer, or the server failed
+                (500 and more).
         """
         page = self._page
         refused = page.allow.refuse_url(url)

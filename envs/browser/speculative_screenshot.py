@@ -1,8 +1,9 @@
 """Screenshots begun while a page settles, with the frame drawn for it anyway.
 
-A picture forces a frame, waits until it is shown, and is copied and encoded by other processes than the page's: 60 ms in which the page can get
-its time and be read. It holds if nothing has run since its frame (`VirtualClock.still`); else another one is made. On a page that always does
-something it never would, so after a miss the next steps do without, twice as many after each.
+A picture forces a frame, waits until it is shown, and is copied and encoded by other processes than
+the page's: 60 ms in which the page can get its time and be read. It holds if nothing has run since
+its frame (`VirtualClock.still`); else another one is made. On a page that always does something it
+never would, so after a miss the next steps do without, twice as many after each.
 """
 
 from __future__ import annotations

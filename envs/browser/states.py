@@ -76,7 +76,8 @@ class ConnectionMachine:
         self._since = clock()
         self.state = ConnectionState.NEW
         self.journal: deque[Transition] = deque(maxlen=JOURNAL_LENGTH)
-        """The last transitions, oldest first; READY <-> BUSY, which each call makes, are not in it."""
+        """The last transitions, oldest first; READY <-> BUSY, which each call makes, are not in
+        it."""
         self._seconds = dict.fromkeys(ConnectionState, 0.0)
 
     def to(self, after: ConnectionState, why: str = "") -> None:

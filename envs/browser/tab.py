@@ -25,13 +25,15 @@ from envs.signals import SignalReader
 from envs.types import BrowserError
 
 JPEG = {"format": "jpeg", "quality": 80, "optimizeForSpeed": True}
-"""Screenshots as the policy sees them: the cheapest format to make (benchmarks: half of a PNG's time)."""
+"""Screenshots as the policy sees them: the cheapest format to make (benchmarks: half of a PNG's
+time)."""
 
 LOADS = 4
 """Budgets that a page gets to load; one that asks for more is looked at as it is."""
 
 STATUS_ALONE = "net::ERR_HTTP_RESPONSE_CODE_FAILURE"
-"""The site answered with an error's status and nothing else; the browser shows a page of its own for it."""
+"""The site answered with an error's status and nothing else; the browser shows a page of its own
+for it."""
 
 DOCUMENTS = {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]}
 """Parameters with which ``Fetch.enable`` catches the requests of documents."""
@@ -103,7 +105,8 @@ class Tab:
     async def picture(self, params: dict[str, Any]) -> bytes:
         """Take a picture with other parameters of ``Page.captureScreenshot``."""
         answer = await send_unless(NO_PICTURE, self.cdp, "Page.captureScreenshot", params)
-        # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about half of fresh contexts).
+        # A fresh page may have no frame yet; the second request waits for one (Chromium 156, about
+        # half of fresh contexts).
         answer = answer or await self.cdp.send("Page.captureScreenshot", params)
         return binary(answer["data"])
 
@@ -125,7 +128,8 @@ class FirstRequest:
         """
         first = cls(cdp)
         await cdp.send("Fetch.enable", DOCUMENTS)
-        # Takes effect at once, and is answered by the document: when no navigation is under way any more.
+        # Takes effect at once, and is answered by the document: when no navigation is under way any
+        # more.
         blank = asyncio.ensure_future(cdp.send("Runtime.runIfWaitingForDebugger"))
         blank.add_done_callback(log_failure)
         try:

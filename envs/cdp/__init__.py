@@ -117,8 +117,9 @@ async def main_frame(cdp: Cdp) -> str:
 async def isolated_world(cdp: Cdp, name: str, frame: str) -> int:
     """Return the execution context of a JavaScript world isolated from the page.
 
-    It shares the document with the page and nothing else: the page neither sees it nor can change what
-    is in it. Chromium gives the same one for the same name and frame, until the frame has another document.
+    It shares the document with the page and nothing else: the page neither sees it nor can change
+    what is in it. Chromium gives the same one for the same name and frame, until the frame has
+    another document.
     """
     made = await cdp.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": name})
     return int(made["executionContextId"])

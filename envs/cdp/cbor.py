@@ -2,8 +2,8 @@
 
 CBOR takes Chromium half of the CPU time of JSON.
 
-Chromium's own messages are CBOR; over a WebSocket it translates each into JSON, and a page's process does so before that. Its dialect is in
-`envs.cdp.envelopes`.
+Chromium's own messages are CBOR; over a WebSocket it translates each into JSON, and a page's
+process does so before that. Its dialect is in `envs.cdp.envelopes`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def read(raw: bytes) -> dict[str, Any]:
 def read_result(method: str, result: bytes, memory: dict[str, Any]) -> dict[str, Any]:
     """Decode the result of a method.
 
-    It is as JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the columns of
-    a snapshot (`envs.cdp.tables`), whose numbers are not looked at. Halves of surrogate pairs,
-    which JavaScript's strings may have, become U+FFFD.
+    It is as JSON would have it, but for bytes where JSON has base64 (`bytearray`), and for the
+    columns of a snapshot (`envs.cdp.tables`), whose numbers are not looked at. Halves of surrogate
+    pairs, which JavaScript's strings may have, become U+FFFD.
 
     Raises:
         ValueError: The result cannot be decoded.

@@ -1,10 +1,11 @@
 """The DevTools protocol over one wire: a pipe or a WebSocket.
 
-`CdpClient` numbers calls, hands answers back, and passes events on. When the wire goes away, for whatever reason, every pending call fails at
-once with `ConnectionLost`; nothing waits for an answer that cannot come. It never reconnects.
+`CdpClient` numbers calls, hands answers back, and passes events on. When the wire goes away, for
+whatever reason, every pending call fails at once with `ConnectionLost`; nothing waits for an answer
+that cannot come. It never reconnects.
 
-`CdpSession` is one target as the rest of ``envs`` sees it (`envs.cdp.Cdp`). It outlives its wire: `Connection` binds it to the next one
-and plays back what was set up with `enable`.
+`CdpSession` is one target as the rest of ``envs`` sees it (`envs.cdp.Cdp`). It outlives its wire:
+`Connection` binds it to the next one and plays back what was set up with `enable`.
 """
 
 from __future__ import annotations
@@ -48,12 +49,14 @@ class _Call(NamedTuple):
 
 
 class CdpClient:
-    """One open wire, used in one event loop. Made by `connect_client` and `ChromiumProcess.client`."""
+    """One open wire, used in one event loop. Made by `connect_client` and
+    `ChromiumProcess.client`."""
 
     def __init__(self, wire: Wire, form: WireFormat, numbers: Iterator[int] | None = None) -> None:
         """
         Args:
-            numbers: Numbers of calls. Clients that use the same wire in turn share them, so that none gets another's answer.
+            numbers: Numbers of calls. Clients that use the same wire in turn share them, so that
+                none gets another's answer.
         """
         self._wire = wire
         self._format = form
@@ -242,5 +245,6 @@ class CdpSession:
 
     async def play_back(self) -> None:
         """Set up again, on a new wire, what `enable` had set up."""
-        # The browser may not have noticed yet that the old connection is dead, whose session then still holds an override.
+        # The browser may not have noticed yet that the old connection is dead, whose session then
+        # still holds an override.
         await asyncio.gather(*(send_unless(ALREADY_IN_EFFECT, self, *enabled) for enabled in self._enabled))

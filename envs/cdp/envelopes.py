@@ -1,7 +1,8 @@
 """Chromium's dialect of CBOR: envelopes around maps and arrays.
 
-Every map and array lies in an *envelope*, a tag with the number of bytes that follow, and is of indefinite length;
-integers have 32 bits; text that is not ASCII is a byte string of UTF-16, and bytes are a byte string with the tag for base64.
+Every map and array lies in an *envelope*, a tag with the number of bytes that follow, and is of
+indefinite length; integers have 32 bits; text that is not ASCII is a byte string of UTF-16, and
+bytes are a byte string with the tag for base64.
 
 Source: Chromium's ``third_party/inspector_protocol/crdtp/cbor.h``.
 """
@@ -15,7 +16,8 @@ import cbor2
 
 ENVELOPE = b"\xd8\x18\x5a"
 HEADER = len(ENVELOPE) + 4
-"""Bytes before the content of an envelope: the tag, and its length in four bytes, the greatest first."""
+"""Bytes before the content of an envelope: the tag, and its length in four bytes, the greatest
+first."""
 
 MAP, ARRAY, BREAK = b"\xbf", b"\x9f", b"\xff"
 """Begin and end of containers."""

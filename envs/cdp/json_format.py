@@ -17,7 +17,8 @@ LONE_HALF = re.compile("[\ud800-\udfff]")
 def read(raw: bytes) -> dict[str, Any]:
     """Decode a message of the browser.
 
-    Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes U+FFFD.
+    Any string of a page may have half a surrogate pair (``document.title = "\\ud83d"``): it becomes
+    U+FFFD.
     """
     try:
         message: dict[str, Any] = orjson.loads(raw)

@@ -1,7 +1,7 @@
 """Error messages of Chromium 156's DevTools protocol, by meaning.
 
-Nearly all its error codes are -32000, so the messages tell errors apart. Only messages of the browser itself count
-(`CdpError.message`): the text of any other error may hold the same words.
+Nearly all its error codes are -32000, so the messages tell errors apart. Only messages of the
+browser itself count (`CdpError.message`): the text of any other error may hold the same words.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ ANIMATION_GONE = ("Could not find animation with given id",)
 UNKNOWN_METHOD = ("wasn't found", "not supported")
 """The browser has no such method, for example one without a virtual clock."""
 ALREADY_IN_EFFECT = ("already in effect",)
-"""Another tab of the process has set the language, which holds for the process; or a session before this one has."""
+"""Another tab of the process has set the language, which holds for the process; or a session before
+this one has."""
 NO_PICTURE = ("Unable to capture screenshot",)
 """A fresh page has no frame yet."""
 NOT_JSON = ("reference chain is too long", "couldn't be returned by value")

@@ -1,7 +1,8 @@
-"""Chromium's remote debugging pipe: a descriptor to read from and one to write to, which live as long as the process.
+"""Chromium's remote debugging pipe: a descriptor to read from and one to write to, which live as
+long as the process.
 
-Unlike a socket it cannot be dropped or half open, and there is no other one: who gives a `CdpClient` up takes the same pipe again. When our ends are
-closed, Chromium ends.
+Unlike a socket it cannot be dropped or half open, and there is no other one: who gives a
+`CdpClient` up takes the same pipe again. When our ends are closed, Chromium ends.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Pipe(asyncio.Protocol):
         self._leaving: list[bytes] = []
         self.on_message: Callable[[bytes], None] = lambda _message: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done when the browser has closed its ends or wrote what is no message, with the reason."""
+        """Done when the browser has closed its ends or wrote what is no message, with the
+        reason."""
 
     async def open(self) -> None:
         """Have the event loop read and write."""
@@ -70,7 +72,8 @@ class Pipe(asyncio.Protocol):
             for file in self._files:
                 file.close()
 
-    # ------------------------------------------------------------------------------- called by the event loop
+    # ------------------------------------------------------------------------------- called by the
+    # event loop
 
     def data_received(self, data: bytes) -> None:
         if self._left_out:

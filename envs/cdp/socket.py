@@ -1,7 +1,9 @@
-"""One WebSocket to a browser on the event loop's transport; the ``websockets`` package reads and writes the frames.
+"""One WebSocket to a browser on the event loop's transport; the ``websockets`` package reads and
+writes the frames.
 
-What is sent in one turn of the loop is written at once, and a message is handed on where it is read, without a stream, a queue and a task between: a
-short call takes 120 us of our processor time, where it took 180 with the package's own connection.
+What is sent in one turn of the loop is written at once, and a message is handed on where it is
+read, without a stream, a queue and a task between: a short call takes 120 us of our processor time,
+where it took 180 with the package's own connection.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class WebSocket(asyncio.Protocol):
         self._writes = False
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self.on_message: Callable[[bytes], None] = lambda _message: None
-        """Receiver of messages; set it before the first one is sent (a browser never speaks first)."""
+        """Receiver of messages; set it before the first one is sent (a browser never speaks
+        first)."""
         self.ended: asyncio.Future[str] = self._loop.create_future()
         """Done when the connection is gone, with the reason."""
 
@@ -69,7 +72,8 @@ class WebSocket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # ------------------------------------------------------------------------------- called by the event loop
+    # ------------------------------------------------------------------------------- called by the
+    # event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -99,7 +103,8 @@ class WebSocket(asyncio.Protocol):
         if not self.ended.done():
             self.ended.set_result(str(why))
 
-    # ------------------------------------------------------------------------------------------------------ inside
+    # ----------------------------------------------------------------------------
+    # inside
 
     def _read(self, frame: Frame) -> None:
         if frame.opcode not in DATA_OPCODES:

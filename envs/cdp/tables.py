@@ -1,7 +1,9 @@
-"""Reads the columns of a DOM snapshot from CBOR: ten or so of a number for each node or box, some of rows of numbers.
+"""Reads the columns of a DOM snapshot from CBOR: ten or so of a number for each node or box, some
+of rows of numbers.
 
-At most looks most columns are what they were at the look before, to the byte: those are not read again. Rows (attributes, styles) are read once each
-time that they differ, and rectangles not one by one.
+At most looks most columns are what they were at the look before, to the byte: those are not read
+again. Rows (attributes, styles) are read once each time that they differ, and rectangles not one by
+one.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from envs.cdp.envelopes import ARRAY, BREAK, DOUBLE, ENVELOPE, ENVELOPE_TAG, HEA
 SNAPSHOT = "DOMSnapshot.captureSnapshot"
 
 COLUMN, COLUMNS = range(256, 2**15), 2**18
-"""Bytes of a column that is cached, and of all that are cached of a page (some thousand nodes). Decoded they take ten times as much."""
+"""Bytes of a column that is cached, and of all that are cached of a page (some thousand nodes).
+Decoded they take ten times as much."""
 
 RECTANGLE = np.dtype([("before", ">u8"), ("values", [("type", "u1"), ("value", ">f8")], 4), ("after", "u1")])
 """An array of four numbers in its envelope."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 MAX_MESSAGE = 256 * 2**20
-"""Maximum bytes of one message. A screenshot has 0.1 MB, the snapshot of a large page 10 MB. A pipe skips a longer message, a socket
-is closed."""
+"""Maximum bytes of one message. A screenshot has 0.1 MB, the snapshot of a large page 10 MB. A pipe
+skips a longer message, a socket is closed."""
 
 
 class Wire(Protocol):
@@ -35,4 +35,5 @@ class WireFormat(NamedTuple):
     read: Callable[[bytes], dict[str, Any]]
     """Decodes a message; its ``result`` may still be encoded."""
     read_result: Callable[[str, Any, dict[str, Any]], dict[str, Any]]
-    """Decodes a ``result``, given the method's name and the state that a session keeps between answers."""
+    """Decodes a ``result``, given the method's name and the state that a session keeps between
+    answers."""

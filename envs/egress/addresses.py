@@ -1,7 +1,8 @@
 """Hosts as they are written, and addresses as they are reached.
 
-A host has many spellings: ``127.1``, ``2130706433``, ``0x7f.1`` and ``[::ffff:127.0.0.1]`` are all loopback. They are read as the URL
-standard reads them (https://url.spec.whatwg.org/#host-parsing), once, so that everything after compares one canonical form.
+A host has many spellings: ``127.1``, ``2130706433``, ``0x7f.1`` and ``[::ffff:127.0.0.1]`` are all
+loopback. They are read as the URL standard reads them (https://url.spec.whatwg.org/#host-parsing),
+once, so that everything after compares one canonical form.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Reason(StrEnum):
     BAD_HOST = "bad_host"
     """Not a host name or address."""
     BAD_REQUEST = "bad_request"
-    """Not a request that the proxy reads: malformed, too long a head, or a body of unknown length."""
+    """Not a request that the proxy reads: malformed, too long a head, or a body of unknown
+    length."""
     SCHEME = "scheme"
     """A scheme other than the site's: ``file:``, ``ftp:``, plain HTTP for an HTTPS site."""
     SERVICE_WORKER = "service_worker"
@@ -79,10 +81,11 @@ NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
 def canonical_host(host: str) -> str | None:
-    """The one spelling of a host: a dotted IPv4 address, an IPv6 address without brackets, or a lower-case name; ``None`` if it is none.
+    """The one spelling of a host: a dotted IPv4 address, an IPv6 address without brackets, or a
+    lower-case name; ``None`` if it is none.
 
-    An IPv4 address mapped into IPv6 comes out as IPv4. A name may be internationalised only in its ASCII form (``xn--…``), which is
-    what browsers send.
+    An IPv4 address mapped into IPv6 comes out as IPv4. A name may be internationalised only in its
+    ASCII form (``xn--…``), which is what browsers send.
     """
     host = host.strip().lower()
     if host.startswith("[") and host.endswith("]"):
@@ -92,7 +95,8 @@ def canonical_host(host: str) -> str | None:
     host = host.removesuffix(".")
     if not host or len(host) > MAX_HOST or NAME.fullmatch(host) is None:
         return None
-    # The URL standard: a host whose last label is a number is an IPv4 address or an error, never a name.
+    # The URL standard: a host whose last label is a number is an IPv4 address or an error, never a
+    # name.
     return _canonical_ipv4(host) if NUMBER.fullmatch(host.rpartition(".")[2]) else host
 
 
@@ -160,7 +164,8 @@ def refuse_address(address: IpAddress) -> Reason | None:
 
 
 def _is_private(address: IpAddress) -> bool:
-    """RFC 1918 and RFC 4193; ``ipaddress.is_private`` also counts documentation and benchmark ranges."""
+    """RFC 1918 and RFC 4193; ``ipaddress.is_private`` also counts documentation and benchmark
+    ranges."""
     return any(
         address in ipaddress.ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
     )

@@ -1,8 +1,10 @@
 """The hosts and ports that a run's sites name. Everything else is denied.
 
-A site is written as an origin: ``http://127.0.0.1:8080``, ``https://shop.example``, ``https://*.example.com``. A wildcard stands for subdomains,
-at any depth, and not for the domain itself. Loopback is reachable only at the host and port that a site names; no wildcard and no
-answer of a name server leads there. Private and link-local addresses cannot be named: publish such a site on loopback.
+A site is written as an origin: ``http://127.0.0.1:8080``, ``https://shop.example``,
+``https://*.example.com``. A wildcard stands for subdomains, at any depth, and not for the domain
+itself. Loopback is reachable only at the host and port that a site names; no wildcard and no answer
+of a name server leads there. Private and link-local addresses cannot be named: publish such a site
+on loopback.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class AllowList:
 
         Args:
             host: The host as the request wrote it.
-            scheme: ``None`` when it cannot be seen (a tunnel); then a site of either scheme at this host and port covers it.
+            scheme: ``None`` when it cannot be seen (a tunnel); then a site of either scheme at this
+                host and port covers it.
         """
         name = canonical_host(host)
         if name is None:
@@ -79,7 +82,8 @@ class AllowList:
     def refuse_answer(self, host: str, address: IpAddress) -> Reason | None:
         """Return the reason why an address of an allowed host may not be connected to, or ``None``.
 
-        A host that is an address was named as such. A name of loopback has to lead there, and every other name to a public host.
+        A host that is an address was named as such. A name of loopback has to lead there, and every
+        other name to a public host.
         """
         name = canonical_host(host)
         if name is None:
@@ -93,7 +97,8 @@ class AllowList:
     def refuse_url(self, url: str) -> Reason | None:
         """Return the reason why an action may not navigate to a URL, or ``None``.
 
-        The browser opens ``file:``, ``chrome:``, ``view-source:``, ``data:`` and ``javascript:`` itself: they never reach the proxy.
+        The browser opens ``file:``, ``chrome:``, ``view-source:``, ``data:`` and ``javascript:``
+        itself: they never reach the proxy.
         """
         if url in BLANK:
             return None

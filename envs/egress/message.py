@@ -1,4 +1,5 @@
-"""HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured (RFC 9112)."""
+"""HTTP/1.1 messages as a proxy needs them: heads are read and rewritten, bodies are only measured
+(RFC 9112)."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-"""Headers of one connection, not of the message. ``transfer-encoding`` stays: bodies are passed on as they are framed."""
+"""Headers of one connection, not of the message. ``transfer-encoding`` stays: bodies are passed on
+as they are framed."""
 
 OURS = "x-rollwright-"
-"""Beginning of the headers that say what the proxy did; a site's own of that name are dropped, so that they are never forged."""
+"""Beginning of the headers that say what the proxy did; a site's own of that name are dropped, so
+that they are never forged."""
 
 
 class BadMessage(Exception):
@@ -78,7 +81,8 @@ class Chunked:
         self._trailer = False
 
     def take(self, data: bytes) -> int:
-        """Return the number of leading bytes that belong to the body; raise `BadMessage` for broken framing."""
+        """Return the number of leading bytes that belong to the body; raise `BadMessage` for broken
+        framing."""
         taken = 0
         while taken < len(data) and not self.done:
             if self._skip:
@@ -269,7 +273,8 @@ def _split(head: bytes) -> tuple[str, Headers, set[str]]:
 
 
 def _body(headers: Headers) -> Body | None:
-    """Framing that the headers declare; two that disagree are how requests are smuggled, so they are refused."""
+    """Framing that the headers declare; two that disagree are how requests are smuggled, so they
+    are refused."""
     codings = [value.lower() for name, value in headers if name.lower() == "transfer-encoding"]
     lengths = {value for name, value in headers if name.lower() == "content-length"}
     if codings:

@@ -1,7 +1,8 @@
 """Egress proxy: one listener with its own allow list per lease, in one thread.
 
-The thread has an event loop of its own, so that a busy loop of the caller does not delay pages. A listener costs one socket, so a lease gets its
-own, and what its pages were refused is counted there. Nothing of a request but host, port and method is kept, and nothing of it is logged.
+The thread has an event loop of its own, so that a busy loop of the caller does not delay pages. A
+listener costs one socket, so a lease gets its own, and what its pages were refused is counted
+there. Nothing of a request but host, port and method is kept, and nothing of it is logged.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from envs.types import BrowserError
 T = TypeVar("T")
 
 CONNECT_SECONDS = 10.0
-"""Real seconds for resolving a name and connecting. A direct load gives up after minutes; a step's deadline is far below."""
+"""Real seconds for resolving a name and connecting. A direct load gives up after minutes; a step's
+deadline is far below."""
 BACKLOG = 128
 """Connections that wait to be accepted. A context opens 32 at most to a proxy."""
 MAX_HOSTS = 256
-"""Different (reason, host) pairs that are counted apart; a page may invent any number of names. The rest counts under `OTHERS`."""
+"""Different (reason, host) pairs that are counted apart; a page may invent any number of names. The
+rest counts under `OTHERS`."""
 OTHERS = "(others)"
 
 
@@ -40,7 +43,8 @@ class Listener:
         self.address = ""
         """``http://127.0.0.1:<port>``, for Chromium's ``proxyServer``."""
         self.now: Callable[[], float] = float
-        """The pages' time in seconds since 1970, which answers of servers then have; 0 leaves them as they are."""
+        """The pages' time in seconds since 1970, which answers of servers then have; 0 leaves them
+        as they are."""
         self.requests = 0
         """Requests and tunnels that were let through."""
         self._proxy = proxy
@@ -137,10 +141,12 @@ class Listener:
 
 
 class EgressProxy:
-    """``async with EgressProxy() as proxy: listener = await proxy.open(AllowList.of(site.origin))``.
+    """``async with EgressProxy() as proxy: listener = await
+    proxy.open(AllowList.of(site.origin))``.
 
-    Whoever can connect to loopback on this machine can use a listener, with its secrets: the machine's own processes are trusted, pages are not
-    (they reach a listener only through a listener, which does not let them).
+    Whoever can connect to loopback on this machine can use a listener, with its secrets: the
+    machine's own processes are trusted, pages are not (they reach a listener only through a
+    listener, which does not let them).
     """
 
     def __init__(self, *, secrets: SiteSecrets | None = None) -> None:

@@ -1,8 +1,9 @@
 """Relays one browser connection through the proxy, request by request.
 
-Bodies are passed on as they arrive, in pieces of at most 256 KiB (asyncio's read size); when one side cannot take more, the other is not read.
-So a response of any size costs the same memory, and a stream of events is not held back. The connection to the site's server is
-kept for the next request of the same connection, as browsers do, when the end of the last response was seen.
+Bodies are passed on as they arrive, in pieces of at most 256 KiB (asyncio's read size); when one
+side cannot take more, the other is not read. So a response of any size costs the same memory, and a
+stream of events is not held back. The connection to the site's server is kept for the next request
+of the same connection, as browsers do, when the end of the last response was seen.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from envs.egress.proxy import Listener
 
 LINGER_SECONDS = 2.0
-"""Seconds that a connection is kept after its last answer, so that a body still on its way does not reset it before the answer is
-read. Browsers close it at once."""
+"""Seconds that a connection is kept after its last answer, so that a body still on its way does not
+reset it before the answer is read. Browsers close it at once."""
 RETRIED = frozenset({"GET", "HEAD"})
-"""Methods that may use a kept connection: it may have been closed meanwhile, and only these can be sent again."""
+"""Methods that may use a kept connection: it may have been closed meanwhile, and only these can be
+sent again."""
 
 
 class State(Enum):

@@ -37,7 +37,8 @@ async def resolve_allowed(host: str, allow: AllowList) -> list[IpAddress]:
 
 
 async def _resolve(host: str) -> list[IpAddress]:
-    """The addresses of a host that is allowed: itself, loopback for its names, else what the system's resolver says."""
+    """The addresses of a host that is allowed: itself, loopback for its names, else what the
+    system's resolver says."""
     name = canonical_host(host)
     if name is None:
         raise Refused(Reason.BAD_HOST)

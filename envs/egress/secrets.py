@@ -1,4 +1,5 @@
-"""Adds sites' credentials to requests after they left the browser, so that no page, prompt or log ever holds them."""
+"""Adds sites' credentials to requests after they left the browser, so that no page, prompt or log
+ever holds them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ OWNED = frozenset({"host", "connection", "content-length", "transfer-encoding", 
 class SiteSecrets:
     """Headers by origin: ``SiteSecrets({"http://127.0.0.1:8080": {"Authorization": "Bearer …"}})``.
 
-    They are added to plain HTTP requests of exactly that origin. A tunnel (HTTPS, websockets) is opaque to the proxy and gets none.
+    They are added to plain HTTP requests of exactly that origin. A tunnel (HTTPS, websockets) is
+    opaque to the proxy and gets none.
     """
 
     def __init__(self, headers: Mapping[str, Mapping[str, str]] | None = None) -> None:
@@ -37,11 +39,13 @@ class SiteSecrets:
         return f"SiteSecrets({shown})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Refused: a pickle would carry the values to a scheduler's log or another machine's disk."""
+        """Refused: a pickle would carry the values to a scheduler's log or another machine's
+        disk."""
         raise TypeError("SiteSecrets are not sent between processes; read them where the proxy runs")
 
     def add_to(self, host: str, port: int, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """The headers of a request with the site's own: a cookie joins the page's cookies, any other replaces the page's."""
+        """The headers of a request with the site's own: a cookie joins the page's cookies, any
+        other replaces the page's."""
         own = self._headers.get((host, port))
         if not own:
             return headers

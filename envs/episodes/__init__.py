@@ -1,7 +1,7 @@
 """One episode, independent of who decides its actions: begin, end, evidence and grading.
 
 `WebEpisode` plays one attempt of a task on a leased session. `ending` decides when an attempt ends,
-`read_end` reads what its grading needs before the browser is given back, and `EpisodeGrader`
+`read_end` reads what its grading needs before the browser is given back, and `RecordGrader`
 computes the reward from its record. The front door (`envs.open_env`) and the rollouts of a run use
 the same parts. Nothing here knows a policy, a run or its store.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from envs.cancel_scope import CancelScope
 from envs.episodes.episode import NO_TURN, NOT_GRADED, WebEpisode
-from envs.episodes.grading import JUDGED_WALL, EpisodeGrader, Graded, part_sources
+from envs.episodes.grading import JUDGED_WALL, Graded, RecordGrader, part_sources
 from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ __all__ = [
     "NOT_GRADED",
     "NO_TURN",
     "CancelScope",
-    "EpisodeGrader",
     "Graded",
     "PageEvidence",
+    "RecordGrader",
     "VisualRewardSources",
     "WebEpisode",
     "part_sources",

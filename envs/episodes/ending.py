@@ -26,7 +26,7 @@ class Unusable(NamedTuple):
     """Name of the `envs.ends.BlockSign`, if it is a wall."""
 
 
-class EpisodeWatch:
+class EndWatch:
     """Watches one episode for unusable pages and repeated steps."""
 
     def __init__(self, repeats: int) -> None:

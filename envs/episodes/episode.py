@@ -10,7 +10,7 @@ from typing import Any
 from envs.browser import PageStep, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.episode import unchanged
-from envs.episodes.ending import EpisodeWatch
+from envs.episodes.ending import EndWatch
 from envs.episodes.read_end import read_end
 from envs.memory import EpisodeMemory, typed_secret
 from envs.rewards import score
@@ -81,7 +81,7 @@ class WebEpisode:
         self.recorded: Recorded | None = None
         self._session: WebSession | None = None
         self._stop_on_invalid = stop_on_invalid
-        self._watch = EpisodeWatch(repeats)
+        self._watch = EndWatch(repeats)
         self._ended: PageStep | None = None
         """The last page of an episode that is over."""
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from envs.rewards import EpisodeEvidence, PartSource, score
+from envs.rewards import GradingEvidence, PartSource, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
 from envs.rewards.judge import Judge, Judgement
-from envs.rewards.judge_facts import EpisodeJudge
+from envs.rewards.judge_facts import RubricJudge
 from envs.rewards.webarena import WebArenaParts
 from envs.types import JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from envs.types.action_text import STRICT
@@ -50,7 +50,7 @@ class Graded:
     """Seconds by activity: ``program``, ``ask`` (the judge) and components. They may overlap."""
 
 
-class EpisodeGrader:
+class RecordGrader:
     """Grades episodes, several at the same time on one event loop."""
 
     def __init__(
@@ -59,7 +59,7 @@ class EpisodeGrader:
         sources: Sequence[PartSource],
         *,
         screenshot: Callable[[str], bytes],
-        measure: Callable[[WebTask, EpisodeEvidence], Awaitable[EpisodeEvidence]] | None = None,
+        measure: Callable[[WebTask, GradingEvidence], Awaitable[GradingEvidence]] | None = None,
         own: PartSource | None = None,
         threads: Executor | None = None,
         judge: Judge | None = None,
@@ -100,7 +100,7 @@ class EpisodeGrader:
         grading, judge, timed_out = Grading(), self._episode_judge(task, trajectory), False
         try:
             async with asyncio.timeout(self._deadline) as limit:
-                evidence = EpisodeEvidence.of(trajectory)
+                evidence = GradingEvidence.of(trajectory)
                 if self._measure is not None:
                     evidence = await self._measure(task, evidence)
                 reward = await self._grader.grade(task, evidence, grading, judge=judge)
@@ -122,13 +122,13 @@ class EpisodeGrader:
             wall = JUDGED_WALL
         return Graded(reward, wall, judgement, timed_out, grading.seconds)
 
-    def _episode_judge(self, task: WebTask, trajectory: Trajectory) -> EpisodeJudge | None:
+    def _episode_judge(self, task: WebTask, trajectory: Trajectory) -> RubricJudge | None:
         """Return the judge of this episode, or ``None`` if it need not be asked."""
         rubric = task.rubric
         if self._judge is None or self._grader.own is not None or rubric is None or not _asks_judge(rubric):
             return None
         read = trajectory.steps[0].observation.instruction if trajectory.steps else ""
-        return EpisodeJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
+        return RubricJudge(self._judge, rubric, instruction=task.instruction or read, screenshot=self._screenshot)
 
 
 def _asks_judge(rubric: Rubric) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from envs.browser import BrowserPool, PageStep
-from envs.rewards import EpisodeEvidence, PartSource
+from envs.rewards import GradingEvidence, PartSource
 from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
 from envs.rewards.chromiumrl.source import PageTooLarge, ReferenceSource
 from envs.rewards.design2code import Clip
@@ -72,7 +72,7 @@ class VisualRewardSources:
         self._reference = ReferenceSource(pool, sites, blob, mode)
         self.sources: tuple[PartSource, ...] = (DesignSource(PageRenderer(pool), self._page, clip), self._reference)
 
-    async def measured(self, task: WebTask, evidence: EpisodeEvidence) -> EpisodeEvidence:
+    async def measured(self, task: WebTask, evidence: GradingEvidence) -> GradingEvidence:
         """Add the similarities to the task's reference, if the rubric needs them."""
         if task.rubric is None or not task.reference or not evidence.final_dom:
             return evidence

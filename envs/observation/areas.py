@@ -16,7 +16,7 @@ GRID = 8
 """Number of points tried across and down each area, after its middle. So an eighth of a picture is
 found in any shape."""
 
-Shape = tuple[str, NDArray[np.float64]]
+AreaShape = tuple[str, NDArray[np.float64]]
 """Shape of an area: ``rect``, ``circle`` or ``poly``, and its numbers in CSS pixels of the picture.
 """
 
@@ -34,7 +34,7 @@ def areas(dom: Dom, scene: Scene) -> dict[int, tuple[tuple[float, float], tuple[
         corner = dom.rects[box, :2] + [pixels(dom.style_of(box, LEFT)), pixels(dom.style_of(box, TOP))]
         size = dom.rects[box, 2:] - corner
         low, high = np.maximum(corner, scene.clips[box, :2]), np.minimum(dom.rects[box, 2:], scene.clips[box, 2:])
-        before: list[Shape] = []  # where areas overlap, a click reaches the first one
+        before: list[AreaShape] = []  # where areas overlap, a click reaches the first one
         for area in of_map:
             shape = _shape(dom, area, size)
             before.append(shape)
@@ -64,7 +64,7 @@ def _maps(dom: Dom) -> dict[int, list[int]]:
     return {node: by_name.get((bisect_right(dom.documents, node), name.lstrip("#")), []) for node, name in used}
 
 
-def _shape(dom: Dom, area: int, size: NDArray[np.float64]) -> Shape:
+def _shape(dom: Dom, area: int, size: NDArray[np.float64]) -> AreaShape:
     kind = (dom.attribute(area, "shape") or "rect").lower()
     parts = (dom.attribute(area, "coords") or "").replace(",", " ").split()
     try:
@@ -80,7 +80,7 @@ def _shape(dom: Dom, area: int, size: NDArray[np.float64]) -> Shape:
     return "rect", numbers[:4] if len(numbers) >= 4 else np.zeros(4)
 
 
-def _rect(shape: Shape) -> NDArray[np.float64]:
+def _rect(shape: AreaShape) -> NDArray[np.float64]:
     kind, numbers = shape
     if kind == "circle":
         x, y, radius = numbers
@@ -89,7 +89,7 @@ def _rect(shape: Shape) -> NDArray[np.float64]:
     return np.concatenate([corners.min(axis=0), corners.max(axis=0)])
 
 
-def _holds(shape: Shape, point: NDArray[np.float64]) -> bool:
+def _holds(shape: AreaShape, point: NDArray[np.float64]) -> bool:
     kind, numbers = shape
     if kind == "circle":
         return bool(np.hypot(*(point - numbers[:2])) < numbers[2])
@@ -103,7 +103,7 @@ def _point(
     scene: Scene,
     picture: int,
     corner: NDArray[np.float64],
-    shapes: list[Shape],
+    shapes: list[AreaShape],
     rect: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[float, float] | None:
     """Return a whole pixel in the visible part that reaches the last shape and none before it."""

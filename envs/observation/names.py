@@ -99,7 +99,8 @@ class Namer:
         return dom.typed[node] if node in dom.typed else rendered(dom, node)
 
     def _chosen(self, node: int) -> str:
-        """Return the value of a combobox that is no input: that of a field in it, else its words."""
+        """Return the value of a combobox that is no input: that of a field in it, else its
+        words."""
         dom = self._dom
         fields = (
             dom.typed[child]

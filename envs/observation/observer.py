@@ -34,7 +34,7 @@ from envs.observation.reading import Handles, Reading
 from envs.observation.roles import Kinds, classify
 from envs.observation.snapshot import capture, decode
 from envs.observation.states import gauges
-from envs.observation.text import Page, Piece, describe, fit, lay_out
+from envs.observation.text import Page, TextPiece, describe, fit, lay_out
 from envs.observation.text_utils import shorten
 from envs.settle import NO_FIELDS, FieldStates, Look
 from envs.types import BrowserError, Element, Hidden, Observation, Whole
@@ -327,7 +327,7 @@ def page_of(
 ) -> Page:
     """Return the lines of a page, with its ``elements`` (made of ``items``) as ``rendered``."""
     listed = {
-        item.node: Piece(
+        item.node: TextPiece(
             rendered[element.index], element.index, " ".join(filter(None, (element.text, element.written))), item.node
         )
         for item, element in zip(items, elements, strict=True)

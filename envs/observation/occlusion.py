@@ -37,7 +37,7 @@ from envs.observation.dom import (
     Rects,
     pixels,
 )
-from envs.observation.svg_shapes import SHAPES, Shape, hit_parts, shape_of
+from envs.observation.svg_shapes import SHAPES, SvgShape, hit_parts, shape_of
 from envs.observation.visibility import style_clips
 
 Answer = TypeVar("Answer")
@@ -90,7 +90,7 @@ class Scene:
     leave visible."""
     wrapped: set[int]
     """Boxes of inline elements whose content lies on more than one line."""
-    shapes: dict[int, Shape | None]
+    shapes: dict[int, SvgShape | None]
     """Shapes of the items that are SVG shapes; `shape` computes each when it is first asked for."""
     whole: Rects
     """Rectangles of the items, not cut."""
@@ -141,7 +141,7 @@ class Scene:
             flags[rows] = (_under(points[rows], self.rects[opaque]) & (opaque < items[rows][:, None])).any(axis=1)
         return flags
 
-    def shape(self, item: int) -> Shape:
+    def shape(self, item: int) -> SvgShape:
         """Return the SVG shape of an item."""
         known = self.shapes[item]
         if known is None:
@@ -215,7 +215,7 @@ def paint(
         for box in _boxes(dom, *SHAPES)
         if dom.name[dom.box_node[box]] != "rect" or not hit_parts(dom.styles[dom.style_at[box]])[0]
     }
-    shapes: dict[int, Shape | None] = dict.fromkeys(item for item, node in enumerate(nodes) if node in drawn)
+    shapes: dict[int, SvgShape | None] = dict.fromkeys(item for item, node in enumerate(nodes) if node in drawn)
     reached, hiding = np.flatnonzero(hit[boxes]), np.flatnonzero(opaque[boxes])
     return Scene(dom, nodes, boxes, rects, reached, hiding, clips, wrapped, shapes, whole, clipped_away)
 

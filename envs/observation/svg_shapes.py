@@ -55,7 +55,7 @@ _TIMES = np.arange(1, 9) / 8
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SvgShape:
     """Shape of an SVG element in the viewport."""
 
     starts: Vectors
@@ -114,7 +114,7 @@ def hit_parts(style: Styles) -> tuple[bool, bool]:
     return events in ("fill", "all", "bounding-box"), events in ("stroke", "all")
 
 
-def shape_of(dom: Dom, node: int, rect: Vectors) -> Shape:
+def shape_of(dom: Dom, node: int, rect: Vectors) -> SvgShape:
     """Return the shape of a node in its rectangle (left, top, right, bottom; with the stroke)."""
     name, box = dom.name[node], dom.box_of[node]
     style = dom.styles[dom.style_at[box]]
@@ -130,7 +130,7 @@ def shape_of(dom: Dom, node: int, rect: Vectors) -> Shape:
     if len(corners):
         corners = (rect[:2] + rect[2:] - size) / 2 + (corners - corners.min(axis=0)) / np.maximum(span, 1e-9) * size
     starts, ends = corners.reshape(-1, 2, 2).transpose(1, 0, 2)
-    return Shape(starts, ends, drawn, filled, float(width.mean()) / 2 if stroked else 0.0)
+    return SvgShape(starts, ends, drawn, filled, float(width.mean()) / 2 if stroked else 0.0)
 
 
 def crossings(y: float, starts: Vectors, ends: Vectors) -> NDArray[np.float64]:

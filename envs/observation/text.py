@@ -46,7 +46,7 @@ HEADINGS = frozenset({"H1", "H2", "H3", "H4", "H5", "H6"})
 
 
 @dataclass(slots=True)
-class Piece:
+class TextPiece:
     """Words, or an element of the list."""
 
     words: str
@@ -71,14 +71,14 @@ class Piece:
 class Page:
     """Lines of the visible part of a page, and the number of characters outside of the viewport."""
 
-    lines: list[list[Piece]]
+    lines: list[list[TextPiece]]
     unseen_chars: int
 
 
 def lay_out(
     kinds: Kinds,
     scene: Scene,
-    listed: dict[int, Piece],
+    listed: dict[int, TextPiece],
     boxes: dict[int, int],
     labelled: set[int],
     gauges: dict[int, str] | None = None,
@@ -86,7 +86,7 @@ def lay_out(
     """Put words and elements into lines.
 
     Args:
-        listed: Piece of each listed element, by node.
+        listed: TextPiece of each listed element, by node.
         boxes: Box at which each of them stands, by node.
         labelled: Nodes whose text is part of an element.
         gauges: Values of meters and progress bars, by node.
@@ -96,7 +96,7 @@ def lay_out(
     page = Page([[]], 0)
     gauges = {node: gauge for node, gauge in (gauges or {}).items() if not silent[node]}
     dom.marked(gauges, silent)
-    placed: dict[int, list[Piece]] = {}
+    placed: dict[int, list[TextPiece]] = {}
     for node, piece in listed.items():
         piece.box = boxes[node]
         placed.setdefault(piece.box, []).append(piece)
@@ -123,7 +123,7 @@ def lay_out(
             sign = f"{'#' * level} " if level else ""
             own = squash(dom.attribute(node, "alt")) if dom.name[node] == "IMG" else words
             label = own if sign or own != words else None
-            page.lines[-1].append(Piece(sign + words, label=label, node=node, box=box))
+            page.lines[-1].append(TextPiece(sign + words, label=label, node=node, box=box))
     page.lines = [line for line in page.lines if line]
     return page
 
@@ -171,7 +171,7 @@ def fit(page: Page, hidden: Hidden, budget: int, layers: Layers | None = None) -
     return text, _page_words(kept)
 
 
-def _page_words(lines: list[list[Piece]]) -> tuple[str, ...]:
+def _page_words(lines: list[list[TextPiece]]) -> tuple[str, ...]:
     joined = (" ".join(piece.own for piece in line).strip() for line in lines)
     return tuple(line for line in joined if line)
 
@@ -312,7 +312,7 @@ def _length(dom: Dom, boxes: list[int], silent: bytearray) -> int:
     return sum(len(dom.strings[dom.box_text[box]].strip()) for box in boxes if not silent[dom.box_node[box]])
 
 
-def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Piece]], int]:
+def _shorten(lines: list[list[TextPiece]], limit: int | None) -> tuple[list[list[TextPiece]], int]:
     """Shorten passages to ``limit`` characters each; return the lines and the number of characters
     cut."""
     if limit is None:
@@ -326,7 +326,7 @@ def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Pie
                 if not limit:
                     continue
                 own = None if piece.label is None else shorten(piece.label, limit)
-                piece = Piece(piece.words[:limit].rstrip() + "…", label=own)
+                piece = TextPiece(piece.words[:limit].rstrip() + "…", label=own)
             new.append(piece)
         if new:
             kept.append(new)
@@ -334,15 +334,15 @@ def _shorten(lines: list[list[Piece]], limit: int | None) -> tuple[list[list[Pie
 
 
 def _fewer_pieces(
-    lines: list[list[Piece]], hidden: Hidden, cut: int, unseen: int, budget: int
-) -> tuple[list[list[Piece]], str]:
+    lines: list[list[TextPiece]], hidden: Hidden, cut: int, unseen: int, budget: int
+) -> tuple[list[list[TextPiece]], str]:
     """Keep as many pieces from the beginning as fit beside the note.
 
     Pieces are counted, not lines: a page may put all of its elements into one line.
     """
     total = _elements(lines)
 
-    def first(count: int) -> tuple[list[list[Piece]], str]:
+    def first(count: int) -> tuple[list[list[TextPiece]], str]:
         kept, left = [], count
         for line in lines:
             if left <= 0:
@@ -362,11 +362,11 @@ def _fewer_pieces(
     return kept, whole[: max(0, budget)]
 
 
-def _elements(lines: Sequence[list[Piece]]) -> int:
+def _elements(lines: Sequence[list[TextPiece]]) -> int:
     return sum(1 for line in lines for piece in line if piece.element)
 
 
-def _join(lines: list[list[Piece]], note: str) -> str:
+def _join(lines: list[list[TextPiece]], note: str) -> str:
     return "\n".join([*(" ".join(piece.words for piece in line) for line in lines), *([note] if note else [])])
 
 

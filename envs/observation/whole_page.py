@@ -42,7 +42,7 @@ from envs.observation.observer import Observer, apply_fields, list_elements, pag
 from envs.observation.occlusion import NO_CLIP, Clip, Scene, containers, cut, paint, stage
 from envs.observation.options import FULL, ObservationOptions
 from envs.observation.roles import classify
-from envs.observation.text import Piece
+from envs.observation.text import TextPiece
 from envs.observation.visibility import style_clips
 from envs.settle import FieldStates
 from envs.types import Element, Whole, WholePage
@@ -75,7 +75,8 @@ async def read_whole(
     dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
     asked: set[int] = set()
     while (nodes := [node for node in skipped(dom) if node not in asked]) and len(asked) < MAX_SKIPPED:
-        # Asking for a box lays it out (Chromium 156). It scrolls nothing, and the page cannot notice.
+        # Asking for a box lays it out (Chromium 156). It scrolls nothing, and the page cannot
+        # notice.
         await content_quads(cdp, nodes)
         asked.update(nodes)
         dom, focus, fields = await observer.ask(cdp, world, None, scrolling=True)
@@ -194,7 +195,7 @@ def compose_whole(
     )
 
 
-def _joined(dom: Dom, line: list[Piece]) -> str:
+def _joined(dom: Dom, line: list[TextPiece]) -> str:
     """Return the words of a line, without a space where the page has none: ``<b>12</b>, paid``."""
     joined, last = "", -1
     for piece in line:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from envs.lazy import lazy_names
 from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
-from envs.rewards.evidence import DomElement, Download, EpisodeEvidence
+from envs.rewards.evidence import DomElement, Download, GradingEvidence
 from envs.rewards.facts import FactJudge, FactResult
 from envs.rewards.formats import from_w8, from_webgym, load_rubric, read_rubric, rubric_of_instruction, to_w8
 from envs.rewards.rubric import combine, grade, grade_by_program
@@ -39,9 +39,9 @@ __all__ = [
     "DiffNode",
     "DomElement",
     "Download",
-    "EpisodeEvidence",
     "FactJudge",
     "FactResult",
+    "GradingEvidence",
     "Image",
     "Mode",
     "PartSource",

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from envs.rewards.chromiumrl.quality import episode_quality
 from envs.rewards.compose import Component
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.types import PartRole, RewardPart, WebTask
 
 NO_SIGNALS = "signals were not recorded"
@@ -19,7 +19,7 @@ class Performance:
 
     component: ClassVar = Component.PERFORMANCE
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Return one part; it is not available without signals."""
         if evidence.signals is None:
             return (RewardPart(name="performance", value=None, weight=1.0, evidence=NO_SIGNALS),)
@@ -38,7 +38,7 @@ class TurnForm:
         """
         self._strict = strict
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Return one part; it is not available without a turn."""
         turns = len(evidence.steps)
         if not turns:
@@ -54,7 +54,7 @@ class Length:
 
     component: ClassVar = Component.LENGTH
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Return one penalty: -steps / horizon."""
         steps = len(evidence.steps)
         return (_penalty("length", steps, task.horizon, f"{steps} steps of at most {task.horizon}"),)
@@ -65,7 +65,7 @@ class ActionErrors:
 
     component: ClassVar = Component.ACTION_ERRORS
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Return one penalty: -errors / steps."""
         errors = [str(step.error) for step in evidence.steps if step.error is not None]
         names = f": {', '.join(sorted(set(errors)))}" if errors else ""

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from envs.rewards.bundle import score, total
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.types import PartRole, RewardBundle, RewardPart, WebTask
 
 
@@ -62,7 +62,7 @@ class PartSource(Protocol):
         """Component of its parts: a `Component`, or another name that has a weight."""
         ...
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Return the parts of an ended episode; empty if it has none.
 
         The browser of the episode has been given back. The weights of the parts are relative:

@@ -8,10 +8,10 @@ from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Traj
 from envs.types.evidence import DomElement, Download, PageReply, PageText, Recorded
 from envs.types.signals import EpisodeSignals
 
-__all__ = ["DomElement", "Download", "EpisodeEvidence"]
+__all__ = ["DomElement", "Download", "GradingEvidence"]
 
 
-class EpisodeEvidence(Record):
+class GradingEvidence(Record):
     """Evidence of an episode.
 
     ``None`` means that something was not recorded, which never depends on the policy's actions;
@@ -72,7 +72,7 @@ class EpisodeEvidence(Record):
         return seen if self.final is None else (*seen, self.final)
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> EpisodeEvidence:
+    def of(cls, trajectory: Trajectory) -> GradingEvidence:
         """Read the evidence of a stored episode."""
         recorded = trajectory.recorded or Recorded()
         return cls(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from envs.rewards.compare import comparable, compare, find_text, number_in, same_page
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.rewards.page_text import CUT, Pages, cut_text_may_match, full_text
 from envs.rewards.server_answers import find_answer, question_of, value_at
 from envs.types import Cost, FactGroup, JudgeFact, Record
@@ -83,7 +83,7 @@ class FactResult(Record):
 class FactJudge(Protocol):
     """A model that judges facts."""
 
-    async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
+    async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: GradingEvidence) -> FactResult:
         """Judge a fact.
 
         Several facts of an episode may be judged at once; ``group`` is ``None`` for a gate.
@@ -296,7 +296,7 @@ def _signal(fact: SignalFact, pages: Pages) -> FactResult:
     return known_result(holds, f"{fact.metric} is {value:g}, {fact.comparison} {fact.threshold:g}")
 
 
-def _metric(name: str, evidence: EpisodeEvidence) -> float | str:
+def _metric(name: str, evidence: GradingEvidence) -> float | str:
     """Return the value, or the reason why there is none."""
     if name in evidence.metrics:
         return evidence.metrics[name]
@@ -320,7 +320,7 @@ def _subscore(fact: SubscoreFact, pages: Pages) -> FactResult:
     return FactResult(value=value, evidence=f"{fact.key} is {value:.4g}")
 
 
-def subscore(key: str, evidence: EpisodeEvidence) -> float | None:
+def subscore(key: str, evidence: GradingEvidence) -> float | None:
     """Return one part of the DOM similarity by its name; ``None`` if not computed.
 
     Args:

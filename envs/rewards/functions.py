@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.rewards.compose import Component, PartSource
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.types import ConfigError, Observation, PartRole, RewardPart, Step, WebTask
 from envs.types.extensions import Extensions
 
@@ -30,7 +30,7 @@ class Episode:
     """An ended episode, as a reward function sees it."""
 
     task: WebTask
-    evidence: EpisodeEvidence
+    evidence: GradingEvidence
     """Records of the episode."""
 
     @property
@@ -73,7 +73,7 @@ class FunctionSource:
         self._function = function
         self._name = name or getattr(function, "__qualname__", "").replace("<lambda>", "reward") or "reward"
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Call the function; return parts that together are worth its value.
 
         Raises:
@@ -115,7 +115,7 @@ class NamedSource:
         self.component = component
         self._source = source
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """Return the parts of the source."""
         return await self._source.parts(task, evidence)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from envs.rewards.bundle import page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.rewards.facts import FactJudge, FactResult
 from envs.rewards.rubric import ask_judge, check_by_program, combine, frozen_hash
 from envs.rewards.webarena.parts import check_frozen
@@ -46,7 +46,7 @@ class Grading:
         if self.rubric is not None and facts:
             self.results |= facts
             # The parts do not depend on the evidence, and the score is not used.
-            self.rubric = combine(rubric, self.results, EpisodeEvidence(), self.rubric.rubric_hash)
+            self.rubric = combine(rubric, self.results, GradingEvidence(), self.rubric.rubric_hash)
 
     def given_up(self, cause: str) -> RewardBundle:
         """Return the abstention with the parts so far."""
@@ -70,7 +70,7 @@ class Grader:
     async def grade(
         self,
         task: WebTask,
-        evidence: EpisodeEvidence,
+        evidence: GradingEvidence,
         grading: Grading,
         *,
         judge: FactJudge | None = None,
@@ -102,13 +102,13 @@ class Grader:
         page = None if self.own is not None else page_reward(evidence.page_facts, steps=len(evidence.steps))
         return compose(available, self.weights, rubric=grading.rubric, page=page)
 
-    async def _by_program(self, task: WebTask, evidence: EpisodeEvidence, grading: Grading) -> None:
+    async def _by_program(self, task: WebTask, evidence: GradingEvidence, grading: Grading) -> None:
         loop = asyncio.get_running_loop()
         with grading.timed("program"):
             grading.results, grading.rubric = await loop.run_in_executor(self.threads, _check, task, evidence)
 
 
-def _check(task: WebTask, evidence: EpisodeEvidence) -> tuple[dict[str, FactResult], RewardBundle]:
+def _check(task: WebTask, evidence: GradingEvidence) -> tuple[dict[str, FactResult], RewardBundle]:
     """Check the rubric's facts by program; return their results and the bundle."""
     assert task.rubric is not None
     known = frozen_hash(task.rubric, task.rubric_hash or None)
@@ -116,7 +116,7 @@ def _check(task: WebTask, evidence: EpisodeEvidence) -> tuple[dict[str, FactResu
     return results, combine(task.rubric, results, evidence, known)
 
 
-async def _ask(rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judge: FactJudge) -> None:
+async def _ask(rubric: Rubric, evidence: GradingEvidence, grading: Grading, judge: FactJudge) -> None:
     assert grading.rubric is not None
     with grading.timed("ask"):
         asked = await ask_judge(rubric, evidence, judge)
@@ -126,7 +126,7 @@ async def _ask(rubric: Rubric, evidence: EpisodeEvidence, grading: Grading, judg
 
 
 async def _parts(
-    source: PartSource, task: WebTask, evidence: EpisodeEvidence, grading: Grading
+    source: PartSource, task: WebTask, evidence: GradingEvidence, grading: Grading
 ) -> Sequence[RewardPart]:
     started = time.perf_counter()
     parts: Sequence[RewardPart]

@@ -2,7 +2,7 @@
 
 ::
 
-    grade(rubric, evidence, judge=EpisodeJudge(judge, rubric, instruction=…, screenshot=store.blob))
+    grade(rubric, evidence, judge=RubricJudge(judge, rubric, instruction=…, screenshot=store.blob))
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 
 from envs.observation.hashes import action_signature
 from envs.rewards.chromiumrl import StepDiff, describe_diff
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.rewards.facts import FactResult
 from envs.rewards.judge import (
     CallRecord,
-    Check,
     Judge,
-    JudgeEpisode,
-    JudgeFact,
+    JudgeCase,
+    JudgeCheck,
+    JudgedFact,
     Judgement,
     JudgeStep,
     Purpose,
@@ -34,7 +34,7 @@ THE_END = "none: the page after the last action"
 NOT_APART = "the judge does not ask for it apart: its one verdict covers it"
 
 
-class EpisodeJudge:
+class RubricJudge:
     """`envs.rewards.FactJudge` of one episode.
 
     The first call starts the grading of all facts; the other calls wait for its result.
@@ -69,7 +69,7 @@ class EpisodeJudge:
         self.judgement: Judgement | None = None
         """The judgement with every call and check; ``None`` before the judge was asked."""
 
-    async def judge(self, fact: RubricFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
+    async def judge(self, fact: RubricFact, group: FactGroup | None, evidence: GradingEvidence) -> FactResult:
         """Judge a fact; if the judge abstained, the fact is not available, with the cause."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._ask_judge(evidence))
@@ -83,7 +83,7 @@ class EpisodeJudge:
             value, why = _of_fact(judgement, fact.id)
         return FactResult(value=value, evidence=why, cost=self._cost(judgement, fact))
 
-    async def _ask_judge(self, evidence: EpisodeEvidence) -> Judgement:
+    async def _ask_judge(self, evidence: GradingEvidence) -> Judgement:
         episode = await asyncio.to_thread(self._episode, evidence)  # blobs of all steps are read
         return await self._judge.judge(episode, self._calls)
 
@@ -110,7 +110,7 @@ class EpisodeJudge:
         if self._pending is not None:
             self._pending.cancel()
 
-    def _episode(self, evidence: EpisodeEvidence) -> JudgeEpisode:
+    def _episode(self, evidence: GradingEvidence) -> JudgeCase:
         steps = [
             JudgeStep(
                 screenshot=self._screenshot(step.screenshot),
@@ -127,11 +127,11 @@ class EpisodeJudge:
             picture = self._screenshot(evidence.final_screenshot)
             steps.append(JudgeStep(screenshot=picture, action=THE_END, url=final.url, page_text=final.text))
         facts = tuple(
-            JudgeFact(fact_id=fact.id, text=fact.description, group=group.description)
+            JudgedFact(fact_id=fact.id, text=fact.description, group=group.description)
             for group, fact in self._facts
             if fact.criterion == "fact"
         )
-        return JudgeEpisode(
+        return JudgeCase(
             instruction=self._instruction,
             steps=tuple(steps),
             answer=evidence.answer or None,
@@ -173,5 +173,5 @@ def _grounded(judgement: Judgement, not_asked: str) -> tuple[float | None, str]:
     return check.ayes / (check.ayes + check.noes), check.reason
 
 
-def _check(judgement: Judgement, purpose: Purpose, subject: str) -> Check | None:
+def _check(judgement: Judgement, purpose: Purpose, subject: str) -> JudgeCheck | None:
     return next((check for check in judgement.checks if (check.purpose, check.subject) == (purpose, subject)), None)

@@ -14,7 +14,7 @@ from envs.observation.options import looks_shortened
 from envs.observation.text import out_of_view, was_cut
 from envs.observation.whole_page import MAX_CHARS, MAX_ELEMENTS
 from envs.rewards.compare import comparable, find_text, normalize_text
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.types import Element, Observation, WholePage
 from envs.types.options import OPTION_CHARS
 from envs.types.rubrics import ElementQuery, Match
@@ -60,7 +60,7 @@ class Shown(NamedTuple):
 class Pages:
     """Pages of an episode, with a cache of their lines. Used for one grading."""
 
-    def __init__(self, evidence: EpisodeEvidence) -> None:
+    def __init__(self, evidence: GradingEvidence) -> None:
         self.evidence = evidence
         self._lines: dict[tuple[int, bool], list[str]] = {}
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from envs.rewards.bundle import failed_requirements, score
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.rewards.facts import FactJudge, FactResult, check, subscore, unavailable_result
 from envs.rewards.page_text import Pages
 from envs.types import (
@@ -35,7 +35,7 @@ from envs.types import (
 )
 
 
-def grade_by_program(rubric: Rubric, evidence: EpisodeEvidence, *, expected_hash: str | None = None) -> RewardBundle:
+def grade_by_program(rubric: Rubric, evidence: GradingEvidence, *, expected_hash: str | None = None) -> RewardBundle:
     """Grade by program alone: facts for a judge are not available.
 
     Raises:
@@ -47,7 +47,7 @@ def grade_by_program(rubric: Rubric, evidence: EpisodeEvidence, *, expected_hash
 
 async def grade(
     rubric: Rubric,
-    evidence: EpisodeEvidence,
+    evidence: GradingEvidence,
     *,
     judge: FactJudge | None = None,
     expected_hash: str | None = None,
@@ -66,7 +66,7 @@ async def grade(
     return combine(rubric, results, evidence, known)
 
 
-def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, FactResult]:
+def check_by_program(rubric: Rubric, evidence: GradingEvidence) -> dict[str, FactResult]:
     """Check every fact by program; return the results by id, before ``negate``.
 
     A pure function that needs CPU time.
@@ -75,7 +75,7 @@ def check_by_program(rubric: Rubric, evidence: EpisodeEvidence) -> dict[str, Fac
     return {fact.id: check(fact, pages) for fact in rubric.facts()}
 
 
-async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: FactJudge) -> dict[str, FactResult]:
+async def ask_judge(rubric: Rubric, evidence: GradingEvidence, judge: FactJudge) -> dict[str, FactResult]:
     """Ask the judge about its facts, all at once; return the results by id."""
     async with asyncio.TaskGroup() as tasks:
         asked = {
@@ -87,7 +87,7 @@ async def ask_judge(rubric: Rubric, evidence: EpisodeEvidence, judge: FactJudge)
 
 
 def combine(
-    rubric: Rubric, results: Mapping[str, FactResult], evidence: EpisodeEvidence, known_hash: str = ""
+    rubric: Rubric, results: Mapping[str, FactResult], evidence: GradingEvidence, known_hash: str = ""
 ) -> RewardBundle:
     """Make the bundle of a rubric whose facts have been checked.
 
@@ -126,7 +126,7 @@ def _placed(rubric: Rubric) -> Iterator[tuple[FactGroup | None, Fact]]:
     )
 
 
-async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence, judge: FactJudge) -> FactResult:
+async def _ask(fact: JudgeFact, group: FactGroup | None, evidence: GradingEvidence, judge: FactJudge) -> FactResult:
     started = time.perf_counter()
     try:
         return await judge.judge(fact, group, evidence)
@@ -172,7 +172,7 @@ def _part(
 
 
 def _other_requirements(
-    rubric: Rubric, values: Mapping[str, FactResult], evidence: EpisodeEvidence
+    rubric: Rubric, values: Mapping[str, FactResult], evidence: GradingEvidence
 ) -> tuple[str | None, list[str]]:
     """Return the first reason why a requirement is not available, and all that fail."""
     cause: str | None = None

@@ -1,8 +1,9 @@
 """Waits until a page has settled, and makes equal episodes look equal.
 
-``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows the requests in flight,
-``quiescence`` waits where a clock cannot be held, and ``determinism`` prepares a page before its first script. Everything speaks to one
-DevTools session (`envs.cdp.Cdp`); nothing here knows a pool, a site or an action.
+``VirtualClock`` holds a page's clock and gives it time after each action, ``RequestTracker`` knows
+the requests in flight, ``quiescence`` waits where a clock cannot be held, and ``determinism``
+prepares a page before its first script. Everything speaks to one DevTools session (`envs.cdp.Cdp`);
+nothing here knows a pool, a site or an action.
 """
 
 from envs.settle.clock import VirtualClock

@@ -1,13 +1,16 @@
 """Probes whether scripts or events ran in a page since its frame was drawn.
 
-If the page stood still although its clock went on, the picture of that frame is the picture of the page.
+If the page stood still although its clock went on, the picture of that frame is the picture of the
+page.
 
-The observer of the document does not tell: it sees neither canvases, nor what scripts do to style sheets, nor closed shadow roots, nor boxes that
-scripts scroll. That nothing of the page has *run* tells more. Chromium counts the time of all callbacks of scripts, and the bytes that scripts
-have on their heap grow with what else runs of them (the rest of a function that waited for a promise). On a page at rest both stay as they are
-(Chromium 156), also while a frame is copied. What moves without a script and without an event is not noticed: videos, animated images, SVG's own
-animations. The picture then shows an earlier moment of them. Nor is what runs in the millisecond between the frame and the mark; a picture is
-copied some thirty later.
+The observer of the document does not tell: it sees neither canvases, nor what scripts do to style
+sheets, nor closed shadow roots, nor boxes that scripts scroll. That nothing of the page has *run*
+tells more. Chromium counts the time of all callbacks of scripts, and the bytes that scripts have on
+their heap grow with what else runs of them (the rest of a function that waited for a promise). On a
+page at rest both stay as they are (Chromium 156), also while a frame is copied. What moves without
+a script and without an event is not noticed: videos, animated images, SVG's own animations. The
+picture then shows an earlier moment of them. Nor is what runs in the millisecond between the frame
+and the mark; a picture is copied some thirty later.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 HEAP = "JSHeapUsedSize"
 SCRIPTS = "ScriptDuration"
 COUNTERS = frozenset({SCRIPTS, "Nodes", "LayoutCount", "RecalcStyleCount", HEAP})
-"""Metrics read of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and styles were computed, and bytes."""
+"""Metrics read of ``Performance.getMetrics``: seconds of callbacks, nodes, how often layout and
+styles were computed, and bytes."""
 
 HEAP_BYTES = 16
-"""Bytes by which the heap may grow at rest: 8 after keys were typed (Chromium 156). The first run of a function's rest took 2,600."""
+"""Bytes by which the heap may grow at rest: 8 after keys were typed (Chromium 156). The first run
+of a function's rest took 2,600."""
 
 
 class ActivityProbe:

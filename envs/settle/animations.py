@@ -1,7 +1,8 @@
 """Ends CSS and script animations as soon as they begin.
 
-Frames are drawn by real time, so how far an animation has come would depend on the machine. An animation that ends is moved to its end (its events
-fire and its final style holds, as they would have); one that does not is stopped at its first picture.
+Frames are drawn by real time, so how far an animation has come would depend on the machine. An
+animation that ends is moved to its end (its events fire and its final style holds, as they would
+have); one that does not is stopped at its first picture.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Animations:
     async def freeze(self) -> None:
         """Let no animation move by itself, in this document and those to come.
 
-        The time stamps of the browser's own frames stand still with them: only for pages whose frames are timers (`document_script`).
+        The time stamps of the browser's own frames stand still with them: only for pages whose
+        frames are timers (`document_script`).
         """
         await self._cdp.send("Animation.setPlaybackRate", {"playbackRate": 0})
 

@@ -1,4 +1,5 @@
-"""Waits with a stopped clock for what a page has asked for: answers of requests, messages on sockets."""
+"""Waits with a stopped clock for what a page has asked for: answers of requests, messages on
+sockets."""
 
 from __future__ import annotations
 

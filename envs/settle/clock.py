@@ -1,27 +1,38 @@
 """The virtual clock of a page: stopped between steps, advanced after each action.
 
-A span of time runs at full speed: timers fire one after the other without a wait. The clock stands while a real request is under way, and stops
-at the end of the span. So the effect of an action does not depend on the load of the machine.
+A span of time runs at full speed: timers fire one after the other without a wait. The clock stands
+while a real request is under way, and stops at the end of the span. So the effect of an action does
+not depend on the load of the machine.
 
 Facts about Chromium 156 (headless shell), found by trying:
 
-- A renderer process has one clock. Frames of any origin (site isolation is off), windows that a page opens, and its workers' ``Date`` and
-  ``performance`` are on it. With ``--renderer-process-limit=1`` (`PROCESS_ARGS`) a browser context has one process, and so one clock, also for
-  windows without an opener and for navigations to other sites; without it these begin on real time. Error pages are in a process of their own.
-- While a site has not answered a navigation, the page answers no call: only ``Page.stopLoading`` ends that.
-- A navigation commits on a stopped clock (``Page.navigate`` answers; Playwright's ``goto`` does not, it waits for a script context). A clock that
-  runs freely jumps to the next timer of the browser's own, by hours: that is why `begin` stops it before anything is loaded.
-- Frames, and so screenshots, come only while the virtual clock is ahead of the real one: the compositor reads the virtual clock, and waits for
-  the deadline of a frame, which is real. Hence `LEAD_MS`. Frames, scroll events and size observers then come while the clock stands;
-  intersection observers need a frame and after it some time.
-- Requests hold a ``pauseIfNetworkFetchesPending`` clock, event streams and long polls too, for ever; sockets do not hold it. Messages on
-  sockets and streams arrive while the clock stands, and are handed to the page when it goes on.
-- A worker's timer fires when both the virtual and the real time have passed, its requests are seen on its own session only. So pages with
-  workers are waited for in real time as well (`PageWorkers`).
-- IndexedDB, caches and service workers answer in real time and do not hold the clock: ``background=True`` for sites that use them.
-- A loop of messages without a timer starves the clock unless ``maxVirtualTimeTaskStarvationCount`` is given. A script that never ends lets no
-  command through, only ``Runtime.terminateExecution``; afterwards the page is usable.
-- A session that goes away leaves the clock as it was; a new session of the same page goes on with it.
+- A renderer process has one clock. Frames of any origin (site isolation is off), windows that a
+  page opens, and its workers' ``Date`` and ``performance`` are on it. With
+  ``--renderer-process-limit=1`` (`PROCESS_ARGS`) a browser context has one process, and so one
+  clock, also for windows without an opener and for navigations to other sites; without it these
+  begin on real time. Error pages are in a process of their own.
+- While a site has not answered a navigation, the page answers no call: only ``Page.stopLoading``
+  ends that.
+- A navigation commits on a stopped clock (``Page.navigate`` answers; Playwright's ``goto`` does
+  not, it waits for a script context). A clock that runs freely jumps to the next timer of the
+  browser's own, by hours: that is why `begin` stops it before anything is loaded.
+- Frames, and so screenshots, come only while the virtual clock is ahead of the real one: the
+  compositor reads the virtual clock, and waits for the deadline of a frame, which is real. Hence
+  `LEAD_MS`. Frames, scroll events and size observers then come while the clock stands; intersection
+  observers need a frame and after it some time.
+- Requests hold a ``pauseIfNetworkFetchesPending`` clock, event streams and long polls too, for
+  ever; sockets do not hold it. Messages on sockets and streams arrive while the clock stands, and
+  are handed to the page when it goes on.
+- A worker's timer fires when both the virtual and the real time have passed, its requests are seen
+  on its own session only. So pages with workers are waited for in real time as well
+  (`PageWorkers`).
+- IndexedDB, caches and service workers answer in real time and do not hold the clock:
+  ``background=True`` for sites that use them.
+- A loop of messages without a timer starves the clock unless ``maxVirtualTimeTaskStarvationCount``
+  is given. A script that never ends lets no command through, only ``Runtime.terminateExecution``;
+  afterwards the page is usable.
+- A session that goes away leaves the clock as it was; a new session of the same page goes on with
+  it.
 """
 
 from __future__ import annotations
@@ -85,11 +96,13 @@ class VirtualClock:
         Args:
             cdp: The page's session.
             virtual: False leaves the clock alone (a browser that is not ours) and waits for quiet.
-            background: Wait for the browser's stores too (IndexedDB, caches, service workers): they answer in real time and send no event,
-                so pages that use them are waited for like those with workers.
+            background: Wait for the browser's stores too (IndexedDB, caches, service workers): they
+                answer in real time and send no event, so pages that use them are waited for like
+                those with workers.
             fields: Read the states of fields when the page has settled (`Look.fields`).
-            open_session: Returns the session of an id that the browser gave on this one (flattened), so that the page's workers are
-                attached to and waited for. Shared workers are not the page's: see `PageWorkers.add`.
+            open_session: Returns the session of an id that the browser gave on this one
+                (flattened), so that the page's workers are attached to and waited for. Shared
+                workers are not the page's: see `PageWorkers.add`.
             date: Date at which the clock begins, in seconds since 1970; ``None`` is the real time.
         """
         self.date = date
@@ -118,14 +131,16 @@ class VirtualClock:
         self._activity = ActivityProbe(cdp, self.requests)
         self._spans = Spans(self._time, self.requests, self._activity)
         self.still = False
-        """True if nothing visible has changed since the last `settle` called ``drawing``, as far as is known."""
+        """True if nothing visible has changed since the last `settle` called ``drawing``, as far as
+        is known."""
         cdp.on("Page.javascriptDialogOpening", lambda _event: self._dialog_is(True))
         cdp.on("Page.javascriptDialogClosed", lambda _event: self._dialog_is(False))
         cdp.on("Page.frameNavigated", self._navigated)
 
     @property
     def now(self) -> float:
-        """Date of the clock, in milliseconds since 1970; 0 where it is not held, or has not begun."""
+        """Date of the clock, in milliseconds since 1970; 0 where it is not held, or has not
+        begun."""
         return self._time.now if self.virtual else 0.0
 
     @property
@@ -138,18 +153,21 @@ class VirtualClock:
 
     @property
     def looked(self) -> Look | None:
-        """The look at the end of the last `settle`, which still holds: nothing happens while the clock stands.
+        """The look at the end of the last `settle`, which still holds: nothing happens while the
+        clock stands.
 
         ``None`` if that is not known.
         """
         return self._looked if self.virtual and not self._dialog else None
 
     async def counters(self) -> dict[str, float]:
-        """Read the counters of Chromium's work for the page (`envs.settle.activity.COUNTERS`); empty where it has none."""
+        """Read the counters of Chromium's work for the page (`envs.settle.activity.COUNTERS`);
+        empty where it has none."""
         return await self._activity.read()
 
     async def give(self, milliseconds: float) -> None:
-        """Let the page's time go on for a span inside an action (`Spans`), if its clock is not held only where a script ran."""
+        """Let the page's time go on for a span inside an action (`Spans`), if its clock is not held
+        only where a script ran."""
         self._looked, self.still = None, False
         self._activity.unmark()
         await (self._spans.give(milliseconds) if self.virtual else self._spans.sleep(milliseconds))
@@ -159,7 +177,8 @@ class VirtualClock:
 
         Call it on the blank page, before anything is loaded; a second call does nothing.
 
-        On a page whose process has a clock already (a window that a page opened, a page that is attached to again) the clock is taken as it is.
+        On a page whose process has a clock already (a window that a page opened, a page that is
+        attached to again) the clock is taken as it is.
         """
         if self._begun:
             return
@@ -178,7 +197,8 @@ class VirtualClock:
             await self._stop()
 
     async def _stop(self) -> None:
-        """Stop the clock at its date and the animations with it, or find out that this browser cannot."""
+        """Stop the clock at its date and the animations with it, or find out that this browser
+        cannot."""
         date = time.time() if self.date is None else self.date
         try:
             new = await self._time.stop_at(date - LEAD_MS / 1000)
@@ -192,7 +212,8 @@ class VirtualClock:
         await self._animations.freeze()
 
     async def catch_up(self) -> None:
-        """Set the dates of a page on the real date to the real time, where a model has thought for long."""
+        """Set the dates of a page on the real date to the real time, where a model has thought for
+        long."""
         if self.date is None and self.now:
             await self.dates.catch_up(self.now)
 
@@ -217,14 +238,15 @@ class VirtualClock:
     ) -> Settled:
         """Give the page ``budget_ms`` of virtual time and what follows; stop the clock.
 
-        Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be stopped; twice that where the page then goes on
-        without a part of it that did not come.
+        Ends within ``seconds``, and three times `ANSWER_SECONDS` if a load or a script has to be
+        stopped; twice that where the page then goes on without a part of it that did not come.
 
         Args:
             budget_ms: Virtual milliseconds.
             seconds: Real seconds.
-            drawing: Called when the first frame is about to be asked for, so that its picture can be taken with it; not called where a document is
-                being loaded, or nothing can be drawn. `still` then says whether that picture holds.
+            drawing: Called when the first frame is about to be asked for, so that its picture can
+                be taken with it; not called where a document is being loaded, or nothing can be
+                drawn. `still` then says whether that picture holds.
 
         Raises:
             BrowserError: a script could not be stopped.
@@ -291,7 +313,8 @@ class VirtualClock:
             await self._pending.listen()
             if loading:
                 self._document_is_new = False
-            # Both are asked for at once: counters that were read after the look say that something ran, and never that nothing did.
+            # Both are asked for at once: counters that were read after the look say that something
+            # ran, and never that nothing did.
             held = self._activity.holds() if self._activity.marked else None
             still, look = await asyncio.gather(held, self._look()) if held else (False, await self._look())
             heard = self.requests.heard_at > heard_before and not self._pending.never_silent
@@ -311,7 +334,8 @@ class VirtualClock:
         return look
 
     async def _drawn(self, drawing: Callable[[], None] | None) -> Look:
-        """Have a frame drawn after all requests are answered, and end the animations that begin with it.
+        """Have a frame drawn after all requests are answered, and end the animations that begin
+        with it.
 
         ``drawing`` is called before, and the frame is marked.
         """
@@ -361,10 +385,11 @@ class VirtualClock:
         return SettleReason.BUSY
 
     async def _go_on_without(self, missing: list[Request]) -> bool:
-        """Have the page and its next documents go on without these requests; return True if there are any.
+        """Have the page and its next documents go on without these requests; return True if there
+        are any.
 
-        A missing style sheet holds back every frame, and a missing script the rest of its document: the document is reloaded if a GET is
-        enough.
+        A missing style sheet holds back every frame, and a missing script the rest of its document:
+        the document is reloaded if a GET is enough.
         """
         if not missing:
             return False

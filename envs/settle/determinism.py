@@ -1,8 +1,10 @@
 """Prepares a page so that equal episodes look equal on every machine.
 
-`prepare` sets a tab up: size, scale, language, time zone, colour scheme, generic fonts, and a script for every document. Time is held by
-`VirtualClock`; the script takes care of what a held clock does not reach (frames, a document's own zero of time, time stamps of events) and, where
-asked, of random numbers. Workers have their own random numbers, and ``crypto.subtle`` makes true ones.
+`prepare` sets a tab up: size, scale, language, time zone, colour scheme, generic fonts, and a
+script for every document. Time is held by `VirtualClock`; the script takes care of what a held
+clock does not reach (frames, a document's own zero of time, time stamps of events) and, where
+asked, of random numbers. Workers have their own random numbers, and ``crypto.subtle`` makes true
+ones.
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 
 BASE_STYLE = """*, *::before, *::after { caret-color: transparent !important; scroll-behavior: auto !important; }
 @view-transition { navigation: none; }"""
-"""A blinking caret and a scroll that is under way make equal pages look unequal. Animations are ended by the clock, so that their events come. A
-transition between documents waits for frames that a stopped clock does not draw, and no document comes."""
+"""A blinking caret and a scroll that is under way make equal pages look unequal. Animations are
+ended by the clock, so that their events come. A transition between documents waits for frames that
+a stopped clock does not draw, and no document comes."""
 
 FONT_FAMILIES = {
     "standard": "Liberation Serif",
@@ -36,11 +39,13 @@ FONT_FAMILIES = {
     "fantasy": "Liberation Sans",
     "math": "Liberation Serif",
 }
-"""The generic families of CSS, which else are what the machine's configuration says. Liberation has the widths of the fonts that pages are made for
-(Times New Roman, Arial, Courier New) and is installed by ``make setup``."""
+"""The generic families of CSS, which else are what the machine's configuration says. Liberation has
+the widths of the fonts that pages are made for (Times New Roman, Arial, Courier New) and is
+installed by ``make setup``."""
 
 FONTS_CONF = Path(__file__).parent / "fonts.conf"
-"""Value of ``FONTCONFIG_FILE`` in Chromium's environment, so that named families are the same on every machine."""
+"""Value of ``FONTCONFIG_FILE`` in Chromium's environment, so that named families are the same on
+every machine."""
 
 _SET_METRICS = "Emulation.setDeviceMetricsOverride"
 
@@ -67,8 +72,8 @@ class Looks:
     seed: int | None = None
     """Seed of ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     drawn: bool = True
-    """Pictures will be made. Without, only a corner of the page is drawn, which takes a fifth off a step. The page cannot tell, but a wheel
-    can: see `drawn_whole`."""
+    """Pictures will be made. Without, only a corner of the page is drawn, which takes a fifth off a
+    step. The page cannot tell, but a wheel can: see `drawn_whole`."""
     virtual_time: bool = True
     """Frames and time stamps follow the page's clock."""
     dates_ahead: float = 0.0
@@ -120,8 +125,9 @@ async def prepare(cdp: Cdp, looks: Looks) -> None:
 async def drawn_whole(cdp: Cdp, looks: Looks) -> AsyncIterator[None]:
     """Has the whole of a page drawn meanwhile, of which else only a corner is.
 
-    Needed to turn the wheel: outside of what is drawn Chromium does not look for what is under the mouse, and scrolls the page itself.
-    After an error inside, the page stays drawn whole until the next time, which costs some time and changes nothing.
+    Needed to turn the wheel: outside of what is drawn Chromium does not look for what is under the
+    mouse, and scrolls the page itself. After an error inside, the page stays drawn whole until the
+    next time, which costs some time and changes nothing.
     """
     if looks.drawn:
         yield
@@ -145,6 +151,7 @@ def _metrics(looks: Looks) -> dict[str, Any]:
 
 
 def _style_script(style: str) -> str:
-    """Adds the style sheet to a document, and keeps it where the page sets its own in place of it."""
+    """Adds the style sheet to a document, and keeps it where the page sets its own in place of
+    it."""
     sheet = json.dumps(f"{BASE_STYLE}\n{style}")
     return f"({script_beside(__file__, 'style.js')})({sheet});"

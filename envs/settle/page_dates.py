@@ -1,4 +1,5 @@
-"""Keeps the dates of a live page's documents at the real time, where its held clock falls behind."""
+"""Keeps the dates of a live page's documents at the real time, where its held clock falls
+behind."""
 
 from __future__ import annotations
 

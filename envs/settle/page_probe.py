@@ -1,7 +1,8 @@
 """Probes a page from an isolated world: changes, drawn frames, its clock.
 
-The world shares the document with the page and nothing else, so the page can neither see the observer nor break it by replacing
-``Date`` or ``requestAnimationFrame``. The document is written to by nothing in it.
+The world shares the document with the page and nothing else, so the page can neither see the
+observer nor break it by replacing ``Date`` or ``requestAnimationFrame``. The document is written to
+by nothing in it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ WORLD = "rollwright"
 """Name of the JavaScript world, as developer tools show it."""
 
 FRAME_SECONDS = 0.5
-"""Real seconds that a frame may take to be drawn: 16 ms, or 100 ms where eight pages share two loaded cores. A page that is not shown
-draws none, and is then looked at as it is."""
+"""Real seconds that a frame may take to be drawn: 16 ms, or 100 ms where eight pages share two
+loaded cores. A page that is not shown draws none, and is then looked at as it is."""
 
 
 NodePath = tuple[int, ...]
-"""Path to an element: its place among the elements of each parent, from the document down; -1 is a step into a shadow root, -2 one
-into a frame."""
+"""Path to an element: its place among the elements of each parent, from the document down; -1 is a
+step into a shadow root, -2 one into a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,13 @@ class FieldStates:
     mixed: tuple[NodePath, ...] = ()
     """Checkboxes that are neither on nor off (``indeterminate``)."""
     invalid: tuple[tuple[NodePath, str], ...] = ()
-    """Fields that were found wrong when their form was sent, or after they were changed, and what the browser says of them."""
+    """Fields that were found wrong when their form was sent, or after they were changed, and what
+    the browser says of them."""
     hidden: tuple[tuple[NodePath, tuple[int, ...]], ...] = ()
     """Lists, and the places of those of their options that they do not show."""
     view: tuple[float, float, float] | None = None
-    """Scale, left and top of what is seen of the page (the visual viewport, in CSS pixels of the page); ``None`` where nothing is scaled, and that
-    is where the page is scrolled to."""
+    """Scale, left and top of what is seen of the page (the visual viewport, in CSS pixels of the
+    page); ``None`` where nothing is scaled, and that is where the page is scrolled to."""
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> FieldStates:
@@ -74,11 +76,14 @@ class Look:
     ready: str
     """``document.readyState``."""
     focus: tuple[int, ...] | None = None
-    """`NodePath` of the element with the keyboard focus, as far as a script can see; ``None`` when it is the page itself."""
+    """`NodePath` of the element with the keyboard focus, as far as a script can see; ``None`` when
+    it is the page itself."""
     modal: tuple[int, ...] | None = None
-    """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`; ``None`` for none, or one in a shadow root."""
+    """The open modal ``<dialog>``, without which nothing of the document can be used, as `focus`;
+    ``None`` for none, or one in a shadow root."""
     picker: str = ""
-    """Kind of the field whose list, calendar or colour chooser is open as a window of its own, which gets the keys and no click; empty for none."""
+    """Kind of the field whose list, calendar or colour chooser is open as a window of its own,
+    which gets the keys and no click; empty for none."""
     fields: FieldStates = NO_FIELDS
     """Only of a `PageProbe.look`."""
 
@@ -88,7 +93,8 @@ REPLACED = Look(0.0, True, False, "loading")
 
 
 def fields_script() -> str:
-    """Defines ``rollwrightFields`` in a world of its own, with ``fields()`` for `FieldStates.of`."""
+    """Defines ``rollwrightFields`` in a world of its own, with ``fields()`` for
+    `FieldStates.of`."""
     return script_beside(__file__, "fields.js")
 
 

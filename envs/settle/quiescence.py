@@ -7,7 +7,8 @@ from envs.settle.page_probe import PageProbe
 from envs.settle.requests import RequestTracker
 
 QUIET_MS = 50.0
-"""Real milliseconds without a change. 30 ms missed 8 of 9 chains of requests and timers, 50 ms none, 100 ms only cost more."""
+"""Real milliseconds without a change. 30 ms missed 8 of 9 chains of requests and timers, 50 ms
+none, 100 ms only cost more."""
 
 
 async def wait_until_quiet(probe: PageProbe, requests: RequestTracker, animations: Animations) -> None:
@@ -15,8 +16,8 @@ async def wait_until_quiet(probe: PageProbe, requests: RequestTracker, animation
 
     Quiet: nothing has changed, nothing was animated and no request was in flight.
 
-    The caller sets the limit. A document that is still being read is not quiet, whatever is known of its requests: those that it began before they
-    were listened to are unknown.
+    The caller sets the limit. A document that is still being read is not quiet, whatever is known
+    of its requests: those that it began before they were listened to are unknown.
     """
     drawn = False
     while True:

@@ -1,8 +1,9 @@
 """Tracks the requests of a page from the Network events of its session.
 
-Pure bookkeeping: events come in, questions are answered; who waits is told (`wait_event`). What a request is waited for depends on its kind:
-an event stream, a beacon or a request that was found to never end is open but not waited for. A request whose address was once found
-to never end (a long poll) is not waited for when it is made again.
+Pure bookkeeping: events come in, questions are answered; who waits is told (`wait_event`). What a
+request is waited for depends on its kind: an event stream, a beacon or a request that was found to
+never end is open but not waited for. A request whose address was once found to never end (a long
+poll) is not waited for when it is made again.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 STAYS = "the page stays as it is"
 
 UNWAITED = frozenset({"EventSource", "WebSocket", "Ping", "Preflight"})
-"""Kinds that have no end of their own, or whose end nobody sees. A preflight belongs to a request that is waited for."""
+"""Kinds that have no end of their own, or whose end nobody sees. A preflight belongs to a request
+that is waited for."""
 
 FREE = frozenset({"WebSocket", "Ping", "Preflight"})
 """Kinds that do not hold a clock that waits for requests."""
 
 PATIENT = frozenset({"Document", "Stylesheet", "Script"})
-"""Kinds without which a page is not the page: never given up for being slow, only by the real-time budget."""
+"""Kinds without which a page is not the page: never given up for being slow, only by the real-time
+budget."""
 
 PARTS = {
     "Document": "frame",
@@ -37,14 +40,16 @@ PARTS = {
     "Script": "script",
     "Stylesheet": "style sheet",
 }
-"""Kinds that belong to what a page shows, by what they are called where one does not come. Others may be meant to stay open."""
+"""Kinds that belong to what a page shows, by what they are called where one does not come. Others
+may be meant to stay open."""
 
 STALL_SECONDS = 2.0
-"""Real seconds without a byte after which a request does not end. Sites of this project answer within 0.5 s on loaded machines; a long
-poll holds its answer for 20 s or more."""
+"""Real seconds without a byte after which a request does not end. Sites of this project answer
+within 0.5 s on loaded machines; a long poll holds its answer for 20 s or more."""
 
 ENDLESS_SECONDS = 3.0
-"""Real seconds after which a request that still sends bytes does not end: a stream that is read by script."""
+"""Real seconds after which a request that still sends bytes does not end: a stream that is read by
+script."""
 
 MAX_ADDRESSES = 500
 """Addresses of endless requests, and of files, that are remembered for a page."""
@@ -110,7 +115,8 @@ class RequestTracker:
     """Status of the main document that is shown."""
 
     def watch(self, cdp: Cdp) -> None:
-        """Listen to a session; ``Network.enable`` (and ``Page.enable`` for a page) is the caller's."""
+        """Listen to a session; ``Network.enable`` (and ``Page.enable`` for a page) is the
+        caller's."""
         handlers: dict[str, Callable[[dict[str, Any]], None]] = {
             "Network.requestWillBeSent": self._sent,
             "Network.responseReceived": self._answered,
@@ -302,7 +308,8 @@ class RequestTracker:
         self._forget(lambda request: (main or request.frame == frame["id"]) and request.loader != frame["loaderId"])
 
     def _navigation_requested(self, event: dict[str, Any]) -> None:
-        # A script or a click asked for it; its request is said by the browser's own process, which may be later than the page's end of time.
+        # A script or a click asked for it; its request is said by the browser's own process, which
+        # may be later than the page's end of time.
         if event.get("disposition") == "currentTab":
             now = self.clock()
             self.open[_requested(event["frameId"])] = Request(

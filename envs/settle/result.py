@@ -12,9 +12,11 @@ class SettleReason(StrEnum):
     RESTED = "rested"
     """Nothing was left to wait for."""
     OPEN_REQUESTS = "open_requests"
-    """Requests that make no progress, or never end, were left open; the page's time was given all the same."""
+    """Requests that make no progress, or never end, were left open; the page's time was given all
+    the same."""
     BACKGROUND = "background"
-    """The page has workers, or uses the browser's stores, which need real time as well; it was waited until they were quiet."""
+    """The page has workers, or uses the browser's stores, which need real time as well; it was
+    waited until they were quiet."""
     NO_CLOCK = "no_clock"
     """The browser cannot hold the page's clock, or was asked not to."""
     DIALOG = "dialog"
@@ -22,8 +24,8 @@ class SettleReason(StrEnum):
     BUSY = "busy"
     """A script did not end within the real-time budget and was stopped."""
     DEADLINE = "deadline"
-    """The real-time budget was used up, by a navigation that is not answered, or by navigations or requests that follow each other for ever; the
-    load and the clock were stopped."""
+    """The real-time budget was used up, by a navigation that is not answered, or by navigations or
+    requests that follow each other for ever; the load and the clock were stopped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from envs.settle.requests import RequestTracker
 from envs.settle.virtual_time import VirtualTime
 
 ACTION_SECONDS = 5.0
-"""Real seconds that the spans of one action may wait for requests, or for the time itself where the clock is not held."""
+"""Real seconds that the spans of one action may wait for requests, or for the time itself where the
+clock is not held."""
 
 
 class Spans:
@@ -31,8 +32,9 @@ class Spans:
     async def give(self, milliseconds: float) -> None:
         """Let the held clock run for a span.
 
-        Requests that begin are waited for with the clock stopped, as long as the action may; later ones are answered when they are. A document
-        that gives way to another one gets no more time. Otherwise it costs about one real millisecond: no frame is drawn, nothing is looked at.
+        Requests that begin are waited for with the clock stopped, as long as the action may; later
+        ones are answered when they are. A document that gives way to another one gets no more time.
+        Otherwise it costs about one real millisecond: no frame is drawn, nothing is looked at.
         """
         started, events = time.perf_counter(), self._requests.events_seen
         try:
@@ -44,7 +46,8 @@ class Spans:
             self._seconds_left -= time.perf_counter() - started
 
     async def sleep(self, milliseconds: float) -> None:
-        """Let real time pass, if a script has run since the span before began or the page's counters were read."""
+        """Let real time pass, if a script has run since the span before began or the page's
+        counters were read."""
         before = self._counted or self._activity.last
         now = self._counted = await self._activity.read()
         if self._seconds_left > 0 and not (before and now and before[SCRIPTS] == now[SCRIPTS]):

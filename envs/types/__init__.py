@@ -1,8 +1,9 @@
 """The plain types that every part of Rollwright uses, and its one exception tree.
 
-Nothing here does I/O or imports a browser, torch or Prefect; it is the only package that ``envs`` and ``training`` share.
-The words follow docs/concepts.md: a *task* is attempted in *episodes*, the record of an episode is a *trajectory* of *steps*, the K
-episodes of one task and seed form a *group*, and an episode with no usable reward is an *abstention*.
+Nothing here does I/O or imports a browser, torch or Prefect; it is the only package that ``envs``
+and ``training`` share. The words follow docs/concepts.md: a *task* is attempted in *episodes*, the
+record of an episode is a *trajectory* of *steps*, the K episodes of one task and seed form a
+*group*, and an episode with no usable reward is an *abstention*.
 """
 
 from envs.types.action_text import format_action

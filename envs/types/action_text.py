@@ -41,7 +41,8 @@ def format_action(action: Action, form: ActionFormat = ActionFormat.BRACKETS) ->
     """Write the response that ``parse_action`` reads as ``action``: its inverse for valid actions.
 
     Args:
-        form: ``json``, ``tool_call`` or ``brackets`` (the three actions of the tiny policy on numbered elements; JSON for all others).
+        form: ``json``, ``tool_call`` or ``brackets`` (the three actions of the tiny policy on
+            numbered elements; JSON for all others).
     """
     if isinstance(action, Invalid):
         raise ValueError(f"an invalid action has no form: {action.reason}")

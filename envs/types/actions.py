@@ -1,8 +1,9 @@
 """Action records that the policy may emit, as one union by ``type``.
 
-An action names what it acts on by a `Target`: the number or the semantic id of an element, a mark drawn on the screenshot, or a point. The
-records check what can be known without a page (an element number is a number, exactly one way to name a target); what depends on the page
-is found out when the action is carried out and comes back as a coded error in the next observation.
+An action names what it acts on by a `Target`: the number or the semantic id of an element, a mark
+drawn on the screenshot, or a point. The records check what can be known without a page (an element
+number is a number, exactly one way to name a target); what depends on the page is found out when
+the action is carried out and comes back as a coded error in the next observation.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from envs.types.record import Record
 from envs.types.text import writable
 
 GRID = 1000.0
-"""Coordinates are thousandths of the viewport's width and height, as Qwen's and Gemini's models write them."""
+"""Coordinates are thousandths of the viewport's width and height, as Qwen's and Gemini's models
+write them."""
 
 MAX_AMOUNT = 20.0
-"""Pages that one scroll may go: more than any page of the sites has, so "to the end" can be said; an endless page stays bounded."""
+"""Pages that one scroll may go: more than any page of the sites has, so "to the end" can be said;
+an endless page stays bounded."""
 
 MAX_WAIT = 60.0
 """Seconds that one wait may take, in the page's own time (which costs almost no real time)."""
@@ -40,10 +43,12 @@ MAX_VIA = 256
 """Points of a drag's way: a circle of the size of a screen, drawn by eye, has 10 to 60."""
 
 MAX_HTML = 200_000
-"""Characters of a submitted page: more than any page of the Design2Code benchmark without its pictures, about 60,000 tokens."""
+"""Characters of a submitted page: more than any page of the Design2Code benchmark without its
+pictures, about 60,000 tokens."""
 
 MAX_REASON = 300
-"""Characters of a reason: it goes into the next prompt, and the names of unknown arguments are the model's."""
+"""Characters of a reason: it goes into the next prompt, and the names of unknown arguments are the
+model's."""
 
 
 Text = Annotated[str, AfterValidator(writable)]
@@ -67,7 +72,8 @@ Number = Annotated[StrictInt, Field(ge=0, lt=2**31)]
 
 
 def _as_number(value: object) -> object:
-    """Read ``"3"``, ``"[3]"`` and ``3.0`` as 3: models write numbers in many ways, and no semantic id consists of digits."""
+    """Read ``"3"``, ``"[3]"`` and ``3.0`` as 3: models write numbers in many ways, and no semantic
+    id consists of digits."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     digits = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
@@ -93,7 +99,8 @@ class Sparse(Record):
 
 
 class MaybeTarget(Sparse):
-    """An optional target; without one the action is done to the page or to what has the keyboard focus."""
+    """An optional target; without one the action is done to the page or to what has the keyboard
+    focus."""
 
     element: Annotated[Number | Name | None, BeforeValidator(_as_number)] = None
     """Number in the observation, or semantic id."""
@@ -163,7 +170,8 @@ class Type(MaybeTarget):
 
 
 class Press(MaybeTarget):
-    """Press a key or chord such as ``Enter``, ``Control+a``; a target gets the keyboard focus first."""
+    """Press a key or chord such as ``Enter``, ``Control+a``; a target gets the keyboard focus
+    first."""
 
     type: Literal["press"] = "press"
     key: Text = Field(min_length=1, max_length=64)
@@ -219,7 +227,8 @@ class Drag(MouseButton):
 
 
 class Upload(Target):
-    """Put files of the task's own folder into a file field (or one that the target opens when clicked)."""
+    """Put files of the task's own folder into a file field (or one that the target opens when
+    clicked)."""
 
     type: Literal["upload"] = "upload"
     files: tuple[Text, ...] = Field(min_length=1, max_length=16)
@@ -384,7 +393,8 @@ _ADAPTER: TypeAdapter[Action] = TypeAdapter(Action)
 
 
 def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
-    """Read ``{"type": name, **arguments}`` as one of ``actions``, or as an `Invalid` that says what is wrong. Never raises."""
+    """Read ``{"type": name, **arguments}`` as one of ``actions``, or as an `Invalid` that says what
+    is wrong. Never raises."""
     name = data.get("type")
     if not isinstance(name, str) or name not in actions:
         known = ", ".join(actions)

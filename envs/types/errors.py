@@ -10,11 +10,11 @@
     ├── SiteError        a site that cannot be served or reset
     ├── JudgeError       a reward that could not be computed
     ├── PolicyError      a checkpoint, or what it cannot do
-    ├── EngineError      an inference engine that fails for the moment (waited for, then an abstention)
+    ├── EngineError      an inference engine that fails for the moment (waited for, then abstains)
     ├── TrainingError    the trainer process
     └── StorageError     the run's folder, journal or blobs
-        ├── DiskError        a file cannot be written: disk full, quota, read-only, not permitted
-        └── ReadError        a file cannot be read for the moment: its disk or network fails (retried)
+        ├── DiskError        a file cannot be written: disk full, quota, not permitted
+        └── ReadError        a file's disk or network fails for the moment (retried)
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ class JudgeError(RollwrightError):
 
 
 class PolicyError(RollwrightError):
-    """A checkpoint cannot be used, or cannot do what was asked of it. Asking again does not help."""
+    """A checkpoint cannot be used, or cannot do what was asked of it. Asking again does not
+    help."""
 
 
 class EngineError(RollwrightError):
-    """The inference engine failed for the moment: dead, restarting, out of time. It is asked again; then the episode is an abstention."""
+    """The inference engine failed for the moment: dead, restarting, out of time. It is asked again;
+    then the episode is an abstention."""
 
 
 class TrainingError(RollwrightError):
@@ -79,7 +81,8 @@ class StorageError(RollwrightError):
 
 
 class DiskError(StorageError):
-    """A file cannot be written: the disk is full, over its quota, read-only, failing, or not ours. Never retried."""
+    """A file cannot be written: the disk is full, over its quota, read-only, failing, or not ours.
+    Never retried."""
 
 
 class ReadError(StorageError):
@@ -92,8 +95,8 @@ class ReadError(StorageError):
 def again(error: E) -> E:
     """A new exception like a stored one, to be raised in its place.
 
-    An exception that is raised twice collects the tracebacks of all who raised it, and each overwrites its cause. The cause of
-    the stored one is kept.
+    An exception that is raised twice collects the tracebacks of all who raised it, and each
+    overwrites its cause. The cause of the stored one is kept.
     """
     new = copy.copy(error)
     new.__cause__, new.__suppress_context__ = error.__cause__, error.__suppress_context__

@@ -53,8 +53,8 @@ class PageReply(Record):
     trouble: str = ""
     """Reason why there is no value; empty if there is one."""
     threw: bool = False
-    """True if the expression threw on this page; ``trouble`` is the exception. False where it could not be evaluated (bad syntax, a
-    side effect, a timeout)."""
+    """True if the expression threw on this page; ``trouble`` is the exception. False where it could
+    not be evaluated (bad syntax, a side effect, a timeout)."""
     stopped: bool = False
     """True if the evaluation was stopped because it took too long."""
 
@@ -114,10 +114,11 @@ class Recorded(Record):
     """
 
     pages: tuple[WholePage, ...] = ()
-    """The whole last page, after the pages of all steps where a fact asks for ``ever``. Empty where a dialog was open, and in old records:
-    facts then read what was in view."""
+    """The whole last page, after the pages of all steps where a fact asks for ``ever``. Empty where
+    a dialog was open, and in old records: facts then read what was in view."""
     dom: tuple[DomElement, ...] | None = None
-    """The last page in document order, frames and shadow trees in their places, with the styles that were asked for."""
+    """The last page in document order, frames and shadow trees in their places, with the styles
+    that were asked for."""
     dom_cut: bool = False
     """The last page has more elements than are recorded: ``dom`` has the first of them."""
     downloads: tuple[Download, ...] | None = None
@@ -126,9 +127,11 @@ class Recorded(Record):
     scripts: dict[str, PageReply] = Field(default_factory=dict)
     """Replies by expression."""
     server: tuple[ServerAnswer, ...] | None = None
-    """Answers of the site's server (`envs.rewards.server_answers`); ``None`` where it was not asked, or there is none."""
+    """Answers of the site's server (`envs.rewards.server_answers`); ``None`` where it was not
+    asked, or there is none."""
     looked: tuple[PageText, ...] | None = None
-    """Texts for the checks of the task's ``program_html``, in their order; ``None`` where the task has no evaluators."""
+    """Texts for the checks of the task's ``program_html``, in their order; ``None`` where the task
+    has no evaluators."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Reason why ``dom`` or ``downloads`` is missing although it was asked for, by field."""
 
@@ -158,7 +161,8 @@ class Needs:
 
 
 def needs(rubric: Rubric | None) -> Needs:
-    """Return the evidence that a rubric's facts and gates need beyond what every episode records."""
+    """Return the evidence that a rubric's facts and gates need beyond what every episode
+    records."""
     facts = [] if rubric is None else [*rubric.facts()]
     of_pages = [fact for fact in facts if isinstance(fact, TextFact | ElementFact | ElementStateFact)]
     return Needs(

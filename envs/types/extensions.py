@@ -1,7 +1,7 @@
 """Finds extensions of users by entry point or as ``module:function``.
 
-Both ways work in every process of a run: a worker imports the name where it uses it. There is no function that
-registers one, since a call in one process would not reach the workers.
+Both ways work in every process of a run: a worker imports the name where it uses it. There is no
+function that registers one, since a call in one process would not reach the workers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Extensions(Mapping[str, T], Generic[T]):
         """
         Args:
             kind: Word for one of them in errors: ``reward``, ``site``.
-            group: Group of entry points, such as ``rollwright.rewards``. The project's own names win.
+            group: Group of entry points, such as ``rollwright.rewards``. The project's own names
+                win.
         """
         self.kind = kind
         self.group = group
@@ -69,7 +70,8 @@ class Extensions(Mapping[str, T], Generic[T]):
         """Return the extension of this name.
 
         Raises:
-            ConfigError: There is none (the message suggests similar names), or it cannot be imported here.
+            ConfigError: There is none (the message suggests similar names), or it cannot be
+                imported here.
         """
         if name in self:
             return self[name]

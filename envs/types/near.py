@@ -13,7 +13,8 @@ def near(name: object, names: Iterable[object], *, cutoff: float = 0.6) -> str:
     """Return ``did you mean curriculum? ``, or an empty text. Case and hyphens do not matter.
 
     Args:
-        cutoff: Least similarity of a name, 0 to 1 (`difflib`). Higher where similarity alone is the error.
+        cutoff: Least similarity of a name, 0 to 1 (`difflib`). Higher where similarity alone is the
+            error.
     """
     known = {_plain(candidate): str(candidate) for candidate in names}
     matches = difflib.get_close_matches(_plain(name), known, n=MAX_NEAR, cutoff=cutoff)

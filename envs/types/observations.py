@@ -11,7 +11,8 @@ from envs.types.record import Record
 
 
 class Whole(Record):
-    """The uncut texts of an element that has a shortened one. Facts read them; the policy never sees them.
+    """The uncut texts of an element that has a shortened one. Facts read them; the policy never
+    sees them.
 
     Their total size is bounded: a text for which there was no room is empty here.
     """
@@ -29,7 +30,8 @@ class Element(Record):
     index: int = Field(ge=1)
     """Number in this observation, from 1."""
     tag: str
-    """Kind shown to the policy: button, link, input, password, textarea, checkbox, radio, select, option, text…"""
+    """Kind shown to the policy: button, link, input, password, textarea, checkbox, radio, select,
+    option, text…"""
     text: str
     """Visible label, shortened."""
     value: str = ""
@@ -41,7 +43,8 @@ class Element(Record):
     box: tuple[float, float, float, float]
     """x, y, width, height in CSS pixels of the viewport."""
     id: str = ""
-    """Semantic id, the same in every observation of an episode: ``login_form.user_name``. Empty for texts."""
+    """Semantic id, the same in every observation of an episode: ``login_form.user_name``. Empty for
+    texts."""
     disabled: bool = False
     """Shown, but an action on it has no effect."""
     hoverable: bool = False
@@ -55,9 +58,11 @@ class Element(Record):
     more_options: int = Field(default=0, ge=0)
     """Number of further options."""
     written: str = ""
-    """Visible text where `text` differs from it, as with ``aria-label``; placeholder of an empty field."""
+    """Visible text where `text` differs from it, as with ``aria-label``; placeholder of an empty
+    field."""
     states: tuple[str, ...] = ()
-    """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out this field."``…"""
+    """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out
+    this field."``…"""
     whole: Whole | None = None
     """``None`` where nothing is shortened, and in records from before there was this field."""
 
@@ -98,15 +103,19 @@ class Observation(Record):
     elements: tuple[Element, ...]
     url: str
     viewport: tuple[int, int]
-    """width, height in CSS pixels, as all lengths here; the screenshot has the device scale times as many."""
+    """width, height in CSS pixels, as all lengths here; the screenshot has the device scale times
+    as many."""
     error: str | None = None
-    """Reason why the previous action had no effect, with a hint; ``None`` when it was carried out."""
+    """Reason why the previous action had no effect, with a hint; ``None`` when it was carried
+    out."""
     title: str = ""
     text: str = ""
-    """The page as numbered elements and text in reading order, within a budget; ``""`` when not asked for."""
+    """The page as numbered elements and text in reading order, within a budget; ``""`` when not
+    asked for."""
     words: tuple[str, ...] | None = None
-    """The lines of ``text`` as words of the page alone: elements by their labels, and nothing that fields hold, since a policy may have put it
-    there. ``None`` where there is no text, and in records from before there was this field."""
+    """The lines of ``text`` as words of the page alone: elements by their labels, and nothing that
+    fields hold, since a policy may have put it there. ``None`` where there is no text, and in
+    records from before there was this field."""
     hidden: Hidden = Hidden()
     scroll: tuple[float, float] = (0.0, 0.0)
     """x, y of the main document, in CSS pixels."""
@@ -119,13 +128,15 @@ class Observation(Record):
     offers: tuple[str, ...] = ()
     """Names of actions that this site takes beyond those that every site does (``submit``)."""
     notices: tuple[str, ...] = ()
-    """Texts of alerts (confirmed at once), and interventions such as a request that was given up."""
+    """Texts of alerts (confirmed at once), and interventions such as a request that was given
+    up."""
     diff: Annotated[None, BeforeValidator(lambda _: None), Field(exclude=True, repr=False)] = None
     """Unused; read and dropped, since records of earlier versions have it."""
 
 
 class WholePage(Record):
-    """All of a page that a person finds by scrolling, in view or not: facts read it, the policy never sees it."""
+    """All of a page that a person finds by scrolling, in view or not: facts read it, the policy
+    never sees it."""
 
     words: tuple[str, ...]
     """Its lines as in `Observation.words`, then labels and choices that are no line."""

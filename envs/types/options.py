@@ -1,7 +1,8 @@
 """Names the options of a list, and finds the one that a text means. Pure.
 
-The label is what a person sees (`HTMLOptionElement.label`). Observations list the names, and actions take them: a name is a label that was made
-short and, where several options look the same, has the option's group or its number after it.
+The label is what a person sees (`HTMLOptionElement.label`). Observations list the names, and
+actions take them: a name is a label that was made short and, where several options look the same,
+has the option's group or its number after it.
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ def option_names(options: tuple[Labelled, ...]) -> tuple[str, ...]:
 
 
 def find_options(options: tuple[Labelled, ...], wanted: str) -> list[int]:
-    """Places of the options that a text may mean: one, none, or several among which it does not decide.
+    """Places of the options that a text may mean: one, none, or several among which it does not
+    decide.
 
-    Letter by letter first; then what looks the same, without regard to case, and last with plain quotes, hyphens, widths and ligatures.
+    Letter by letter first; then what looks the same, without regard to case, and last with plain
+    quotes, hyphens, widths and ligatures.
     """
     names, labels = option_names(options), [label for label, _ in options]
     keys: tuple[Callable[[str], str], ...] = (str, _look, _caseless, _plain)
@@ -63,7 +66,8 @@ def _short(text: str, chars: int) -> str:
 
 
 def _look(text: str) -> str:
-    """The text without what cannot be seen: Unicode's forms, soft hyphens, characters without a width, kinds of spaces."""
+    """The text without what cannot be seen: Unicode's forms, soft hyphens, characters without a
+    width, kinds of spaces."""
     if text.isascii():
         return " ".join(text.split())
     shown = (char for char in unicodedata.normalize("NFC", text) if unicodedata.category(char) != "Cf")

@@ -1,9 +1,11 @@
 r"""Regular expressions of rubrics, matched by RE2 in time linear in the text. Pure.
 
-What Python's `re` and RE2 both accept is accepted, and means what it means in `re`: ``\w``, ``\d``, ``\s`` and ``\b`` are Unicode
-(RE2's own are ASCII), ``{,n}`` is ``{0,n}``. RE2 has no lookarounds and no backreferences, since those have no linear bound: such a
-pattern is refused when the rubric is read. Only two things differ: a letter that Unicode added after Python's tables is a letter, and
-`search` raises `Undecided` where a flag within the pattern (``(?i:…)``) would have to fold the Turkish ``ı`` and ``İ``.
+What Python's `re` and RE2 both accept is accepted, and means what it means in `re`: ``\w``, ``\d``,
+``\s`` and ``\b`` are Unicode (RE2's own are ASCII), ``{,n}`` is ``{0,n}``. RE2 has no lookarounds
+and no backreferences, since those have no linear bound: such a pattern is refused when the rubric
+is read. Only two things differ: a letter that Unicode added after Python's tables is a letter, and
+`search` raises `Undecided` where a flag within the pattern (``(?i:…)``) would have to fold the
+Turkish ``ı`` and ``İ``.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _FLAGS = re.compile(r"(?:\(\?[a-zA-Z]+\))*")
 """Flags of a whole pattern, which `re` accepts only at its beginning."""
 
 _MARKED_MEMORY = 64 << 20
-"""Memory limit of a pattern for marked text, in bytes. It is longer than the rubric's own pattern, for which RE2's 8 MiB are enough."""
+"""Memory limit of a pattern for marked text, in bytes. It is longer than the rubric's own pattern,
+for which RE2's 8 MiB are enough."""
 
 
 class Undecided(Exception):
@@ -74,7 +77,8 @@ def search(pattern: str, texts: Iterable[str], *, ignore_case: bool = False) -> 
     """Return the first match in the texts (one line each), or ``None``.
 
     Raises:
-        Undecided: A part of the pattern ignores case by a flag of its own, and a text has ``ı`` or ``İ``.
+        Undecided: A part of the pattern ignores case by a flag of its own, and a text has ``ı`` or
+            ``İ``.
     """
     flags = _FLAGS.match(pattern)
     ignore_case = ignore_case or (flags is not None and "i" in flags[0])
@@ -106,14 +110,16 @@ def _ignores_case_within(pattern: str) -> bool:
 def _marked(text: str) -> str:
     """Put ``_`` around each word character of the text, and spaces around every other one.
 
-    Between two characters there are then two marks, which are ASCII: RE2's ``\\b`` holds where that of `re` holds in the text itself.
+    Between two characters there are then two marks, which are ASCII: RE2's ``\\b`` holds where that
+    of `re` holds in the text itself.
     """
     return "".join(f"_{char}_" if char.isalnum() or char == "_" else f" {char} " for char in text)
 
 
 @lru_cache(1024)
 def _compiled(pattern: str, ignore_case: bool, empty: bool = False) -> tuple[Any, Any]:
-    """Compile a pattern, and the one for marked text (``None`` without ``\\b`` and ``\\B``, and for an empty text).
+    """Compile a pattern, and the one for marked text (``None`` without ``\\b`` and ``\\B``, and for
+    an empty text).
 
     Raises:
         ValueError: A class that means something else to RE2.
@@ -133,7 +139,8 @@ def _compiled(pattern: str, ignore_case: bool, empty: bool = False) -> tuple[Any
 
 
 def _pieces(pattern: str, ignore_case: bool) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a pattern in RE2's syntax, with True for a character or a class of characters.
+    """Yield the parts of a pattern in RE2's syntax, with True for a character or a class of
+    characters.
 
     Raises:
         ValueError: A class that means something else to RE2.

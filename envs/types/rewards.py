@@ -18,7 +18,8 @@ class PartRole(StrEnum):
     SHAPING = "shaping"
     """The part enters the weighted mean and changes neither ``passed`` nor ``binary``."""
     PENALTY = "penalty"
-    """The part's value, at most 0, is added with its weight after the mean; it changes neither ``passed`` nor ``binary``."""
+    """The part's value, at most 0, is added with its weight after the mean; it changes neither
+    ``passed`` nor ``binary``."""
     GATE = "gate"
     """The part does not enter the mean; if it does not hold, the mean becomes 0."""
 
@@ -45,13 +46,15 @@ class RewardPart(Record):
 
     name: str
     value: float | None = Field(allow_inf_nan=False)
-    """Value in [0, 1], of a penalty in [-1, 0]; ``None`` when the part is not available (left out of the mean, never zero)."""
+    """Value in [0, 1], of a penalty in [-1, 0]; ``None`` when the part is not available (left out
+    of the mean, never zero)."""
     weight: float = Field(gt=0, allow_inf_nan=False)
     evidence: str
     """Observation that gives this value, or the reason why there is none."""
     role: PartRole = PartRole.SCORED
     required: bool = False
-    """True sets the mean to 0 if the part does not hold, and abstains if it is not available. Gates are always required."""
+    """True sets the mean to 0 if the part does not hold, and abstains if it is not available. Gates
+    are always required."""
     holds_at: float = Field(default=1.0, gt=0, le=1)
     """Least value at which the part holds."""
     cost: Cost = Cost()
@@ -72,21 +75,23 @@ class RewardPart(Record):
 class RewardBundle(Record):
     """All parts of an episode's reward, and the score made of them.
 
-    ``score`` is ``G * sum(w_i v_i) / sum(w_i)`` over the available scored and shaping parts, plus ``sum(w_j v_j)`` of the penalties, kept
-    within [-1, 1];
-    G is 0 if a gate or a required part does not hold, else 1. Without an available scored part, without a required one, or for a
-    cause given by the episode, the bundle *abstains*: ``score`` is ``None`` and the episode is never trained on.
+    ``score`` is ``G * sum(w_i v_i) / sum(w_i)`` over the available scored and shaping parts, plus
+    ``sum(w_j v_j)`` of the penalties, kept within [-1, 1]; G is 0 if a gate or a required part does
+    not hold, else 1. Without an available scored part, without a required one, or for a cause given
+    by the episode, the bundle *abstains*: ``score`` is ``None`` and the episode is never trained
+    on.
     """
 
     parts: tuple[RewardPart, ...] = ()
     score: float | None
     passed: bool
-    """True if G times the mean of the scored parts reaches the threshold and ``failed`` is empty."""
+    """True if G times the mean of the scored parts reaches the threshold and ``failed`` is
+    empty."""
     abstained: str | None = None
     """Cause of the abstention; ``None`` when there is a usable reward."""
     binary: float | None = None
-    """1.0 if every scored part and gate holds, 0.0 if one does not. ``None`` if that is unknown (no available part fails and one is not
-    available), if the bundle abstains, and in old records."""
+    """1.0 if every scored part and gate holds, 0.0 if one does not. ``None`` if that is unknown (no
+    available part fails and one is not available), if the bundle abstains, and in old records."""
     failed: tuple[str, ...] = ()
     """Gates, required parts and other conditions that are not met, as texts."""
     rubric_hash: str = ""

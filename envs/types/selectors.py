@@ -2,8 +2,9 @@
 
 A selector is parsed when its rubric is read, so that a bad one is refused there.
 
-Supported: ``tag``, ``*``, ``#id``, ``.class``, ``[attribute]`` with ``=``, ``~=``, ``*=``, ``^=``, ``$=``, ``:nth-child(k)``,
-``:nth-of-type(k)``, ``:first-child``, the combinators *descendant* and ``>``, and lists with ``,``.
+Supported: ``tag``, ``*``, ``#id``, ``.class``, ``[attribute]`` with ``=``, ``~=``, ``*=``, ``^=``,
+``$=``, ``:nth-child(k)``, ``:nth-of-type(k)``, ``:first-child``, the combinators *descendant* and
+``>``, and lists with ``,``.
 """
 
 from __future__ import annotations

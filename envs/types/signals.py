@@ -1,6 +1,7 @@
 """Browser signals of a page: paint, layout shifts, work, memory and failures.
 
-A value that could not be measured is ``None`` and its reason is in ``absent``; zero always means that zero was measured.
+A value that could not be measured is ``None`` and its reason is in ``absent``; zero always means
+that zero was measured.
 """
 
 from __future__ import annotations
@@ -75,9 +76,11 @@ class Signals(Record):
 
 
 class PageSignals(Signals):
-    """The signals of one step: work and failures since the last reading, paint of the document that is shown.
+    """The signals of one step: work and failures since the last reading, paint of the document that
+    is shown.
 
-    Durations are CPU milliseconds of the page's main thread, so they do not depend on the machine's load or on the page's clock.
+    Durations are CPU milliseconds of the page's main thread, so they do not depend on the machine's
+    load or on the page's clock.
     """
 
     document: int = Field(ge=1)
@@ -95,7 +98,8 @@ class PageSignals(Signals):
     shifts: tuple[LayoutShift, ...]
     """The first `MAX_SHIFTS` shifts of the reading, in order."""
     interaction_ms: float | None
-    """Input delay, handlers and next paint of the step's slowest interaction (what INP is made of), to 8 ms."""
+    """Input delay, handlers and next paint of the step's slowest interaction (what INP is made of),
+    to 8 ms."""
     long_task_ms: tuple[float, ...] | None
     """Durations of tasks above 50 ms of real time; empty when there was none."""
     layout_ms: float | None

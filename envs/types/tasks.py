@@ -39,7 +39,8 @@ class SeedRange(Record):
 
 
 class WebTask(Record):
-    """One instruction (or seeded family of them) on a site, with its difficulty, horizon and seeds."""
+    """One instruction (or seeded family of them) on a site, with its difficulty, horizon and
+    seeds."""
 
     task_id: str
     """Unique, stable: ``<site>/<kind>``."""
@@ -58,19 +59,25 @@ class WebTask(Record):
     seeds: dict[Split, SeedRange]
     """Page seeds by split."""
     reference: str = Field(default="", pattern=r"^(/.*)?$")
-    """Path on the site of the page that the last one is compared with, node by node; empty for none."""
+    """Path on the site of the page that the last one is compared with, node by node; empty for
+    none."""
     files: str = ""
-    """Folder of the files that its episodes may upload, relative to the folder of the task file; empty for none."""
+    """Folder of the files that its episodes may upload, relative to the folder of the task file;
+    empty for none."""
     date: PageDate = ""
-    """Date of the page's clock when an episode begins (``2024-05-01``, ``2024-05-01T09:30Z``). It overrides the run's. Empty means the
-    run's date, else the real time on live sites and `envs.settle.EPOCH_SECONDS` on all others."""
+    """Date of the page's clock when an episode begins (``2024-05-01``, ``2024-05-01T09:30Z``). It
+    overrides the run's. Empty means the run's date, else the real time on live sites and
+    `envs.settle.EPOCH_SECONDS` on all others."""
     needs_reading: bool = False
-    """True if the answer depends on matching the instruction's words to an element (reported apart)."""
+    """True if the answer depends on matching the instruction's words to an element (reported
+    apart)."""
     rubric: Rubric | None = None
     """Rubric of the grading; ``None`` where the page itself gives the reward."""
     rubric_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """Hash of the frozen rubric; grading by another is refused. Empty if the rubric is not frozen."""
+    """Hash of the frozen rubric; grading by another is refused. Empty if the rubric is not
+    frozen."""
     evaluators: WebArenaEval | None = None
-    """WebArena's evaluators, in place of a rubric. Placeholders of sites (``__GITLAB__``) are filled in where they are graded."""
+    """WebArena's evaluators, in place of a rubric. Placeholders of sites (``__GITLAB__``) are
+    filled in where they are graded."""
     evaluators_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     """Hash of the evaluators when they were frozen, as ``rubric_hash``."""

@@ -17,12 +17,13 @@ from envs.types.rewards import RewardBundle
 from envs.types.signals import EpisodeSignals, PageSignals
 
 TRAJECTORY_SCHEMA = 2
-"""Version of the stored trajectory. Version 1 had one picture and one policy version for each step; a newer one is refused."""
+"""Version of the stored trajectory. Version 1 had one picture and one policy version for each step;
+a newer one is refused."""
 
 
 FinishReason = Literal["stop", "length", "context_overflow", "aborted"]
-"""End of a model's turn: at its end token; at its length limit; before its first token, because the prompt leaves too little room in
-the model's context; or because the engine aborted it."""
+"""End of a model's turn: at its end token; at its length limit; before its first token, because the
+prompt leaves too little room in the model's context; or because the engine aborted it."""
 
 
 class StopReason(StrEnum):
@@ -108,7 +109,8 @@ class Step(Record):
     policy_version: int
     """Oldest version that generated a token of this response."""
     version_spans: tuple[TokenSpan, ...] = ()
-    """Policy versions of the response's tokens; empty where all are of ``policy_version``, and in older records."""
+    """Policy versions of the response's tokens; empty where all are of ``policy_version``, and in
+    older records."""
     finish_reason: FinishReason | None = None
     """End of the response; ``None`` in older records, and where no model wrote it."""
     action: Action
@@ -117,18 +119,21 @@ class Step(Record):
     error: ErrorCode | None = None
     """Reason why the action was not carried out; the next observation has the message."""
     settled: str = ""
-    """End of the wait for the page after the action (`envs.settle.SettleReason`); empty without a wait, and in older records."""
+    """End of the wait for the page after the action (`envs.settle.SettleReason`); empty without a
+    wait, and in older records."""
     signals: PageSignals | None = None
     """Browser signals of the page after the action, when they were asked for."""
     dom_diff: str = ""
-    """Name of the blob with the action's changes of the page (`envs.rewards.chromiumrl.StepDiff`, JSON); empty if not asked for."""
+    """Name of the blob with the action's changes of the page (`envs.rewards.chromiumrl.StepDiff`,
+    JSON); empty if not asked for."""
     point: tuple[float, float] | None = None
     """Point to which the mouse went, in CSS pixels."""
     seconds: StepSeconds = StepSeconds()
 
     @property
     def pictures(self) -> tuple[str, ...]:
-        """Names of the blobs of all pictures of its prompt, in order; the last one is the screenshot."""
+        """Names of the blobs of all pictures of its prompt, in order; the last one is the
+        screenshot."""
         return (*(name for message in self.context for name in message.pictures), self.screenshot)
 
 
@@ -151,13 +156,16 @@ class Trajectory(Record):
     final: Observation | None = None
     """The page after the last action; ``None`` if it was not seen."""
     final_dom: str = ""
-    """Name of the blob of the last page's nodes (`envs.rewards.chromiumrl.DomSnapshot`, JSON); empty if they were not asked for."""
+    """Name of the blob of the last page's nodes (`envs.rewards.chromiumrl.DomSnapshot`, JSON);
+    empty if they were not asked for."""
     final_screenshot: str = ""
-    """Name of the blob of the last page's picture; empty where no step was taken, or the page shows nothing at its end (MiniWoB)."""
+    """Name of the blob of the last page's picture; empty where no step was taken, or the page shows
+    nothing at its end (MiniWoB)."""
     stop_reason: StopReason
     reward: RewardBundle
     judgement: str = ""
-    """Name of the blob with the LLM judge's calls, votes and costs (`envs.rewards.judge.Judgement`, JSON); empty without a judge."""
+    """Name of the blob with the LLM judge's calls, votes and costs (`envs.rewards.judge.Judgement`,
+    JSON); empty without a judge."""
     page_facts: dict[str, float | bool | str] = Field(default_factory=dict)
     """Raw programmatic facts from the page (MiniWoB: raw_reward, done, reason)."""
     signals: EpisodeSignals | None = None
@@ -171,13 +179,15 @@ class Trajectory(Record):
     error: str | None = None
     """The failure's message for an abstention."""
     wall: str = ""
-    """Bot wall that stood in place of the site: the name of an `envs.ends.BlockSign`, or ``judge`` if only the judge saw it."""
+    """Bot wall that stood in place of the site: the name of an `envs.ends.BlockSign`, or ``judge``
+    if only the judge saw it."""
     seconds: float = 0.0
     """Wall seconds from reset to the end of the episode; its grading comes later."""
 
     @property
     def is_last_attempt(self) -> bool:
-        """True if the episode is not tried again: it can be graded, or another attempt would end the same way."""
+        """True if the episode is not tried again: it can be graded, or another attempt would end
+        the same way."""
         return self.error is None or bool(self.wall) or self.stop_reason in NOT_TRIED_AGAIN
 
 

@@ -77,7 +77,8 @@ class PageCheck(Foreign):
     """Text of an element of a page."""
 
     url: str = Field(min_length=1)
-    """``last`` for the episode's last page, an address, or ``func:`` with a helper that gives one."""
+    """``last`` for the episode's last page, an address, or ``func:`` with a helper that gives
+    one."""
     locator: str = ""
     """JavaScript expression, ``func:`` with a helper, or empty for the whole page."""
     required_contents: RequiredContents
@@ -105,7 +106,8 @@ class WebArenaEval(Foreign):
     string_note: str = ""
     """Reason why the task cannot be done."""
     visual: bool = False
-    """VisualWebArena's comparisons: a single word must be a word of the text (``red`` is not in ``bored``), and an address is compared as it is."""
+    """VisualWebArena's comparisons: a single word must be a word of the text (``red`` is not in
+    ``bored``), and an address is compared as it is."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -119,7 +121,8 @@ class WebArenaEval(Foreign):
 
 
 def placed(evaluators: WebArenaEval, addresses: Mapping[str, str]) -> WebArenaEval:
-    """Put the addresses of sites in: ``{"shopping_admin": "http://…"}`` for ``__SHOPPING_ADMIN__``; other placeholders stay."""
+    """Put the addresses of sites in: ``{"shopping_admin": "http://…"}`` for ``__SHOPPING_ADMIN__``;
+    other placeholders stay."""
     if not addresses:
         return evaluators
     inside = {f"__{name.upper()}__": json.dumps(address.rstrip("/"))[1:-1] for name, address in addresses.items()}

@@ -43,7 +43,7 @@ def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
         tree: Shape of the model that was validated.
         problem: Problem with ``type``, ``loc``, ``msg``, ``input`` and ``ctx``.
     """
-    place = _Place.of(tree, problem["loc"])
+    place = _KeyPlace.of(tree, problem["loc"])
     match problem["type"]:
         case "extra_forbidden":
             return place.unknown(problem["input"])
@@ -91,7 +91,7 @@ class _Step:
 
 
 @dataclass
-class _Place:
+class _KeyPlace:
     """Place of a problem in the tree."""
 
     tree: Shape
@@ -102,7 +102,7 @@ class _Place:
     steps: list[_Step] = field(default_factory=list)
 
     @classmethod
-    def of(cls, tree: Shape, location: Sequence[str | int]) -> _Place:
+    def of(cls, tree: Shape, location: Sequence[str | int]) -> _KeyPlace:
         place = cls(tree, tree)
         for part in location:
             place._enter(part)

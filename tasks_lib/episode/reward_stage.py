@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envs.episodes import EpisodeGrader
-from envs.rewards import Component, EpisodeEvidence, PartSource, reward_source
+from envs.episodes import RecordGrader
+from envs.rewards import Component, GradingEvidence, PartSource, reward_source
 from envs.rewards.judge import Judge, JudgeConfig, Judgement, Ledger
 from envs.types import Cost, Trajectory, WebTask
 from tasks_lib.config import RewardConfig
@@ -86,7 +86,7 @@ class RewardStage:
         clock: ActivityClock,
         *,
         sources: list[PartSource],
-        measure: Callable[[WebTask, EpisodeEvidence], Awaitable[EpisodeEvidence]] | None = None,
+        measure: Callable[[WebTask, GradingEvidence], Awaitable[GradingEvidence]] | None = None,
         threads: Executor | None = None,
         judge: Judge | None = None,
         screenshot: Callable[[str], bytes],
@@ -102,7 +102,7 @@ class RewardStage:
                 they are not stored.
         """
         self.counts = StageCounts()
-        self._grader = EpisodeGrader(
+        self._grader = RecordGrader(
             config.weights(),
             sources,
             screenshot=screenshot,

@@ -25,7 +25,7 @@ from envs.rewards.judge import (
     CallError,
     CallFailed,
     Ledger,
-    Limits,
+    SpendingLimits,
     check_error,
     check_status,
     content_text,
@@ -65,7 +65,7 @@ class TeacherClient:
 
     def __init__(self, config: TeacherConfig, spent: Path) -> None:
         self._config = config
-        self._budget = Budget(Limits(config.budget_requests, None), Ledger(spent))
+        self._budget = Budget(SpendingLimits(config.budget_requests, None), Ledger(spent))
         self._key = ""
         self._left_out: list[str] = []
         """Parameters that the endpoint has refused, left out of further requests."""

@@ -32,7 +32,7 @@ from typing import Any
 from envs.types import TrainingError
 from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.loops.base import Stopwatch, TrainingLoop, train_metrics
+from tasks_lib.loops.base import PhaseTimer, TrainingLoop, train_metrics
 from tasks_lib.loops.load import AdaptiveConcurrency
 from tasks_lib.loops.run import TrainingRun, iteration_line
 from tasks_lib.processes.prefect_run import run_as_task
@@ -97,7 +97,7 @@ class AsynchronousLoop(TrainingLoop):
         self._timeline: list[tuple[str, float, float]] = []
         """Work that ended since the newest version: name, beginning and end in seconds since
         1970."""
-        self._clock = Stopwatch()
+        self._clock = PhaseTimer()
         self._reports: list[RolloutReport] = []
         self._trainer_queue = TrainerQueue()
         self._last_event = time.monotonic()
@@ -321,7 +321,7 @@ class AsynchronousLoop(TrainingLoop):
         self._append(line)
         for record in records:
             self._records.pop(record.group_id, None)
-        self._clock, self._reports, self._timeline = Stopwatch(), [], []
+        self._clock, self._reports, self._timeline = PhaseTimer(), [], []
         return line
 
     def _serve(self, version: int) -> None:

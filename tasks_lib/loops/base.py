@@ -285,7 +285,7 @@ def _pace(evaluations: Sequence[dict[str, Any]]) -> float | None:
     return None
 
 
-class Stopwatch:
+class PhaseTimer:
     """Measures seconds of named stretches, and of all the time since it was made."""
 
     def __init__(self) -> None:
@@ -294,7 +294,7 @@ class Stopwatch:
         self._name = ""
         self._since = 0.0
 
-    def __call__(self, name: str) -> Stopwatch:
+    def __call__(self, name: str) -> PhaseTimer:
         self._name = name
         return self
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.loops.base import MAX_DRAWS, Stopwatch, TrainingLoop, train_metrics
+from tasks_lib.loops.base import MAX_DRAWS, PhaseTimer, TrainingLoop, train_metrics
 from tasks_lib.loops.run import iteration_line
 from tasks_lib.processes.trainer import update_policy
 from tasks_lib.rollouts.sampling import phase_name
@@ -27,7 +27,7 @@ class SynchronousLoop(TrainingLoop):
     def iterate(self) -> dict[str, Any]:
         """Run one iteration and return its metrics line."""
         run, iteration = self.run, self.run.version
-        clock = Stopwatch()
+        clock = PhaseTimer()
         rollout, batch = self._roll_out(iteration, clock)
         with clock("train"):
             if run.config.serving.sleep and run.rollouts.servers is not None:
@@ -43,7 +43,7 @@ class SynchronousLoop(TrainingLoop):
         self._append(line)
         return line
 
-    def _roll_out(self, iteration: int, clock: Stopwatch) -> tuple[Rollout, TrainingBatch]:
+    def _roll_out(self, iteration: int, clock: PhaseTimer) -> tuple[Rollout, TrainingBatch]:
         """Return the groups of an iteration and their batch.
 
         They are drawn again while none has a training signal; in the end the batch may be empty.
@@ -90,7 +90,7 @@ class SynchronousLoop(TrainingLoop):
         rollout: Rollout,
         batch: TrainingBatch,
         manifest: dict[str, Any],
-        clock: Stopwatch,
+        clock: PhaseTimer,
     ) -> dict[str, Any]:
         rollout_split = {name: value for name, value in rollout.seconds.items() if name != "wall"}
         publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]

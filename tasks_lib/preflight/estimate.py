@@ -40,7 +40,7 @@ STEPS = 0.6
 
 
 @dataclass(frozen=True)
-class Model:
+class PolicySize:
     """Sizes of a policy."""
 
     parameters: float
@@ -51,7 +51,7 @@ class Model:
     """Numbers in the keys of one token in one layer."""
 
 
-def model_of(checkpoint: Path) -> Model | None:
+def model_of(checkpoint: Path) -> PolicySize | None:
     """Return the sizes of a checkpoint from its configuration and weights.
 
     If the folder does not exist, the sizes are those of the Qwen3-VL model whose size its name
@@ -62,7 +62,7 @@ def model_of(checkpoint: Path) -> Model | None:
         text = config.get("text_config", config)
         heads = int(text.get("num_attention_heads", 1))
         width = int(text.get("head_dim") or int(text["hidden_size"]) // heads)
-        return Model(
+        return PolicySize(
             count_parameters(checkpoint),
             int(text["num_hidden_layers"]),
             int(text["hidden_size"]),
@@ -73,10 +73,10 @@ def model_of(checkpoint: Path) -> Model | None:
     layers, hidden, parameters = {"2": (28, 2048, 2.1e9), "4": (36, 2560, 4.4e9), "8": (36, 4096, 8.8e9)}.get(
         named[1] if named else "", (0, 0, 0.0)
     )
-    return Model(parameters, layers, hidden, 151_936, 1024) if layers else None
+    return PolicySize(parameters, layers, hidden, 151_936, 1024) if layers else None
 
 
-def trainer_bytes(model: Model, config: TrainConfig) -> float:
+def trainer_bytes(model: PolicySize, config: TrainConfig) -> float:
     """Return the largest memory of one trainer process in bytes.
 
     It is the sum of weights, gradients and Adam's state by ZeRO stage (Rajbhandari et al. 2020,
@@ -99,7 +99,7 @@ def trainer_bytes(model: Model, config: TrainConfig) -> float:
     return state + activations + 4 * item * responses * model.vocabulary
 
 
-def trained_parameters(model: Model, config: TrainConfig) -> float:
+def trained_parameters(model: PolicySize, config: TrainConfig) -> float:
     """Return the number of trained parameters: all, or those of the adapters of seven matrices."""
     if config.trainer.finetuning_type == "full":
         return model.parameters
@@ -112,7 +112,7 @@ def micro_batch_tokens(config: TrainConfig) -> int:
     return config.trainer.micro_batch_tokens or config.trainer.micro_batch_rows * longest
 
 
-def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
+def server_bytes(model: PolicySize, config: TrainConfig) -> tuple[float, float]:
     """Return the bytes on one GPU of a server: weights, and KV cache of all concurrent turns."""
     serving = config.serving
     turn = (config.policy.context_tokens or STEP_TOKENS * config.policy.max_images) + config.policy.max_new_tokens
@@ -120,7 +120,7 @@ def server_bytes(model: Model, config: TrainConfig) -> tuple[float, float]:
     return 2 * model.parameters / serving.tensor_parallel, cache / serving.tensor_parallel
 
 
-def hours(model: Model, config: TrainConfig) -> tuple[float, float]:
+def hours(model: PolicySize, config: TrainConfig) -> tuple[float, float]:
     """Return the hours of all rollouts and of all updates."""
     episodes = config.rollout.groups_per_iteration * config.episodes_per_group
     horizon = config.rollout.horizon

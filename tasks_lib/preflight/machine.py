@@ -60,7 +60,7 @@ class MachineOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class MachineCheck:
     """One check with its deadline."""
 
     name: str
@@ -96,19 +96,21 @@ def server_config(address: str, api_key: str) -> ServingConfig:
         raise ConfigError(f"--server: {describe_first_error(error)}") from None
 
 
-def machine_checks(options: MachineOptions) -> list[Check]:
+def machine_checks(options: MachineOptions) -> list[MachineCheck]:
     """Return all checks, in the order in which they run."""
     storage = partial(check_storage, options.storage, named=options.storage_named)
     return [
-        Check("Chromium", check_chromium, "run `make setup`, or set ROLLWRIGHT_CHROMIUM to an executable", None),
-        Check("training environment", check_training_environment, SETUP, slow_is_fault=False),
-        Check("serving environment", check_serving_environment, "run `make vllm`", slow_is_fault=False),
-        Check("GPUs", check_gpus, "reinstall the driver or torch; without them training runs on the CPU"),
-        Check("storage", storage, "see that its file system is mounted and answers (ls, dmesg)"),
-        Check("Prefect", check_prefect, "correct PREFECT_API_URL, or unset it"),
-        Check("ports", check_ports, "let this user listen on 127.0.0.1"),
-        Check("Dask", partial(check_dask, options), "see that the scheduler and its workers answer", CLUSTER_SECONDS),
-        Check("vLLM server", partial(check_server, options.serving), "start it as docs/serving.md says"),
+        MachineCheck("Chromium", check_chromium, "run `make setup`, or set ROLLWRIGHT_CHROMIUM to an executable", None),
+        MachineCheck("training environment", check_training_environment, SETUP, slow_is_fault=False),
+        MachineCheck("serving environment", check_serving_environment, "run `make vllm`", slow_is_fault=False),
+        MachineCheck("GPUs", check_gpus, "reinstall the driver or torch; without them training runs on the CPU"),
+        MachineCheck("storage", storage, "see that its file system is mounted and answers (ls, dmesg)"),
+        MachineCheck("Prefect", check_prefect, "correct PREFECT_API_URL, or unset it"),
+        MachineCheck("ports", check_ports, "let this user listen on 127.0.0.1"),
+        MachineCheck(
+            "Dask", partial(check_dask, options), "see that the scheduler and its workers answer", CLUSTER_SECONDS
+        ),
+        MachineCheck("vLLM server", partial(check_server, options.serving), "start it as docs/serving.md says"),
     ]
 
 
@@ -118,7 +120,7 @@ def examine_machine(options: MachineOptions) -> Iterator[Finding]:
         yield from run_check(check)
 
 
-def run_check(check: Check) -> list[Finding]:
+def run_check(check: MachineCheck) -> list[Finding]:
     """Return the findings of one check, with a fault for its exception or a missed deadline."""
     if check.seconds is None:
         return list(guarded(check.name, check.run, check.todo))
@@ -153,7 +155,8 @@ def run_check(check: Check) -> list[Finding]:
 def check_training_environment(
     constraints: Path = PROJECT / "constraints.txt", installed: Callable[[str], str] = importlib.metadata.version
 ) -> Iterator[Finding]:
-    """Check that this Python has the pinned packages; it runs flows, workers and the trainer."""
+    """MachineCheck that this Python has the pinned packages; it runs flows, workers and the
+    trainer."""
     name, pinned = "training environment", pins(constraints)
     packages = {package: _version(package, installed) for package in PACKAGES}
     wrong = [
@@ -170,7 +173,7 @@ def check_training_environment(
 
 
 def check_serving_environment(python: Path | None = None, constraints: Path = PROJECT) -> Iterator[Finding]:
-    """Check the environment of vLLM, if there is one.
+    """MachineCheck the environment of vLLM, if there is one.
 
     Args:
         python: Python of that environment; ``None``: where ``make vllm`` makes it.
@@ -199,7 +202,7 @@ def check_serving_environment(python: Path | None = None, constraints: Path = PR
 
 
 def check_gpus(devices: Path = Path("/dev"), torch_version: str | None = None) -> Iterator[Finding]:
-    """Check the GPUs that torch can use.
+    """MachineCheck the GPUs that torch can use.
 
     Args:
         devices: Folder of the device files.
@@ -232,7 +235,7 @@ def check_gpus(devices: Path = Path("/dev"), torch_version: str | None = None) -
 
 
 def check_prefect() -> Iterator[Finding]:
-    """Check the API that a run would use.
+    """MachineCheck the API that a run would use.
 
     Raises:
         ConfigError: the API cannot be used, or a run's own server has no place for its database.
@@ -251,7 +254,7 @@ def check_prefect() -> Iterator[Finding]:
 
 
 def check_ports() -> Iterator[Finding]:
-    """Check that a port of the loopback interface can be listened on and connected to.
+    """MachineCheck that a port of the loopback interface can be listened on and connected to.
 
     The configuration fixes no port.
     """
@@ -263,7 +266,7 @@ def check_ports() -> Iterator[Finding]:
 
 
 def check_dask(options: MachineOptions) -> Iterator[Finding]:
-    """Check the cluster at ``--scheduler``."""
+    """MachineCheck the cluster at ``--scheduler``."""
     if not options.scheduler:
         yield Finding("Dask", "no --scheduler: a run starts workers of its own", "", "skipped")
         return
@@ -274,7 +277,8 @@ def check_dask(options: MachineOptions) -> Iterator[Finding]:
 
 
 def check_server(config: ServingConfig | None) -> Iterator[Finding]:
-    """Check the vLLM server at ``--server``: release, routes, name of the model. Changes nothing.
+    """MachineCheck the vLLM server at ``--server``: release, routes, name of the model. Changes
+    nothing.
 
     Raises:
         ConfigError: a run cannot use the server, or the variable of its key is not set.

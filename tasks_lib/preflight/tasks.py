@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from envs.rewards import DESIGNS, Component, EpisodeEvidence, FactResult, combine
+from envs.rewards import DESIGNS, Component, FactResult, GradingEvidence, combine
 from envs.rewards.judge import CallError, Ledger, try_models
 from envs.rewards.webarena import (
     ADMIN,
@@ -111,7 +111,7 @@ class Gradable:
             fact.id: FactResult(value=None if fact.id in lacks else 1.0, evidence="not available")
             for fact in rubric.facts()
         }
-        best = combine(rubric, known, EpisodeEvidence(domdiff=EVERYTHING if similar else None))
+        best = combine(rubric, known, GradingEvidence(domdiff=EVERYTHING if similar else None))
         needs = [*lacks.values(), *([self._no_similarity(task)] if floors else [])]
         return Missing("; and ".join(dict.fromkeys(needs)), never=best.score is None)
 

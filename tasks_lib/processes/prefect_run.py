@@ -36,7 +36,8 @@ INTERRUPTED = "interrupted by Ctrl-C; start the same command again to go on"
 
 
 def _cancel_on_interrupt(engine: type[Any]) -> None:
-    """Make an engine of Prefect's end a run as Cancelled after Ctrl-C, which it calls a crash (3.8.8)."""
+    """Make an engine of Prefect's end a run as Cancelled after Ctrl-C, which it calls a crash
+    (3.8.8)."""
     handle_crash = engine.handle_crash
 
     def handle(run: Any, error: BaseException) -> None:

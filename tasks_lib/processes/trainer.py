@@ -19,7 +19,7 @@ from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.evidence import lost_evidence
 from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
-from training.trainer.launch import Nodes, TrainerProcess
+from training.trainer.launch import TrainerNodes, TrainerProcess
 from training.trainer.spec import TrainerSpec
 
 START_SECONDS = 600.0
@@ -57,7 +57,7 @@ class Trainer:
         if self._process is None or not self._process.alive:
             self._process = TrainerProcess.start(self._store.root, self._spec, self._nodes())
 
-    def _nodes(self) -> Nodes | None:
+    def _nodes(self) -> TrainerNodes | None:
         """Return the machines of ``trainer.nodes``; ``None`` for this one."""
         count = self._spec.trainer.nodes
         if not count:

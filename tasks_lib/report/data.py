@@ -157,7 +157,7 @@ class KindChange(BaseModel):
     n: int
 
 
-class Result(BaseModel):
+class RunResult(BaseModel):
     """Content of ``result.json``, which is written once, when the run is over."""
 
     success_before: Success | None = None
@@ -185,7 +185,7 @@ class RunData:
     """Evaluations in ascending order of the policy version."""
     groups: list[GroupRecord] = field(default_factory=list)
     tasks: dict[str, WebTask] = field(default_factory=dict)
-    result: Result | None = None
+    result: RunResult | None = None
     """``None`` while the run goes on."""
     measured_at: float | None = None
     """Time when ``metrics.jsonl`` was last written, in seconds since the epoch."""
@@ -229,7 +229,7 @@ def read_measurements(run_dir: AnyPath) -> RunData:
     )
     run.git_commit = document.get("git_commit")
     if result := _document(store.result_path, run.problems):
-        run.result = _valid(Result, result, str(store.result_path.name), run.problems)
+        run.result = _valid(RunResult, result, str(store.result_path.name), run.problems)
     _metrics(store, run)
     return run
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from envs.browser import SettleReason
 from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, number, rolling_mean
-from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, Result, RunData, Success
+from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, RunData, RunResult, Success
 
 ORCHESTRATION_TARGET = 0.10
 """Target of this project: the largest share of wall clock for Prefect, Dask and the flow."""
@@ -100,7 +100,7 @@ class KindRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PhaseShare:
     """One phase of the wall clock."""
 
     key: str
@@ -140,7 +140,7 @@ OLDER = {"discarded": "in a group without variance, or did not pass the filter; 
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeCounts:
+class OutcomeCounts:
     """Counts of the episodes that training started."""
 
     started: int
@@ -234,7 +234,7 @@ def _evaluated(kind: str, before: KindMean | None, after: KindMean | None, run: 
     )
 
 
-def time_split(run: RunData) -> tuple[list[Share], float]:
+def time_split(run: RunData) -> tuple[list[PhaseShare], float]:
     """Return each phase's share of the wall clock, and the total in seconds.
 
     The parts of a rollout (browser, generate, …) are seconds of workers that may overlap; they are
@@ -260,7 +260,7 @@ def time_split(run: RunData) -> tuple[list[Share], float]:
     shares, start = [], 0.0
     for key, name in PHASES.items():
         if total and seconds[key] > 0.0005 * total:
-            shares.append(Share(key, name, seconds[key], seconds[key] / total, start))
+            shares.append(PhaseShare(key, name, seconds[key], seconds[key] / total, start))
             start += seconds[key] / total
     return shares, total
 
@@ -273,24 +273,24 @@ def _sum(rows: Iterable[dict[str, float]]) -> defaultdict[str, float]:
     return total
 
 
-def orchestration_share(shares: list[Share]) -> float | None:
+def orchestration_share(shares: list[PhaseShare]) -> float | None:
     """Return the share of the wall clock that is neither web nor model. ``None`` before any
     measurement."""
     return sum(share.share for share in shares if share.key == "orchestrate") if shares else None
 
 
-def episode_counts(run: RunData) -> EpisodeCounts:
+def episode_counts(run: RunData) -> OutcomeCounts:
     """Return totals of the run: the result's, or the sum over the iterations so far."""
     counts: Counter[str] = Counter()
     causes: Counter[str] = Counter()
-    entries: Sequence[Result | Iteration] = run.iterations
+    entries: Sequence[RunResult | Iteration] = run.iterations
     if run.result and run.result.episodes:
         entries = [run.result]
     for entry in entries:
         counts.update({key: int(value) for key, value in entry.episodes.items()})
         causes.update({key: int(value) for key, value in entry.abstentions.items()})
     states = {name: counts[name] for name in STATES | OLDER if name in counts}
-    return EpisodeCounts(counts["started"], states, dict(sorted(causes.items())))
+    return OutcomeCounts(counts["started"], states, dict(sorted(causes.items())))
 
 
 def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
@@ -326,7 +326,7 @@ class SettledSteps:
     """Meaning of the reason; empty for a reason of another version."""
     training: int
     training_share: float
-    """Share of the training steps that waited, 0 to 1."""
+    """PhaseShare of the training steps that waited, 0 to 1."""
     evaluation: int
     evaluation_share: float
 

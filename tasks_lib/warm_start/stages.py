@@ -5,10 +5,11 @@ Each is skipped when its product exists.
 Its folder is that of a training run (docs/architecture.md) without ledger and metrics, and with::
 
     pretrain/stage-1/ …        checkpoints of the recipe's stages, pretrain.log
-    demonstrations.json        success of the scripted oracles or the teacher; their groups are those of phase i000000
+    demonstrations.json        success of the scripted oracles or the teacher; their groups are
+                               those of phase i000000
     teacher_spent.sqlite       requests to the teacher
     evaluations/sampled-v….json   input of the gate, phase s……
-    output/                    the published checkpoint, unless the configuration names another folder
+    output/                    the published checkpoint, unless the settings name another
 """
 
 from __future__ import annotations

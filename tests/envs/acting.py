@@ -1,6 +1,8 @@
-"""A page in real Chromium on which actions are tried, with its clock stopped between them as in episodes.
+"""A page in real Chromium on which actions are tried, with its clock stopped between them as in
+episodes.
 
-Playwright only opens the browser; everything else goes over its protocol session. Elements are those that the page marks with ``data-t``.
+Playwright only opens the browser; everything else goes over its protocol session. Elements are
+those that the page marks with ``data-t``.
 """
 
 from __future__ import annotations
@@ -176,7 +178,8 @@ const hear = (types, from = window) => types.split(" ").forEach((type) => from.a
 
 @asynccontextmanager
 async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
-    """A new Chromium with one page of this body; keyword arguments replace fields of the `ActionContext`."""
+    """A new Chromium with one page of this body; keyword arguments replace fields of the
+    `ActionContext`."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=str(find_chromium()), args=[*LAUNCH_ARGS, *ARGS], env={**os.environ, **environment()}

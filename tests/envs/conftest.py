@@ -42,7 +42,8 @@ def miniwob() -> Opener:
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Opened]]:
-    """``async with pages({"index.html": ...}, **pool_options) as (pool, site)`` on a static site of these bodies."""
+    """``async with pages({"index.html": ...}, **pool_options) as (pool, site)`` on a static site of
+    these bodies."""
 
     def opener(files: dict[str, str], /, **options: Any) -> AbstractAsyncContextManager[Opened]:
         for name, body in files.items():

@@ -1,6 +1,8 @@
-"""A Chromium of its own and its DevTools sessions over one WebSocket: the least that tests of parts need to drive pages.
+"""A Chromium of its own and its DevTools sessions over one WebSocket: the least that tests of parts
+need to drive pages.
 
-The product's client reconnects, times out and counts; this one sends, receives and fails as that one does when the socket is gone.
+The product's client reconnects, times out and counts; this one sends, receives and fails as that
+one does when the socket is gone.
 """
 
 from __future__ import annotations

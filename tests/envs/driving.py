@@ -1,4 +1,5 @@
-"""How tests and benchmarks drive a fixture page without a session: open, load, press its button, read what it says."""
+"""How tests and benchmarks drive a fixture page without a session: open, load, press its button,
+read what it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages on which something is due inside an action, and what they must say after it. The page's own state decides."""
+"""Pages on which something is due inside an action, and what they must say after it. The page's own
+state decides."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ async def _state(cdp: Cdp) -> Any:
 async def wrong(
     rows: Mapping[str, Row], pages: Callable[..., Any], page_task: Callable[[str], WebTask], **options: Any
 ) -> dict[str, Any]:
-    """The rows whose page says something else than it must: what it says, and the errors of the actions."""
+    """The rows whose page says something else than it must: what it says, and the errors of the
+    actions."""
     missed = {}
     bodies = {f"{number}.html": body for number, (body, _, _) in enumerate(rows.values())}
     async with pages(bodies, screenshots=False, inspect=_state, **options) as (pool, site), pool.lease(site) as session:

@@ -1,9 +1,12 @@
-"""A site on loopback that does everything a page can do to whoever waits for it: delays, streams, sockets, loops, floods.
+"""A site on loopback that does everything a page can do to whoever waits for it: delays, streams,
+sockets, loops, floods.
 
-The pages are in ``fixtures/``. A page begins to act when its button ``#go`` is pressed (its middle is at `GO`) and its
-`#state` says ``done`` when it is complete; `FIXTURES` says for each what is expected.
-For faults there are also ``alerts.html`` (a thousand), ``popups.html`` (a hundred), ``canaries.html``, ``slow-script.html``, ``/huge?mb=200`` and
-``/status/<code>``. The server runs in a thread of its own and serves the same at two origins, ``127.0.0.1:<port>`` and ``localhost:<other port>``.
+The pages are in ``fixtures/``. A page begins to act when its button ``#go`` is pressed (its middle
+is at `GO`) and its `#state` says ``done`` when it is complete; `FIXTURES` says for each what is
+expected. For faults there are also ``alerts.html`` (a thousand), ``popups.html`` (a hundred),
+``canaries.html``, ``slow-script.html``, ``/huge?mb=200`` and ``/status/<code>``. The server runs in
+a thread of its own and serves the same at two origins, ``127.0.0.1:<port>`` and ``localhost:<other
+port>``.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ class Fixture:
 
     name: str
     complete: bool = True
-    """It comes to ``done`` within the budgets; otherwise only its end within the budget is asked for."""
+    """It comes to ``done`` within the budgets; otherwise only its end within the budget is asked
+    for."""
 
     @property
     def path(self) -> str:
@@ -62,7 +66,8 @@ CANARIES = (
     *("cookie", "localStorage", "sessionStorage", "indexedDB", "cacheStorage"),
     *("serviceWorker", "httpCache", "history", "windowName"),
 )
-"""Stores in which ``canaries.html`` leaves a trace at a press of its button; at its load it says in ``#found`` which it found."""
+"""Stores in which ``canaries.html`` leaves a trace at a press of its button; at its load it says in
+``#found`` which it found."""
 
 DONE_PAGE = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>done</title>
 <link rel="icon" href="data:,"></head><body><p id="state">loading</p>
@@ -210,7 +215,8 @@ async def _feed(websocket: WebSocket) -> None:
 
 
 class DynamicSite:
-    """``with DynamicSite() as site``: `origin` and `other_origin` are served until the end of the block."""
+    """``with DynamicSite() as site``: `origin` and `other_origin` are served until the end of the
+    block."""
 
     def __init__(self) -> None:
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]

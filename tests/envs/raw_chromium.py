@@ -1,4 +1,5 @@
-"""A Chromium of a test's own, spoken to over one WebSocket: no driver between, so that a test decides every flag."""
+"""A Chromium of a test's own, spoken to over one WebSocket: no driver between, so that a test
+decides every flag."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ START_SECONDS = 20.0
 
 
 async def debugging_address(process: ChromiumProcess) -> str:
-    """``ws://127.0.0.1:<port>/devtools/browser/<id>`` of a browser that was started with ``--remote-debugging-port=0``."""
+    """``ws://127.0.0.1:<port>/devtools/browser/<id>`` of a browser that was started with
+    ``--remote-debugging-port=0``."""
     port_file = process._profile / "DevToolsActivePort"
     async with asyncio.timeout(START_SECONDS):
         while not port_file.exists() or len(lines := port_file.read_text().split()) != 2:
@@ -64,7 +66,8 @@ class RawSession:
             return await came
 
     async def goto(self, url: str) -> dict[str, Any]:
-        """Navigate and wait for the load event; ``Page.navigate``'s answer. An error is in ``errorText``."""
+        """Navigate and wait for the load event; ``Page.navigate``'s answer. An error is in
+        ``errorText``."""
         loaded = asyncio.get_running_loop().create_future()
         self.on("Page.loadEventFired", lambda _: loaded.done() or loaded.set_result(None))
         answer = await self.send("Page.navigate", {"url": url})

@@ -1,4 +1,5 @@
-"""An event loop whose clock jumps to the next timer instead of waiting for it, for tests where timing matters."""
+"""An event loop whose clock jumps to the next timer instead of waiting for it, for tests where
+timing matters."""
 
 from __future__ import annotations
 

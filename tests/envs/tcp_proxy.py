@@ -8,7 +8,8 @@ import struct
 
 
 class TcpProxy:
-    """Relays ``127.0.0.1:port`` to a target port. Faults hit the connections that are open; later ones work, unless ``refuse`` is set."""
+    """Relays ``127.0.0.1:port`` to a target port. Faults hit the connections that are open; later
+    ones work, unless ``refuse`` is set."""
 
     def __init__(self, target: int) -> None:
         self.refuse = False

@@ -1,4 +1,5 @@
-"""What cannot be done comes back as a code with a hint: every code on a real page, and a thousand malformed actions without an exception."""
+"""What cannot be done comes back as a code with a hint: every code on a real page, and a thousand
+malformed actions without an exception."""
 
 from __future__ import annotations
 
@@ -195,7 +196,8 @@ async def test_every_code_is_reached_and_says_what_to_do(tmp_path: Path) -> None
             if here.context.dialogs.pending:
                 await here.context.dialogs.answer(True, None)
             expected = line.startswith(f"{code}: ") and words in line and "\n" not in line
-            # What is refused before anything is touched gives the page no input. (A read-only field may let itself be written at a click.)
+            # What is refused before anything is touched gives the page no input. (A read-only field
+            # may let itself be written at a click.)
             touched = code in (
                 ErrorCode.TIMEOUT,
                 ErrorCode.NOT_A_FILE_FIELD,
@@ -287,7 +289,8 @@ LIKELY: dict[str, list[object]] = {
 
 
 def malformed(rng: random.Random) -> dict[str, object]:
-    """An action of which something may be wrong: its name, its target, the type or the value of its arguments."""
+    """An action of which something may be wrong: its name, its target, the type or the value of its
+    arguments."""
     name = rng.choice([*ACTIONS, *ACTIONS, "wave", None])
     kind = ACTIONS.get(name) if isinstance(name, str) else None
     data: dict[str, object] = {}
@@ -315,7 +318,8 @@ MALFORMED = 400
 
 
 async def test_malformed_actions_raise_nothing(tmp_path: Path) -> None:
-    """Each is carried out or refused with a code; the loop that blocks the page for good and the addresses are left out."""
+    """Each is carried out or refused with a code; the loop that blocks the page for good and the
+    addresses are left out."""
     rng, counts = random.Random(7), Counter[str]()
     (tmp_path / "a.txt").write_text("a")
     body = HEAR + PAGE.replace("for(;;);", "")

@@ -1,4 +1,5 @@
-"""Every action on real pages: what it does, that its events are trusted, and that the page sees nothing else."""
+"""Every action on real pages: what it does, that its events are trusted, and that the page sees
+nothing else."""
 
 from __future__ import annotations
 

@@ -82,7 +82,8 @@ async def test_every_chord_gives_the_events_of_a_keyboard() -> None:
         for chord, wanted in CHORDS.items():
             await here.act(Press(key=chord))
             assert await heard() == wanted, chord
-        # What replaces a text selects it as a person does: with Control held, and never an `a` alone.
+        # What replaces a text selects it as a person does: with Control held, and never an `a`
+        # alone.
         await here.act(Type(element="field", text="Ab!"))
         told = await heard()
         assert told[:4] == CONTROL_A
@@ -143,7 +144,8 @@ async def test_buttons_modifiers_and_several_clicks() -> None:
         ]
         assert (await here.cdp.value("getSelection().toString()")).strip() == "three plain words"
         await of(DoubleClick(element="words", modifiers=("Shift",)))
-        # A drag goes through the points of its way, in order and with what is held: a circle can be drawn.
+        # A drag goes through the points of its way, in order and with what is held: a circle can be
+        # drawn.
         circle = [(500 + 200 * cos(turn * pi / 12), 600 + 200 * sin(turn * pi / 12)) for turn in range(25)]
         ends = {"start": Target(at=circle[0]), "end": Target(at=circle[-1])}
         assert isinstance(await here.act(Drag(**ends, via=tuple(circle[1:-1]), modifiers=("Shift",))), Effect)

@@ -1,4 +1,5 @@
-"""Actions over pages, tabs, frames and shadow roots: where they lead, whose element is hit, and what a page may see of them."""
+"""Actions over pages, tabs, frames and shadow roots: where they lead, whose element is hit, and
+what a page may see of them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ async def test_options_of_a_list_that_takes_several() -> None:
         ):
             assert isinstance(await here.act(action), Effect), action
             assert await chosen(str(action.element)) == wanted
-            # The page hears of it once, and from a person (but for the list whose options are a window of their own).
+            # The page hears of it once, and from a person (but for the list whose options are a
+            # window of their own).
             end = "!" if action.element == "row" else ""
             assert await here.log() == [f"input:{action.element}{end}", f"change:{action.element}{end}"], action
         assert isinstance(await here.act(Select(element="many", text="Last")), Effect)  # it is so already

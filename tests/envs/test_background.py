@@ -1,4 +1,5 @@
-"""Errors of tasks that no caller waits for: a page that went away is no fault, everything else is seen, once."""
+"""Errors of tasks that no caller waits for: a page that went away is no fault, everything else is
+seen, once."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_a_fault_of_a_task_is_logged_once_with_its_traceback(place: Any, caplog:
         assert errors_of(caplog, place(error)) == [error]
 
 
-def test_a_window_that_ends_while_its_request_is_caught_leaves_no_error_behind(
+def test_a_window_that_closes_while_it_is_caught_leaves_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Ends(Refusing):
@@ -155,7 +156,7 @@ def test_a_connection_whose_watch_fails_is_given_up(caplog: pytest.LogCaptureFix
     assert errors_of(caplog, work()) == [fault]
 
 
-def test_workers_that_end_at_once_leave_no_error_and_a_slow_one_is_waited_for(
+def test_workers_that_end_at_once_leave_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def work() -> None:

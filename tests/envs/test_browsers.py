@@ -98,7 +98,8 @@ async def test_a_way_out_is_closed_once_however_its_context_ends() -> None:
 
 
 async def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> None:
-    """They are closed one after the other: while the first of them is, the last is not to be had any more."""
+    """They are closed one after the other: while the first of them is, the last is not to be had
+    any more."""
 
     browser: Any = Chromium()
     cache, ways = filled(browser, Context("/a"), Context("/b"))
@@ -113,7 +114,7 @@ async def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> Non
 
 
 @pytest.mark.parametrize("end", ["lent", "ready", "failed"])
-async def test_a_retired_browser_ends_with_the_context_that_was_being_opened_on_it(end: str) -> None:
+async def test_a_retired_browser_ends_with_its_opening_context(end: str) -> None:
     """Not before: the episode that waits for the context would fail. And not never."""
 
     browser: Any = Chromium()

@@ -1,4 +1,5 @@
-"""Scripts that wait by reading the clock in a loop come to their end, and the page's time stays in order."""
+"""Scripts that wait by reading the clock in a loop come to their end, and the page's time stays in
+order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Work that is cut short by somebody else: it ends in its own task, at once, and nobody else is cancelled."""
+"""Work that is cut short by somebody else: it ends in its own task, at once, and nobody else is
+cancelled."""
 
 from __future__ import annotations
 

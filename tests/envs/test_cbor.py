@@ -1,4 +1,5 @@
-"""Messages in Chromium's dialect of CBOR: what is written, what a real Chromium writes, and what only looks like an envelope."""
+"""Messages in Chromium's dialect of CBOR: what is written, what a real Chromium writes, and what
+only looks like an envelope."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def test_what_is_written_is_read(value: dict[str, Any]) -> None:
     }
 
 
-def test_members_of_enumerations_are_their_values_and_what_is_no_number_is_null() -> None:
+def test_enum_members_are_their_values_and_nan_is_null() -> None:
     assert cbor.write({"it": SettleReason.RESTED}) == cbor.write({"it": "rested"})
     assert cbor.write({"it": float("nan")}) == cbor.write({"it": None})
 
@@ -83,7 +84,7 @@ def test_a_message_that_ends_too_early_is_told() -> None:
         cbor.read(whole[:-1])
 
 
-def test_a_byte_string_is_text_of_two_bytes_a_letter_and_with_the_tag_it_is_bytes() -> None:
+def test_byte_strings_are_utf_16_text_and_bytes_with_the_tag() -> None:
     parts = [cbor2.dumps("é\ud83d".encode("utf-16-le", "surrogatepass")), cbor2.dumps(cbor2.CBORTag(22, b"\xff\xd8"))]
     raw = MAP + cbor2.dumps("all") + envelope(ARRAY + b"".join(parts) + BREAK) + BREAK
     text, data = cbor.read_result("Some.method", raw, {})["all"]
@@ -160,7 +161,8 @@ async def test_who_closed_does_not_deafen_who_came_after() -> None:
             assert "product" in await second.call("Browser.getVersion", None, None)
 
 
-# --------------------------------------------------------------------------------------------------------- a real Chromium
+# ----------------------------------------------------------------------------
+# a real Chromium
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""Lists and pickers: what a person sees is listed and chosen, and no window of its own stays open over the page."""
+"""Lists and pickers: what a person sees is listed and chosen, and no window of its own stays open
+over the page."""
 
 from __future__ import annotations
 

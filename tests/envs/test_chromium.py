@@ -1,4 +1,5 @@
-"""How Chromium is started: which of its processes wait for no deadline of a frame, and a Chromium behind a script."""
+"""How Chromium is started: which of its processes wait for no deadline of a frame, and a Chromium
+behind a script."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ PAGE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
 
 
 def _told(pids: tuple[int, ...]) -> dict[str, bool]:
-    """By the kind of process, whether it has the flag itself. Chromium's processes show their arguments as one, joined by blanks."""
+    """By the kind of process, whether it has the flag itself. Chromium's processes show their
+    arguments as one, joined by blanks."""
     found = {}
     for pid in pids:
         words = [word for argument in psutil.Process(pid).cmdline() for word in argument.split()]
@@ -95,7 +97,8 @@ def test_pages_whose_clock_runs_need_no_prompting() -> None:
 def test_a_start_that_runs_out_of_descriptors_leaves_none_open(
     allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails the n-th call that opens or copies a descriptor; one that gets through them all does not find its program."""
+    """Fails the n-th call that opens or copies a descriptor; one that gets through them all does
+    not find its program."""
     calls = itertools.count()
 
     def limited(real: Any) -> Any:

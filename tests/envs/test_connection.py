@@ -1,4 +1,5 @@
-"""A real Chromium behind a proxy that misbehaves: what was asked fails at once, pages live on, every state is reached."""
+"""A real Chromium behind a proxy that misbehaves: what was asked fails at once, pages live on,
+every state is reached."""
 
 from __future__ import annotations
 

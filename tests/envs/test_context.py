@@ -41,7 +41,8 @@ async def test_a_context_that_is_made_after_its_caller_has_given_up_is_closed(fa
 
 
 def guarded(work: Callable[[], Awaitable[None]], *, lost_while: bool) -> BaseException:
-    """What comes of guarded work that fails, and whose context is lost just before if ``lost_while``."""
+    """What comes of guarded work that fails, and whose context is lost just before if
+    ``lost_while``."""
 
     async def run() -> BaseException:
         context = BrowserContext(SimpleNamespace(), "C1", ContextOptions("", Device((800, 600))))  # type: ignore[arg-type]

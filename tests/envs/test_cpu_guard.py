@@ -1,4 +1,5 @@
-"""A process that never waits has to give way, one that waits runs as before. With real processes."""
+"""A process that never waits has to give way, one that waits runs as before. With real
+processes."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def test_a_process_that_rests_again_gets_its_priority_back() -> None:
 
 
 @as_root
-def test_a_process_that_gets_nothing_of_what_others_leave_runs_as_they_do_for_a_moment() -> None:
+def test_a_starved_process_gets_normal_priority_for_a_moment() -> None:
     with _process(SPIN) as process, _process(SPIN) as other:
         core = min(os.sched_getaffinity(0))
         for each in (process, other):

@@ -16,7 +16,8 @@ COSTS = st.floats(0.01, MAX_COST)
 
 
 def serve(turns: DeficitRoundRobin[str], cost: Callable[[str], float], slots: int, until: float) -> dict[str, float]:
-    """Charged sums after ``until`` seconds of ``slots`` servers on keys that always have work and use what they are charged."""
+    """Charged sums after ``until`` seconds of ``slots`` servers on keys that always have work and
+    use what they are charged."""
     running: list[tuple[float, str, float]] = []
     charged: dict[str, float] = {}
     now = 0.0
@@ -73,8 +74,9 @@ def test_several_servers_give_equal_shares_within_a_quantum_and_two_costs(
     assert max(charged.values()) - min(charged.values()) <= QUANTUM + 2 * MAX_COST + 1e-6
 
 
-def test_short_operations_are_not_starved_by_long_ones_that_end_while_a_short_one_runs() -> None:
-    # The moment at which all keys that wait are in debt and the one that is owed is out: its credit must not be lost.
+def test_long_operations_do_not_starve_short_ones() -> None:
+    # The moment at which all keys that wait are in debt and the one that is owed is out: its credit
+    # must not be lost.
     costs = {"short": [0.01], "long": [1.0], "longer": [0.995]}
     charged = serve(with_keys(costs), drawn(costs), 2, until=600.0)
     assert min(charged.values()) >= 399 and max(charged.values()) <= 401
@@ -102,7 +104,7 @@ def test_keys_that_come_and_go_do_not_disturb_the_others(
 
 @settings(max_examples=100, deadline=None)
 @given(WORKLOADS)
-def test_a_key_that_hangs_is_not_served_again_and_the_others_share_as_without_it(costs: dict[str, list[float]]) -> None:
+def test_a_hanging_key_does_not_change_the_share_of_the_others(costs: dict[str, list[float]]) -> None:
     hung = DeficitRoundRobin[str](quantum=QUANTUM, most_cost=MAX_COST)
     hung.add("hung")
     assert hung.next() == "hung"

@@ -1,4 +1,5 @@
-"""Pages on another device, and with seeded random numbers, as a run's configuration asks for them."""
+"""Pages on another device, and with seeded random numbers, as a run's configuration asks for
+them."""
 
 from __future__ import annotations
 

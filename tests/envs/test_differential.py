@@ -1,4 +1,5 @@
-"""The same steps by Playwright in real time and by ours under the virtual clock end in the same state of the page."""
+"""The same steps by Playwright in real time and by ours under the virtual clock end in the same
+state of the page."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ pytestmark = [pytest.mark.long, pytest.mark.anyio]
 
 VIEWPORT = (1280, 720)
 PAUSE = 0.4
-"""Real seconds after a step of Playwright's: no timer of a row is longer, but for the one that shall not end."""
+"""Real seconds after a step of Playwright's: no timer of a row is longer, but for the one that
+shall not end."""
 KEY_DELAY = 30
 """Milliseconds between Playwright's keys."""
 HOLD_DELAY = 60

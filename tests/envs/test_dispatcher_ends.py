@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.dispatcher import Dispatcher, EpisodeQueues, KindMetrics, Limit, OperationKind
+from envs.browser.dispatcher import Dispatcher, KindMetrics, Limit, OperationKind, OperationQueues
 from envs.types import BrowserError
 
 from .dispatching import at_rest, never, now, same, taking
@@ -187,7 +187,7 @@ def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
             await asyncio.sleep(source.random() * 15)
             task.cancel()
 
-        async def close(queues: EpisodeQueues) -> None:
+        async def close(queues: OperationQueues) -> None:
             await asyncio.sleep(source.random() * 15)
             queues.close(BrowserError("closed"))
 

@@ -1,4 +1,5 @@
-"""What is read at the end of an episode: predicates that no page can fake or see, nodes with styles, downloads."""
+"""What is read at the end of an episode: predicates that no page can fake or see, nodes with
+styles, downloads."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from envs.browser import WebSession
 from envs.browser import end_evidence as reading
 from envs.browser.end_evidence import DownloadFolder, _files
 from envs.episodes import WebEpisode
-from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program, read_rubric
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, Scroll, StopReason, SwitchTab, WebTask, needs
 from envs.types.evidence import Download
 
@@ -79,7 +80,7 @@ def rubric_of(*facts: dict[str, Any]) -> Any:
 
 
 def graded(rubric: Any, recorded: Recorded) -> list[tuple[float | None, str]]:
-    evidence = EpisodeEvidence(**{name: getattr(recorded, name) for name in Recorded.model_fields})
+    evidence = GradingEvidence(**{name: getattr(recorded, name) for name in Recorded.model_fields})
     return [(part.value, part.evidence) for part in grade_by_program(rubric, evidence).parts]
 
 
@@ -118,7 +119,7 @@ async def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_
     assert first.dom is None and first.downloads is None and not first.absent
 
 
-async def test_nodes_of_frames_and_shadow_trees_with_the_styles_that_were_asked_for(pages: Any, page_task: Any) -> None:
+async def test_nodes_of_frames_and_shadow_trees_have_the_styles(pages: Any, page_task: Any) -> None:
     facts: list[tuple[dict[str, Any], float]] = [
         ({"type": "dom_element_present", "selector": "body > p#total"}, 1),
         ({"type": "dom_element_present", "selector": "iframe > html #inner"}, 1),
@@ -227,9 +228,7 @@ async def test_a_folder_that_the_disk_refuses_is_the_episodes_error(
     await folder.remove()
 
 
-def test_a_file_that_is_given_another_name_while_it_is_read_is_looked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_renamed_while_it_is_read_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = Asked()
     folder, looked = DownloadFolder.make(browser, "c", tmp_path), list[Path]()
 
@@ -284,9 +283,7 @@ async def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(
     assert found.downloads == () and list(kept.iterdir()) == []
 
 
-async def test_without_a_fact_about_downloads_they_are_denied_and_nothing_is_read(
-    pages: Any, page_task: Any, tmp_path: Path
-) -> None:
+async def test_downloads_are_denied_without_a_fact_about_them(pages: Any, page_task: Any, tmp_path: Path) -> None:
     (tmp_path / "invoice.bin").write_bytes(b"bytes")
     assert not needs(page_task("/a.html").rubric)
 
@@ -362,7 +359,7 @@ async def test_text_facts_are_about_the_page_that_is_shown_last(pages: Any, page
                 await episode.read_end()
             found = grade_by_program(
                 rubric,
-                EpisodeEvidence.of(
+                GradingEvidence.of(
                     episode.trajectory(episode_id="e", group_id="g", sample=0, policy_version=0, final_dom="")
                 ),
             )

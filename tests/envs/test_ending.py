@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from envs.browser import PageStep
-from envs.episodes.ending import EpisodeWatch
+from envs.episodes.ending import EndWatch
 from envs.types import Click, Element, Observation, StopReason
 from tasks_lib.config import TrainConfig, resolve
 
@@ -24,7 +24,7 @@ def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") 
 
 
 def ends(*looks: PageStep, repeats: int = 3) -> list[bool]:
-    watch = EpisodeWatch(repeats)
+    watch = EndWatch(repeats)
     return [watch.repeats(each, Click(element=1)) for each in looks]
 
 
@@ -40,30 +40,30 @@ def test_progress_in_the_document_or_the_picture_is_none():
 
 
 def test_other_actions_are_none():
-    watch = EpisodeWatch(2)
+    watch = EndWatch(2)
     assert [watch.repeats(look(), Click(at=(x, 5))) for x in (1, 2, 3)] == [False, False, False]
 
 
 def test_a_broken_site_and_a_wall_are_not_the_site():
-    watch = EpisodeWatch(3)
+    watch = EndWatch(3)
     assert watch.unusable(look()) is None
     assert watch.unusable(look(status=503))[0] is StopReason.HTTP_ERROR
     assert watch.unusable(look(title="Just a moment..."))[0] is StopReason.BLOCKED
 
 
 def test_a_wall_with_the_status_of_a_broken_site_is_a_wall():
-    found = EpisodeWatch(3).unusable(look(title="Just a moment...", status=503))
+    found = EndWatch(3).unusable(look(title="Just a moment...", status=503))
     assert (found.reason, found.wall) == (StopReason.BLOCKED, "cloudflare")
 
 
 def test_a_captcha_is_seen_by_its_frame():
     frame = "https://geo.captcha-delivery.com/captcha/?cid=1"
-    found = EpisodeWatch(3).unusable(replace(look(status=403), frames=("https://ads.example/", frame)))
+    found = EndWatch(3).unusable(replace(look(status=403), frames=("https://ads.example/", frame)))
     assert (found.reason, found.wall) == (StopReason.BLOCKED, "datadome")
 
 
 def test_a_page_that_is_not_there_is_no_beginning():
-    watch = EpisodeWatch(3)
+    watch = EndWatch(3)
     assert watch.unusable(look(status=404)) is None
     found = watch.unusable(look(status=404), first=True)
     assert found[:2] == (StopReason.BROWSER_ERROR, "http://s/ answered 404; expected a page to begin on")

@@ -1,4 +1,5 @@
-"""What people add without editing the project: the examples of the documentation, found by name and used in a browser."""
+"""What people add without editing the project: the examples of the documentation, found by name and
+used in a browser."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def examples(page: str, language: str = "python") -> list[str]:
 
 @pytest.fixture(scope="module")
 def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The example of docs/extending.md as a module of the user's, with its folder of pages and its entry point."""
+    """The example of docs/extending.md as a module of the user's, with its folder of pages and its
+    entry point."""
     folder = tmp_path_factory.mktemp("mine")
     (module,) = examples("extending.md")
     (folder / "my_extensions.py").write_text(module)
@@ -74,7 +76,7 @@ async def graded(settings: dict[str, Any], **episode: Any) -> RewardBundle:
     return (await stage.grade(TASK, trajectory(**episode))).reward
 
 
-def test_a_site_an_importer_a_parser_and_a_reward_of_ones_own_play_an_episode(mine: Path) -> None:
+def test_own_site_importer_parser_and_reward_play_an_episode(mine: Path) -> None:
     first, second = (item.task for item in import_tasks("my_extensions:tasks", mine / "my_tasks.txt"))
     assert (first.instruction, second.task_id) == ("Click B.", "mine/1")
     with open_env_sync(first, parser="my_extensions:read", reward="my_extensions:short") as env:
@@ -127,7 +129,7 @@ async def test_a_reward_that_fails_ends_the_run(mine: Path, monkeypatch: pytest.
     assert failed.group_contains(ConfigError, match="my_wrong:wrong failed .* shop/lamp: AttributeError")
 
 
-async def test_a_plain_reward_runs_in_a_thread_and_an_async_one_on_the_event_loop(
+async def test_a_plain_reward_runs_in_a_thread_an_async_one_on_the_loop(
     mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: dict[str, threading.Thread] = {}

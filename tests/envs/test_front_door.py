@@ -1,4 +1,5 @@
-"""The front door: one environment for a task, its reward the run's own, in a real browser that all tests share."""
+"""The front door: one environment for a task, its reward the run's own, in a real browser that all
+tests share."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ Play = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def play() -> Iterator[Play]:
-    """``play(scenario, task, **options)``: run ``await scenario(env)`` on the module's one browser."""
+    """``play(scenario, task, **options)``: run ``await scenario(env)`` on the module's one
+    browser."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(make_pool(max_sessions=2)) as pool:
 
         async def run(scenario: Callable[[WebEnv], Awaitable[Any]], task: Any, options: dict[str, Any]) -> Any:

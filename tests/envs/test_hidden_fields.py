@@ -1,4 +1,5 @@
-"""A field that its page does not show takes no focus: an error of the action, not the end of the episode."""
+"""A field that its page does not show takes no focus: an error of the action, not the end of the
+episode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages that would wedge a browser: each ends in bounded time, says why, leaves nothing behind and does not disturb the next episode."""
+"""Pages that would wedge a browser: each ends in bounded time, says why, leaves nothing behind and
+does not disturb the next episode."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Scenario = Callable[[BrowserPool, ServedSite, WebSession], Awaitable[None]]
 
 
 def play(path: str, scenario: Scenario, **options: object) -> None:
-    """Reset a session on a page, let the scenario act, and see that an ordinary episode follows and nothing is left."""
+    """Reset a session on a page, let the scenario act, and see that an ordinary episode follows and
+    nothing is left."""
 
     async def run() -> None:
         async with dynamic_pool(step_deadline=DEADLINE, **options) as (pool, site):
@@ -52,7 +54,8 @@ def play(path: str, scenario: Scenario, **options: object) -> None:
 
 
 def alive_after(seconds: float, pids: Sequence[int]) -> list[int]:
-    """Which of these processes there still are after so long: one that was killed frees its memory first."""
+    """Which of these processes there still are after so long: one that was killed frees its memory
+    first."""
     end = time.monotonic() + seconds
     while left := [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]:
         if time.monotonic() > end:
@@ -109,7 +112,8 @@ def test_a_page_of_200_megabytes_does_not_take_the_machine() -> None:
         try:
             await session.step(Goto(url=f"{site.origin}/huge?mb=200"))
         except BrowserError as error:
-            # the step was too long; or the renderer died; or it was still busy with the document when the clock was stopped
+            # the step was too long; or the renderer died; or it was still busy with the document
+            # when the clock was stopped
             assert re.search("longer than|crashed|does not answer", str(error))
         assert time.monotonic() - started < DEADLINE + 5
         assert psutil.Process().memory_info().rss < 2 * 2**30

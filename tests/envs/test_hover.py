@@ -1,4 +1,5 @@
-"""A press comes after what the mouse's coming over an element starts: styles, transitions, timers, frames."""
+"""A press comes after what the mouse's coming over an element starts: styles, transitions, timers,
+frames."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from tests.envs.dynamic import GO, dynamic_pool, page
 EPISODES = 30
 TRACES = ["cookie", "localStorage", "sessionStorage", "indexedDB", "cacheStorage", "httpCache", "history", "windowName"]
 LOOKS = 200
-"""The stores answer in real time, which no clock of the page holds; a look takes some milliseconds."""
+"""The stores answer in real time, which no clock of the page holds; a look takes some
+milliseconds."""
 
 
 async def line(session: WebSession, result: PageStep, begin: str) -> str:

@@ -1,4 +1,5 @@
-"""Sites that somebody else serves: which address they have, what their pages may reach, an episode on one."""
+"""Sites that somebody else serves: which address they have, what their pages may reach, an episode
+on one."""
 
 from __future__ import annotations
 

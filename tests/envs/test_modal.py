@@ -1,4 +1,5 @@
-"""While a modal dialog is open, nothing else of its document can be used, and nothing else is listed as if it could."""
+"""While a modal dialog is open, nothing else of its document can be used, and nothing else is
+listed as if it could."""
 
 from __future__ import annotations
 

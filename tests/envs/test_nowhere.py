@@ -1,4 +1,5 @@
-"""Links that lead to no page: the policy is told what came instead, and the page it is on stays what it is."""
+"""Links that lead to no page: the policy is told what came instead, and the page it is on stays
+what it is."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_a_file_and_an_empty_answer_leave_the_page_and_are_told_once() -> None:
     seen = steps(*(Click(element=name) for name in told), Click(element="stay"), Click(element="gone"))
     notices = [result.observation.notices for result in seen]
     assert [notice for each in notices for notice in each] == [*told.values()], "each once, in order"
-    # That a link with `download` was followed is only heard of when the file comes, by then perhaps in the step after.
+    # That a link with `download` was followed is only heard of when the file comes, by then perhaps
+    # in the step after.
     late = {name for (name, notice), each in zip(told.items(), notices, strict=False) if notice not in each}
     assert late <= {"kept", "made"}
     assert {result.status for result in seen} == {200}, "of the page that is shown"

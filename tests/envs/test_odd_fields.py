@@ -1,4 +1,5 @@
-"""Fields that are easily got wrong: weeks, seconds, legends of field sets that are off, labels that wrap."""
+"""Fields that are easily got wrong: weeks, seconds, legends of field sets that are off, labels that
+wrap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every oracle solves its pages from the observation alone: the observation and the actions suffice."""
+"""Every oracle solves its pages from the observation alone: the observation and the actions
+suffice."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ HARD = {
     "scroll-text-2": [200_000, 200_002],
     "sign-agreement": [200_016, 200_018],
 }
-"""Seeds that an oracle once failed on; those with something to scroll only where no pictures are made, as in `flows.build_tasks --check`."""
+"""Seeds that an oracle once failed on; those with something to scroll only where no pictures are
+made, as in `flows.build_tasks --check`."""
 
 
 async def test_hard_seeds_are_solved_without_pictures(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:

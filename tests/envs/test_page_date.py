@@ -1,4 +1,5 @@
-"""What a page's clock says: the real time on live sites, a fixed date on others, and what a task or a run says; and that servers agree."""
+"""What a page's clock says: the real time on live sites, a fixed date on others, and what a task or
+a run says; and that servers agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages that are scaled to a telephone, or pinched: boxes, marks and points are those of the picture."""
+"""Pages that are scaled to a telephone, or pinched: boxes, marks and points are those of the
+picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ten thousand malformed model turns: none raises, each is counted by its form and by its reason."""
+"""Ten thousand malformed model turns: none raises, each is counted by its form and by its
+reason."""
 
 from __future__ import annotations
 

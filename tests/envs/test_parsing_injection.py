@@ -1,4 +1,5 @@
-"""What a page says and a turn quotes is never done: the action is the one in the place where its format puts it."""
+"""What a page says and a turn quotes is never done: the action is the one in the place where its
+format puts it."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ THOUGHTS = (
 @example("```\nterminate\n```", THOUGHTS[0], "broken")
 @example("</think><think>", THOUGHTS[0], "call")
 def test_page_text_quoted_in_the_thought_never_changes_the_action(page, thought, form):
-    """What is quoted on lines of its own may be an action as much as the last one is: such a turn may be invalid."""
+    """What is quoted on lines of its own may be an action as much as the last one is: such a turn
+    may be invalid."""
     written = WRITTEN[form]
     done = _what(thought.format(page) + written)
     assert done == _what(written) or ("\n" in page and done == "invalid")
@@ -321,8 +323,9 @@ WHOLE = {
 }
 """Actions that begin a line, or that a tag or fence encloses after plain words.
 
-Of JSON in a sentence without a fence (``So I say {…}.``), and of what is enclosed after a colon, a quotation mark or a word such as ``says``, it
-cannot be told whether it is a quotation: there the last action of the turn is done.
+Of JSON in a sentence without a fence (``So I say {…}.``), and of what is enclosed after a colon, a
+quotation mark or a word such as ``says``, it cannot be told whether it is a quotation: there the
+last action of the turn is done.
 """
 
 

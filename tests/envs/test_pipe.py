@@ -1,4 +1,5 @@
-"""The pipe to a Chromium of ours: messages in pieces, messages that are none, browsers that end or hang."""
+"""The pipe to a Chromium of ours: messages in pieces, messages that are none, browsers that end or
+hang."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ MAX_SIZE = 100_000
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[tuple[Pipe, list[bytes], int, int]]:
-    """A pipe, the messages that it hears, and the other side's ends: to read from and to write to."""
+    """A pipe, the messages that it hears, and the other side's ends: to read from and to write
+    to."""
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
     pipe = Pipe(ours_in, ours_out, max_size=MAX_SIZE)
     await pipe.open()
@@ -148,7 +150,8 @@ async def test_a_browser_that_closes_its_end() -> None:
     pipe.close()
 
 
-# --------------------------------------------------------------------------------------------------------- a real Chromium
+# ----------------------------------------------------------------------------
+# a real Chromium
 
 TIMES = ConnectionTimes(connect=3, heartbeat=0.3, answer=0.5, backoff=0.05, longest_backoff=0.2, attempts=20)
 

@@ -89,7 +89,8 @@ async def test_a_kill_while_pages_are_opened_fails_them_at_once(
             assert time.monotonic() - started < 30
             return ends
 
-        # Before the first page and after the last one a kill hits nobody; when that is depends on the machine.
+        # Before the first page and after the last one a kill hits nobody; when that is depends on
+        # the machine.
         hit = [any(await killed_after(seconds)) for seconds in (0.05, 0.1, 0.2, 0.4, 0.8)]
         assert any(hit)
 
@@ -182,7 +183,8 @@ def test_a_wrong_executable_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 async def test_a_context_is_not_used_past_its_clock(
     miniwob: Any, miniwob_tasks: dict[str, WebTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page's clock is set ahead of ours by hours; a context that is older than half of them is not used, however long it waited."""
+    """A page's clock is set ahead of ours by hours; a context that is older than half of them is
+    not used, however long it waited."""
 
     opened = []
     async with miniwob() as (pool, site):

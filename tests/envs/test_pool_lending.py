@@ -1,4 +1,5 @@
-"""Which browser and how many contexts sessions get, for every order of openings and closings: real pool, contexts that open and close on request."""
+"""Which browser and how many contexts sessions get, for every order of openings and closings: real
+pool, contexts that open and close on request."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ async def turns(count: int = 20) -> None:
 async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
     machine: Callable[[], Machine], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Its episode's context is closed first, then its way out, then the browser: at each moment another session may be reset."""
+    """Its episode's context is closed first, then its way out, then the browser: at each moment
+    another session may be reset."""
 
     made, site = machine(), Place("one")
     async with BrowserPool(process_per_episode=True, max_sessions=2) as pool:
@@ -148,7 +150,7 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
         assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
 
 
-async def test_a_browser_for_one_episode_is_given_to_one_while_its_context_is_opened(
+async def test_a_single_episode_browser_is_lent_once_while_its_context_opens(
     machine: Callable[[], Machine],
 ) -> None:
     made, site = machine(), Place("one")
@@ -183,7 +185,7 @@ async def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: C
         assert made.ended() == [True, False]
 
 
-async def test_sessions_that_begin_while_another_one_gives_back_are_not_disturbed(
+async def test_sessions_that_begin_during_a_release_are_not_disturbed(
     pages: Any, page_task: Callable[[str], WebTask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With real browsers, one for each episode."""
@@ -223,7 +225,8 @@ async def test_sessions_that_begin_while_another_one_gives_back_are_not_disturbe
 async def test_no_more_contexts_than_sessions_are_there_at_any_time(
     machine: Callable[[], Machine], stateless: bool, old: int, gate: str
 ) -> None:
-    """Eight contexts of one site wait, some of which may not be used again, and eight episodes of another site begin at once."""
+    """Eight contexts of one site wait, some of which may not be used again, and eight episodes of
+    another site begin at once."""
 
     made, first, second = machine(), Place("one"), Place("two", stateless=stateless)
     async with BrowserPool(max_sessions=8) as pool:
@@ -246,7 +249,8 @@ async def test_no_more_contexts_than_sessions_are_there_at_any_time(
 
 
 async def test_a_context_has_its_place_until_it_is_closed(machine: Callable[[], Machine]) -> None:
-    """Two places: one idle context, and one that is broken and closes slowly. The next episode waits for neither and takes the idle one's place."""
+    """Two places: one idle context, and one that is broken and closes slowly. The next episode
+    waits for neither and takes the idle one's place."""
 
     made, one, two = machine(), Place("one"), Place("two")
     async with BrowserPool(max_sessions=2) as pool:
@@ -265,7 +269,7 @@ async def test_a_context_has_its_place_until_it_is_closed(machine: Callable[[], 
 
 
 @pytest.mark.parametrize("gate", ["open", "close"])
-async def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_place(
+async def test_an_episode_cancelled_while_its_context_opens_frees_its_place(
     machine: Callable[[], Machine], gate: str
 ) -> None:
     made, one, two = machine(), Place("one"), Place("two")
@@ -286,7 +290,7 @@ async def test_an_episode_that_is_given_up_while_its_context_is_opened_keeps_no_
         assert made.most_alive == 1
 
 
-async def test_a_context_that_was_opened_beforehand_takes_a_place_when_it_is_lent(
+async def test_a_prewarmed_context_takes_a_place_when_it_is_lent(
     machine: Callable[[], Machine],
 ) -> None:
     made, one, two = machine(), Place("one"), Place("two", stateless=False)

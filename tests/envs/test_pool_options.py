@@ -1,4 +1,5 @@
-"""Several browsers, one for each episode, somebody else's, contexts opened beforehand, browsers replaced."""
+"""Several browsers, one for each episode, somebody else's, contexts opened beforehand, browsers
+replaced."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ async def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Ca
 async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    """The next episode finds the dead browser and removes it; the episode that was on it gives it back afterwards."""
+    """The next episode finds the dead browser and removes it; the episode that was on it gives it
+    back afterwards."""
     task = page_task("/index.html")
 
     async with pages({"index.html": TITLE}, process_per_episode=True, max_sessions=3) as (pool, site):
@@ -85,7 +87,8 @@ async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
 
 
 async def test_a_browser_that_is_removed_is_ended_whoever_gives_up_meanwhile() -> None:
-    """The next episode removes a lost browser, within its own deadline; its process must not outlive that."""
+    """The next episode removes a lost browser, within its own deadline; its process must not
+    outlive that."""
 
     pool, ended, go_on = BrowserPool(), list[str](), asyncio.Event()
 

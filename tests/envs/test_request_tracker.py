@@ -124,7 +124,7 @@ def test_a_navigation_that_was_asked_for_is_waited_for(page: Page) -> None:
     assert page.tracker.waiting() == []
 
 
-def test_a_worker_is_counted_until_the_next_document_and_its_script_not_waited_for(page: Page) -> None:
+def test_a_worker_counts_until_the_next_document(page: Page) -> None:
     page.sent("1", "Script", url="http://a/worker.js", loaderId="")
     assert page.tracker.workers == 1 and page.tracker.waiting() == []
     page.event("Page.frameNavigated", frame={"id": "F", "loaderId": "L1"})

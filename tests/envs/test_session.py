@@ -49,7 +49,8 @@ def test_same_seed_and_actions_give_the_same_pixels_and_rewards(
     async def run() -> tuple[Any, Any]:
         tasks = [miniwob_tasks[kind] for kind in DETERMINISM_KINDS]
         async with miniwob(max_sessions=6) as (pool, site):
-            # First crowded, on pages that then carry the traces of another episode; then alone, in another browser.
+            # First crowded, on pages that then carry the traces of another episode; then alone, in
+            # another browser.
             await asyncio.gather(*(play(pool, site, task, 7) for task in tasks))
             crowded = await asyncio.gather(*(play(pool, site, task, 100_001) for task in tasks))
         async with miniwob(max_sessions=1) as (pool, site):

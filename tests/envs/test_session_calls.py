@@ -11,6 +11,7 @@ import pytest
 
 from envs.actions import ActionError
 from envs.browser import BrowserPool, WebSession
+from envs.browser.dispatcher import Dispatcher
 from envs.browser.episode import unchanged
 from envs.browser.page_step import PageStep
 from envs.sites import MiniWobSite
@@ -128,8 +129,8 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
     async def release(context: Any, _: Any) -> None:
         released.append(context)
 
-    pool: Any = SimpleNamespace(acquire=acquire, release=release)
-    session = WebSession(pool, MiniWobSite(), step_deadline=60)
+    contexts: Any = SimpleNamespace(acquire=acquire, release=release)
+    session = WebSession(contexts, Dispatcher(), MiniWobSite(), step_deadline=60)
     resetting = asyncio.create_task(session.reset(page_task("/index.html"), 0))
     await asyncio.sleep(0.01)
     await session.close()
@@ -151,7 +152,7 @@ def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(error: A
         assert now.model_copy(update={"notices": seen.notices, "error": None}) == seen
 
 
-def test_an_alert_is_reported_once_and_holds_for_the_grading_until_the_page_is_looked_at_again(
+def test_an_alert_is_reported_once_and_graded_until_the_next_look(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
     async def scenario(_: BrowserPool, session: WebSession, __: WebTask) -> None:
@@ -166,7 +167,8 @@ def test_an_alert_is_reported_once_and_holds_for_the_grading_until_the_page_is_l
 
 
 class Held:
-    """A session that holds a context, downloads and a server's state, all of them stand-ins that note when they are given back."""
+    """A session that holds a context, downloads and a server's state, all of them stand-ins that
+    note when they are given back."""
 
     def __init__(self, *, stateless: bool = True, broken: bool = False, fails: str = "") -> None:
         self.given_back: list[str] = []
@@ -176,8 +178,9 @@ class Held:
         context = SimpleNamespace(reusable=not broken, broken=broken)
         folder = SimpleNamespace(deny=lambda: self.back("deny"), remove=lambda: self.back("files"))
         queues = SimpleNamespace(close=lambda error: self.given_back.append("queues"))
-        pool = SimpleNamespace(release=lambda *_: self.back("context"))
-        session: Any = WebSession(pool, SimpleNamespace(stateless_pages=stateless), step_deadline=1)  # type: ignore[arg-type]
+        contexts: Any = SimpleNamespace(release=lambda *_: self.back("context"))
+        site: Any = SimpleNamespace(stateless_pages=stateless)
+        session: Any = WebSession(contexts, Dispatcher(), site, step_deadline=1)
         session._context, session._site_episode = context, SimpleNamespace(close=lambda: self.back("state"))
         session._page = SimpleNamespace(queues=queues, downloads=folder)
         self.session: WebSession = session

@@ -1,4 +1,5 @@
-"""A page has settled: proven on a real Chromium with pages that do everything to whoever waits for them."""
+"""A page has settled: proven on a real Chromium with pages that do everything to whoever waits for
+them."""
 
 from __future__ import annotations
 
@@ -100,7 +101,7 @@ async def test_the_clock_begins_at_the_epoch_and_moves_only_by_what_is_given() -
         assert await page.cdp.evaluate("Date.now()") == now + settled.virtual_ms == now + 300
 
 
-async def test_frames_and_screenshots_come_long_after_real_time_has_passed_the_given_time() -> None:
+async def test_frames_and_screenshots_come_after_long_real_time() -> None:
     async with on_a_page() as (page, site):
         loaded = await page.load(f"{site.origin}/rest.html")
         # Real time passes that the page was not given: a model thinks.
@@ -148,7 +149,8 @@ async def test_frames_of_a_page_whose_clock_is_left_alone_go_on() -> None:
 
 
 class WithoutVirtualTime:
-    """A session of a browser that does not know virtual time; the answer to that is the browser's own."""
+    """A session of a browser that does not know virtual time; the answer to that is the browser's
+    own."""
 
     def __init__(self, cdp: Session) -> None:
         self._cdp = cdp

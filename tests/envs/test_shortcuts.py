@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs.browser import PageStep
-from envs.browser.episode import EpisodePage
+from envs.browser.episode import TaskPage
 from envs.observation.dom import Dom
 from envs.observation.occlusion import _chained_clips, _nested_clips, containers
 from envs.observation.snapshot import capture, decode
@@ -99,7 +99,8 @@ def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[
 async def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    """Chromium looks only in what is drawn for what is under the mouse. The page hears of the wheel, and of no other size."""
+    """Chromium looks only in what is drawn for what is under the mouse. The page hears of the
+    wheel, and of no other size."""
     where = (
         "[...document.querySelectorAll('div')].map((each) => Math.round(each.scrollTop)) + ';' + scrollY + ';' + heard"
     )
@@ -163,8 +164,8 @@ async def test_what_lies_in_an_element_is_known_from_the_look(
     assert asks & sent == (set() if since == "nothing" else asks)
 
 
-def _page(session: Any) -> EpisodePage:
-    page: EpisodePage = session._page
+def _page(session: Any) -> TaskPage:
+    page: TaskPage = session._page
     return page
 
 

@@ -11,7 +11,7 @@ ANY = st.text(st.characters(exclude_categories=()))
 
 
 @given(ANY)
-def test_every_text_can_be_stored_afterwards_and_one_that_could_is_as_it_was(text: str) -> None:
+def test_every_text_becomes_writable_and_writable_ones_stay(text: str) -> None:
     made = writable(text)
     made.encode()
     assert writable(made) == made

@@ -209,7 +209,8 @@ of("chips").oninput = ({target}) => { if (target.value.endsWith(",")) { heard.pu
 of("clamp").oninput = ({target}) => { if (target.value > 100) target.value = 100; };
 </script>"""
 HELD: list[tuple[Action, str, str]] = [
-    # the action, what the field then holds, and a part of the error's message; none is a carried-out action
+    # the action, what the field then holds, and a part of the error's message; none is a
+    # carried-out action
     (Type(element="amount", text="1.5"), "1.5", ""),
     (Type(element="amount", text="1e3"), "1e3", ""),
     (Type(element="amount", text="-0"), "-0", ""),

@@ -1,4 +1,5 @@
-"""The page's time goes on between the keys of one action, as a person's does, and what is due then runs."""
+"""The page's time goes on between the keys of one action, as a person's does, and what is due then
+runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page's time goes on between the moves of a drag, and between press and release, as a person's does, and what is due then runs."""
+"""The page's time goes on between the moves of a drag, and between press and release, as a person's
+does, and what is due then runs."""
 
 from __future__ import annotations
 

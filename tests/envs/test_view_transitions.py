@@ -1,4 +1,5 @@
-"""Navigations with a view transition arrive like all others, and transitions within a document are what they were."""
+"""Navigations with a view transition arrive like all others, and transitions within a document are
+what they were."""
 
 from __future__ import annotations
 

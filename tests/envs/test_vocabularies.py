@@ -1,9 +1,12 @@
-"""Every action of the vocabularies that models are trained on, as their own documents write it, to ours. Each row names its source.
+"""Every action of the vocabularies that models are trained on, as their own documents write it, to
+ours. Each row names its source.
 
-Sources: WA = WebArena's id-based actions (agent/prompts, browser_env/actions.py); BG = BrowserGym's high-level action set
-(core/action/functions.py); WG = WebGym's two tools (models/qwen/conversation_builder.py); UT = UI-TARS (README_v1.md, ui_tars/prompt.py);
-QW = Qwen-VL's ``computer_use``; GE = Gemini's computer use; GL = GLM-4.5V's actions; KI = Kimi's and OpenCUA's pyautogui;
-BU = browser-use's lists; CU = OpenAI's computer calls; AN = Anthropic's computer tool of 2025-01-24.
+Sources: WA = WebArena's id-based actions (agent/prompts, browser_env/actions.py); BG = BrowserGym's
+high-level action set (core/action/functions.py); WG = WebGym's two tools
+(models/qwen/conversation_builder.py); UT = UI-TARS (README_v1.md, ui_tars/prompt.py); QW =
+Qwen-VL's ``computer_use``; GE = Gemini's computer use; GL = GLM-4.5V's actions; KI = Kimi's and
+OpenCUA's pyautogui; BU = browser-use's lists; CU = OpenAI's computer calls; AN = Anthropic's
+computer tool of 2025-01-24.
 """
 
 from __future__ import annotations
@@ -181,7 +184,8 @@ ROWS: list[tuple[str, str, str | ErrorCode, dict[str, object]]] = [
     ("UT", "hotkey(key='ctrl c')", "press", {"key": "ctrl+c"}),
     ("UT", "hotkey(key='ctrl shift esc')", "press", {"key": "ctrl+shift+esc"}),
     ("UT", "hotkey(key='enter')", "press", {"key": "enter"}),
-    # A line break at the end submits; as in UI-TARS's own reader it stays in the text, and Enter is pressed once.
+    # A line break at the end submits; as in UI-TARS's own reader it stays in the text, and Enter is
+    # pressed once.
     ("UT", "type(content='it\\'s\\n')", "type", {"text": "it's\n", "clear": False, "enter": True}),
     ("UT", "type(content='It's here\\n')", "type", {"text": "It's here\n", "clear": False, "enter": True}),
     ("UT", "type(content='a\\nb')", "type", {"text": "a\nb", "clear": False}),
@@ -435,7 +439,8 @@ NULLS = (
 @pytest.mark.parametrize("written", NULLS)
 @pytest.mark.parametrize("key", ["keys", "modifiers", "coordinate", "element_id", "text", "name", "of_tomorrow"])
 def test_an_argument_that_is_null_says_nothing(written, key):
-    """OpenAI's calls have ``"keys": null`` where no key is held; schemas of tools have null for what is left out."""
+    """OpenAI's calls have ``"keys": null`` where no key is held; schemas of tools have null for
+    what is left out."""
     plain = json.loads(written)
     for action in (plain, {key: None} | plain, plain | {"keys": []}):
         action = {key: None} | action

@@ -1,4 +1,5 @@
-"""What a site of somebody else answers an episode with: walls with the statuses of errors, errors, captchas in frames. Real Chromium."""
+"""What a site of somebody else answers an episode with: walls with the statuses of errors, errors,
+captchas in frames. Real Chromium."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def task_at(path: str) -> WebTask:
 
 @pytest.fixture(scope="module")
 def played(host: str) -> dict[str, list[Trajectory]]:
-    """The attempts of an episode that begins at each path; its policy answers at once, but goes from ``/`` to the challenge first."""
+    """The attempts of an episode that begins at each path; its policy answers at once, but goes
+    from ``/`` to the challenge first."""
 
     async def turn(situation: Any) -> Any:
         away = situation.group.task.path == "/" and not situation.steps

@@ -1,4 +1,5 @@
-"""Windows that pages open and close: set up before their first script, shown as tabs, and never a reason to hang."""
+"""Windows that pages open and close: set up before their first script, shown as tabs, and never a
+reason to hang."""
 
 from __future__ import annotations
 

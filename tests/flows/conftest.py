@@ -1,7 +1,8 @@
 """Real runs as a user starts them: ``python -m flows.train`` in a process of its own.
 
-One Prefect server serves them, and the flows that tests call in their own process; these share one Dask cluster too. The server's
-start takes 25 s on a busy machine, that of a Dask worker 5 s of CPU. A test has its own where starting or ending is what it tries.
+One Prefect server serves them, and the flows that tests call in their own process; these share one
+Dask cluster too. The server's start takes 25 s on a busy machine, that of a Dask worker 5 s of CPU.
+A test has its own where starting or ending is what it tries.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ SMALL = {
 
 
 class Run:
-    """A training run that is started, watched, killed and started again; ``environment`` says where Prefect is."""
+    """A training run that is started, watched, killed and started again; ``environment`` says where
+    Prefect is."""
 
     def __init__(self, root: Path, run_id: str, environment: Mapping[str, str], **changes: object) -> None:
         self.store = RunStore(root / run_id)
@@ -125,7 +127,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 
 @pytest.fixture(scope="session")
 def ephemeral(server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment of runs that start an ephemeral server: its database is migrated already, as it is at a user's second run."""
+    """Environment of runs that start an ephemeral server: its database is migrated already, as it
+    is at a user's second run."""
     home = tmp_path_factory.mktemp("prefect-ephemeral")
     with (
         closing(sqlite3.connect(server.home / "prefect.db")) as migrated,
@@ -137,7 +140,8 @@ def ephemeral(server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture
 def make_run(tmp_path: Path, server: PrefectServer) -> Iterator[Callable[..., Run]]:
-    """``make_run(run_id, key=value…)``, on the session's server or where ``prefect`` says. Whatever still runs at the end is killed."""
+    """``make_run(run_id, key=value…)``, on the session's server or where ``prefect`` says. Whatever
+    still runs at the end is killed."""
     runs: list[Run] = []
 
     def make(run_id: str, prefect: Mapping[str, str] = server.environment, **changes: object) -> Run:
@@ -152,7 +156,8 @@ def make_run(tmp_path: Path, server: PrefectServer) -> Iterator[Callable[..., Ru
 
 @pytest.fixture(scope="session")
 def dask_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    """The session's Dask cluster, with one worker that can run rollouts: ``cluster.address`` is its ``address``."""
+    """The session's Dask cluster, with one worker that can run rollouts: ``cluster.address`` is its
+    ``address``."""
     services = Services(tmp_path_factory.mktemp("dask"))
     try:
         cluster = DaskCluster(services)

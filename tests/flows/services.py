@@ -1,4 +1,5 @@
-"""Processes that a user starts beside a run: a Prefect server, a worker, a Dask cluster. Real, on loopback, stopped by their pids."""
+"""Processes that a user starts beside a run: a Prefect server, a worker, a Dask cluster. Real, on
+loopback, stopped by their pids."""
 
 from __future__ import annotations
 
@@ -34,19 +35,23 @@ BUSY = re.compile(r"database is locked|heartbeat persistence failed")
 
 
 QUIET = ("--no-dashboard", "--dashboard-address", "127.0.0.1:0")
-"""Options of Dask's processes: no pages, and the server of metrics not on port 8787, which somebody else may have."""
+"""Options of Dask's processes: no pages, and the server of metrics not on port 8787, which somebody
+else may have."""
 
 DASK_LOG = {"DASK_LOGGING__DISTRIBUTED": "info"}
-"""Waits here read Dask's log; a local cluster of this process may have set the level to warnings, for its workers."""
+"""Waits here read Dask's log; a local cluster of this process may have set the level to warnings,
+for its workers."""
 
 
 def as_from_a_terminal() -> None:
-    """For a process that is to be interrupted: a shell has its background jobs ignore Ctrl-C, and so what they start; tests may be such a job."""
+    """For a process that is to be interrupted: a shell has its background jobs ignore Ctrl-C, and
+    so what they start; tests may be such a job."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Services:
-    """Starts processes that log into ``folder``; ``stop`` ends them and all their descendants, the youngest first."""
+    """Starts processes that log into ``folder``; ``stop`` ends them and all their descendants, the
+    youngest first."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -157,8 +162,9 @@ class PrefectServer:
             return False
 
     def errors(self) -> list[str]:
-        """First lines of the entries of the server's log that tell of an error, but for a database that was locked, which the server
-        tries again: a traceback names it at its end, and a heartbeat of a worker names only what was not written."""
+        """First lines of the entries of the server's log that tell of an error, but for a database
+        that was locked, which the server tries again: a traceback names it at its end, and a
+        heartbeat of a worker names only what was not written."""
         entries = ENTRY.split(self._services.whole_log("server"))
         return [each.partition("\n")[0] for each in entries if FAULT.search(each) and not BUSY.search(each)]
 
@@ -193,7 +199,8 @@ class PrefectServer:
 
 
 class DaskCluster:
-    """A Dask scheduler on loopback, and the workers that join it, started as docs/scaling.md has it."""
+    """A Dask scheduler on loopback, and the workers that join it, started as docs/scaling.md has
+    it."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

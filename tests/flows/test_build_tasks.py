@@ -99,7 +99,8 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(
     asked = len(fake.requests)
     assert build_tasks(**parameters_of(config)) == manifest and len(fake.requests) == asked, "a finished set is read"
 
-    # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has bad facts, one needs a rubric
+    # 30 tasks with 2 parts each; of WebGym's five rows one is no task, one has bad facts, one needs
+    # a rubric
     assert manifest["tasks"] == 93 + 90 and manifest["by_source"]["own"]["parts"] == 60
     assert len(list((config.run_dir / "shards" / "made").glob("*.rejected.jsonl"))) >= 2, "nine worlds were not enough"
     assert manifest["by_source"]["web"] == {
@@ -116,7 +117,8 @@ def test_a_set_is_built_goes_on_after_trouble_and_is_the_same_as_without(
 def test_a_writers_budget_holds_for_the_build_and_an_empty_split_is_told(
     prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Four shards on two workers, nine questions each; and three generated tasks, which come of one world."""
+    """Four shards on two workers, nine questions each; and three generated tasks, which come of one
+    world."""
     path = str(lamp_rows(tmp_path))
     written = {"kind": "import", "name": "web", "format": "webgym", "path": path, "shards": 4, "write_rubrics": True}
     made = {"kind": "generate", "name": "made", "spec": {"count": 3, "kinds": ["shop-open"]}, "shards": 1, "worlds": 1}

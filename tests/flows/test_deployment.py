@@ -1,4 +1,5 @@
-"""A Prefect server, a worker and a Dask cluster of the user's own, as in prefect.yaml and docs/scaling.md."""
+"""A Prefect server, a worker and a Dask cluster of the user's own, as in prefect.yaml and
+docs/scaling.md."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ TINY = {
 
 
 def given(model: type[FolderConfig], values: dict[str, Any]) -> list[str]:
-    """``-p`` options of ``prefect deployment run`` that give these values, as a user writes them: group by group."""
+    """``-p`` options of ``prefect deployment run`` that give these values, as a user writes them:
+    group by group."""
     return [
         part
         for name, group in grouped(model, values).items()
@@ -76,7 +78,8 @@ def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer)
 
 
 def test_an_active_schedule_creates_runs(deployed: PrefectServer) -> None:
-    """The example of prefect.yaml, switched on as its comment says. No worker runs, so that nothing is evaluated."""
+    """The example of prefect.yaml, switched on as its comment says. No worker runs, so that nothing
+    is evaluated."""
     deployment = deployed.api("deployments/name/evaluate/default")
     chosen = {"deployments": {"id": {"any_": [deployment["id"]]}}}
     assert deployed.api("flow_runs/filter", **chosen) == []
@@ -144,7 +147,8 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
     """What Prefect shows of a flow run of the training run ``name``, whose worker wrote ``log``.
 
     Args:
-        measured: Evaluations of an earlier flow run that was cancelled; their events may be lost with its process.
+        measured: Evaluations of an earlier flow run that was cancelled; their events may be lost
+            with its process.
     """
     artifacts = deployed.api("artifacts/latest/filter", artifacts={"flow_run_id": {"any_": [run["id"]]}})
     assert {artifact["key"]: artifact["type"] for artifact in artifacts} == {
@@ -177,7 +181,7 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
         assert kinds["flow-run"].removeprefix("prefect.flow-run.") in started and "task-run" not in kinds
 
 
-def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_started_again(
+def test_ctrl_c_of_a_sweep_ends_its_arm_which_goes_on_next_time(
     deployed: PrefectServer, dask_cluster: DaskCluster, services: Services, tmp_path: Path
 ) -> None:
     base = tiny_base(dask_cluster)
@@ -206,7 +210,7 @@ def test_ctrl_c_of_a_sweep_ends_its_arm_on_its_worker_and_it_goes_on_when_it_is_
     services.stop("worker")  # before, it would end the process that still sends its log
 
 
-def test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_that_adds_one(
+def test_a_cluster_without_fitting_workers_is_refused_with_the_command(
     server: PrefectServer, services: Services, make_run
 ) -> None:
     """A run on one that has some: test_server_outage.py."""
@@ -221,5 +225,6 @@ def test_a_run_on_a_cluster_without_fitting_workers_is_refused_with_the_command_
 
 
 def test_no_service_of_the_server_failed_meanwhile(deployed: PrefectServer) -> None:
-    """The last of this file, after flow runs, schedules and cancellations: loops of the server only show in its log that they fail."""
+    """The last of this file, after flow runs, schedules and cancellations: loops of the server only
+    show in its log that they fail."""
     assert deployed.errors() == []

@@ -1,4 +1,5 @@
-"""Flows called in the test process, against the session's one Prefect server: evaluation, artifacts, the parameter form."""
+"""Flows called in the test process, against the session's one Prefect server: evaluation,
+artifacts, the parameter form."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def small_evaluation(root: Path, **changes: Any) -> EvaluateConfig:
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """``(a.b, schema of the field)`` of everything in the flow's parameters, nested models resolved."""
+    """``(a.b, schema of the field)`` of everything in the flow's parameters, nested models
+    resolved."""
     definitions = schema["definitions"]
 
     def walk(name: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -103,7 +105,8 @@ def test_the_parameter_form_explains_and_bounds_every_field(started: Any) -> Non
 def test_only_ctrl_c_is_no_crash(
     server: PrefectServer, prefect_api: None, error: BaseException, state: str, last: str
 ) -> None:
-    """Of a task in a flow that another flow calls, as a sweep does: states and logs of all three."""
+    """Of a task in a flow that another flow calls, as a sweep does: states and logs of all
+    three."""
     name = f"ended-{state}"
 
     def end() -> None:
@@ -232,9 +235,7 @@ def test_a_folder_that_is_no_checkpoint_is_named(prefect_api: None, tmp_path: Pa
 
 
 @pytest.mark.dask
-def test_a_cluster_that_is_not_there_leaves_the_name_to_the_corrected_command(
-    prefect_api: None, tmp_path: Path
-) -> None:
+def test_a_missing_cluster_leaves_the_run_name_unused(prefect_api: None, tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     with (
         dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
@@ -371,7 +372,8 @@ def test_workers_have_the_settings_of_ours() -> None:
 
 @pytest.mark.dask
 def test_a_killed_worker_comes_back_however_long_its_start_takes(prefect_api: None, tmp_path: Path) -> None:
-    """Dask gives a worker up that is not back in time: here at once, on a busy machine after 15 s."""
+    """Dask gives a worker up that is not back in time: here at once, on a busy machine after 15
+    s."""
 
     async def tell_pid(folder: str) -> None:
         Path(folder, str(os.getpid())).touch()

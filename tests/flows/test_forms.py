@@ -1,4 +1,5 @@
-"""What Prefect's form shows of every flow: its descriptions are rendered as Markdown, in which what looks like a tag is not shown."""
+"""What Prefect's form shows of every flow: its descriptions are rendered as Markdown, in which what
+looks like a tag is not shown."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_the_form_has_a_titled_group_for_each_part(name: str) -> None:
         )
 
 
-def test_every_deployment_is_of_these_flows_and_says_nothing_that_looks_like_a_tag() -> None:
+def test_every_deployment_is_of_these_flows_and_has_no_markup() -> None:
     deployments = yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]
     commands = {path.stem for path in (PROJECT / "flows").glob("[!_]*.py")} - {"doctor", "serve"}
     assert {each["entrypoint"].rpartition(":")[2] for each in deployments} == FLOWS == commands

@@ -1,4 +1,5 @@
-"""Flows that are interrupted while episodes are played: nothing is blamed on a browser or an arm that we ended ourselves."""
+"""Flows that are interrupted while episodes are played: nothing is blamed on a browser or an arm
+that we ended ourselves."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ WITHIN = 50.0
 def _begun(
     command: list[str], store: RunStore, log: Path, prefect: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The flow in a session of its own, as a terminal has it, once it has stored some episodes; what is left of it at the end is killed."""
+    """The flow in a session of its own, as a terminal has it, once it has stored some episodes;
+    what is left of it at the end is killed."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,

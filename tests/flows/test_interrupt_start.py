@@ -1,4 +1,5 @@
-"""Ctrl-C before a run plays anything: while its modules are imported, and while its Dask workers start. One line, and nothing is left running."""
+"""Ctrl-C before a run plays anything: while its modules are imported, and while its Dask workers
+start. One line, and nothing is left running."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NOT_BEGUN = "interrupted: nothing has begun"
 
 
 def _importing(process: psutil.Process, _log: Path) -> bool:
-    """It has loaded a library that comes well after the interpreter's own start, and long before the last one."""
+    """It has loaded a library that comes well after the interpreter's own start, and long before
+    the last one."""
     return any("pydantic_core" in each.path for each in process.memory_maps())
 
 
@@ -63,7 +65,8 @@ def test_ctrl_c_at_the_start_is_one_line(
 def _interrupted(
     command: list[str], environment: Mapping[str, str], log: Path, moment: Callable[[psutil.Process, Path], bool]
 ) -> list[str]:
-    """What a command says that gets Ctrl-C at this moment; it ends with status 130, without a traceback, and so does all that it started."""
+    """What a command says that gets Ctrl-C at this moment; it ends with status 130, without a
+    traceback, and so does all that it started."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command,

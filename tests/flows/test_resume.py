@@ -1,4 +1,5 @@
-"""Kill anything at any moment, start the same command again: it goes on, nothing is done twice, the ledger equals the files."""
+"""Kill anything at any moment, start the same command again: it goes on, nothing is done twice, the
+ledger equals the files."""
 
 from __future__ import annotations
 
@@ -25,14 +26,16 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 
 
 def committed(store: RunStore) -> dict[Path, str]:
-    """Everything that must never change once it is there, by its hash: groups, batches, manifests, evaluations."""
+    """Everything that must never change once it is there, by its hash: groups, batches, manifests,
+    evaluations."""
     patterns = ("groups/*/*.json", "batches/*.json", f"policies/*/{MANIFEST}", "evaluations/*.json")
     paths = [path for pattern in patterns for path in store.root.glob(pattern)]
     return {path: f"{path.stat().st_mtime_ns} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths}
 
 
 def counted_from_files(store: RunStore) -> Counter[str]:
-    """The states of a finished run's episodes, from the JSON of its trajectories and batches alone."""
+    """The states of a finished run's episodes, from the JSON of its trajectories and batches
+    alone."""
     rows = {
         row["episode_id"] for version in store.versions()[1:] for row in read_json(store.batch_path(version))["rows"]
     }
@@ -81,10 +84,9 @@ def check_whole(store: RunStore, iterations: int) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_a_run_goes_on_after_a_full_disk_and_after_a_kill_during_the_rollouts_after_an_update(
-    make_run, small_disk, tmp_path
-):
-    """At random moments of an asynchronous run: below. By Ctrl-C during the first rollouts: test_server_outage.py."""
+def test_a_run_goes_on_after_a_full_disk_and_after_a_kill(make_run, small_disk, tmp_path):
+    """At random moments of an asynchronous run: below. By Ctrl-C during the first rollouts:
+    test_server_outage.py."""
     disk = small_disk(64 * 2**20)
     (tmp_path / "runs").symlink_to(disk)
     run = make_run("killed", iterations=2, **{"evaluation.every": 2})
@@ -122,9 +124,9 @@ def test_a_run_goes_on_after_a_full_disk_and_after_a_kill_during_the_rollouts_af
 
 
 @pytest.mark.timeout(900)
-def test_the_same_seed_gives_the_same_episodes_also_to_an_asynchronous_run_that_may_not_be_ahead(make_run):
-    # No generation batch closes early for a slow page: that changes the last digits, and a busy machine has such pages.
-    # The last evaluation is played by the policy that was trained.
+def test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero(make_run):
+    # No generation batch closes early for a slow page: that changes the last digits, and a busy
+    # machine has such pages. The last evaluation is played by the policy that was trained.
     settings = {
         "seed": 5,
         "iterations": 1,
@@ -177,8 +179,9 @@ VICTIMS = {"browser": "--remote-debugging-pipe", "trainer": "training.trainer", 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(int(os.environ.get("ROLLWRIGHT_KILLS", "1"))))
-def test_whatever_is_killed_an_asynchronous_run_trains_on_each_group_once_within_the_bound(make_run, seed):
-    """Each process once, in any order, at moments that the seed chooses; `make kills` tries twenty seeds.
+def test_whatever_is_killed_each_group_is_trained_once(make_run, seed):
+    """Each process once, in any order, at moments that the seed chooses; `make kills` tries twenty
+    seeds.
 
     Every second seed evaluates at boundaries, the others each version on a worker of its own.
     """

@@ -1,4 +1,5 @@
-"""From a flow to the report: a group that is graded by program and by a judge, and the evidence of both where a person looks."""
+"""From a flow to the report: a group that is graded by program and by a judge, and the evidence of
+both where a person looks."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ RUBRIC = read_rubric(
 
 @contextmanager
 def endpoint(lost: bool = False) -> Iterator[FakeJudge]:
-    """The fake judge on a loop of its own: the flow's workers are other processes, and the flow blocks this thread.
+    """The fake judge on a loop of its own: the flow's workers are other processes, and the flow
+    blocks this thread.
 
     Args:
         lost: It answers the first question of a run, and drops the connections of all others.
@@ -80,7 +82,8 @@ def write_tasks(path: Path) -> None:
 
 
 def make_old(store: RunStore) -> None:
-    """The folder as it would be if a run from before blobs were told apart had been killed at its end."""
+    """The folder as it would be if a run from before blobs were told apart had been killed at its
+    end."""
     for document in (store.root / "blobs").glob("*/*/*.json"):
         document.rename(document.with_suffix(".jpg"))
     for rubric in (store.root / "rubrics").iterdir():

@@ -1,4 +1,5 @@
-"""The Prefect server is stopped, killed and started again in the middle of a run, which outlives it."""
+"""The Prefect server is stopped, killed and started again in the middle of a run, which outlives
+it."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_deployed_run_with_a_limit_outlives_its_server(dask_cluster, tmp_path) -> None:
-    """Its deployment's limit gives it a lease that is renewed after 225 s: by then the server has been killed and started again.
+    """Its deployment's limit gives it a lease that is renewed after 225 s: by then the server has
+    been killed and started again.
 
     The server keeps leases in its memory, as it does by default, so it has forgotten this one.
     """

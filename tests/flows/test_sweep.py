@@ -1,4 +1,5 @@
-"""Sweeps on the session's Prefect server: arms as subflows, really trained; as flow runs of a deployment, with a stand-in for its worker."""
+"""Sweeps on the session's Prefect server: arms as subflows, really trained; as flow runs of a
+deployment, with a stand-in for its worker."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def flow_runs(tag: str = "", name: str = "") -> list[FlowRun]:
         return sorted(client.read_flow_runs(flow_run_filter=filters), key=lambda run: str(run.created))
 
 
-# ---------------------------------------------------------------------------------------------------------- subflows
+# ----------------------------------------------------------------------------
+# subflows
 
 
 @pytest.mark.dask
@@ -98,14 +100,17 @@ def test_two_arms_are_trained_and_the_one_that_failed_is_tried_again_alone(
     assert len(parents) == 1 and flow_runs(name=good)[0].parent_task_run_id is not None
 
 
-# ------------------------------------------------------------------------------------------------------- deployments
+# ----------------------------------------------------------------------------
+# deployments
 
 
 class Worker:
-    """Takes the flow runs with a tag, and ends one after the other: as `ends` says for its name, else as completed."""
+    """Takes the flow runs with a tag, and ends one after the other: as `ends` says for its name,
+    else as completed."""
 
     def __init__(self, tag: str, play: Callable[[TrainConfig], None], full: int) -> None:
-        """It waits until there are no more of them for a while; with less than ``full`` for a long while, and until there were so many for longer."""
+        """It waits until there are no more of them for a while; with less than ``full`` for a long
+        while, and until there were so many for longer."""
         self.tag, self.play, self.full = tag, play, full
         self.ends: dict[str, Any] = {}
         self.most = 0
@@ -153,7 +158,8 @@ class Worker:
 
 @pytest.fixture
 def deployment(prefect_api: None, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A deployment of the training flow, whose parameters are checked by the server as those of prefect.yaml are."""
+    """A deployment of the training flow, whose parameters are checked by the server as those of
+    prefect.yaml are."""
     with get_client(sync_client=True) as client:
         client.create_deployment(
             flow_id=client.create_flow_from_name("train"),
@@ -214,7 +220,7 @@ def names_and_states(tag: str) -> list[tuple[str, str | None]]:
     return sorted((run.name, run.state_name) for run in flow_runs(tag))
 
 
-def test_a_sweep_that_is_stopped_cancels_its_flow_runs_and_begins_them_anew_when_they_have_ended(
+def test_a_stopped_sweep_cancels_its_flow_runs_and_restarts_them(
     deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "stopped"
@@ -253,7 +259,7 @@ def test_a_sweep_that_is_stopped_cancels_its_flow_runs_and_begins_them_anew_when
     ]
 
 
-def test_flow_runs_go_on_when_the_sweep_ends_by_an_error_and_are_waited_for_later(
+def test_flow_runs_outlive_a_failed_sweep_and_are_awaited_later(
     deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = config(
@@ -274,7 +280,7 @@ def test_flow_runs_go_on_when_the_sweep_ends_by_an_error_and_are_waited_for_late
     assert len(flow_runs("sweep:ended")) == 2, "none was created again"
 
 
-def test_flow_runs_that_cannot_be_cancelled_are_named_with_the_command_that_does(
+def test_flow_runs_that_cannot_be_cancelled_are_named_with_a_command(
     deployment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = config(tmp_path, run_id="deaf", base={"iterations": 2}, grid={"seed": [0]}, deployment=deployment)

@@ -1,4 +1,5 @@
-"""A run that trains on a real vLLM server, which fails in the middle of a rollout and of both publications."""
+"""A run that trains on a real vLLM server, which fails in the middle of a rollout and of both
+publications."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore
 from training.policy.renderer import Renderer, find_images
 from training.serving.engine import Generation, GenerationRequest, Picture
-from training.serving.vllm.probe import ProbeResult, TransformersScorer, Turn, compare
+from training.serving.vllm.probe import ProbeResult, ProbeTurn, TransformersScorer, compare
 from training.serving.vllm.process import group_members
 
 from .conftest import Run
@@ -31,7 +32,8 @@ TEMPERATURE = 1.3
 TURNS = 12
 """Of each version, compared with transformers."""
 PUBLICATION_SECONDS = 3.0
-"""From a new version's manifest to the middle of its publication, which waits for a stopped worker."""
+"""From a new version's manifest to the middle of its publication, which waits for a stopped
+worker."""
 MEAN_LIMIT = 1e-4
 """Largest mean |difference| of log-probs in float32."""
 
@@ -78,7 +80,8 @@ def test_a_run_trains_on_vllm_and_a_failing_server_loses_nothing(make_run: Calla
 
 
 def kill_worker_in_publication(server: psutil.Process) -> None:
-    """Stop the server's worker, so that the publication that begins now waits for it; then kill it."""
+    """Stop the server's worker, so that the publication that begins now waits for it; then kill
+    it."""
     found = [psutil.Process(pid) for pid in group_members(server.pid)]
     worker = next(each for each in found if "Worker" in " ".join(each.cmdline()))
     worker.suspend()
@@ -98,7 +101,8 @@ def check_versions(store: RunStore) -> None:
 
 
 def check_committed_once(store: RunStore) -> None:
-    """Each iteration has its groups, in full rounds (a second one where rewards are equal), and no episode is in two groups."""
+    """Each iteration has its groups, in full rounds (a second one where rewards are equal), and no
+    episode is in two groups."""
     for phase in ("i000000", "i000001"):
         groups = store.group_ids(phase)
         first_round = [f"{phase}-g{number:04d}" for number in range(6)]
@@ -121,12 +125,13 @@ def check_log_probs(store: RunStore, episodes: list[Trajectory]) -> None:
         assert all(found[other].mean > 10 * found[version].mean for other in {0, 1, 2} - {version}), version
 
 
-def differ(renderer: Renderer, folder: Path, turns: list[Turn]) -> ProbeResult:
+def differ(renderer: Renderer, folder: Path, turns: list[ProbeTurn]) -> ProbeResult:
     return compare(turns, TransformersScorer(renderer)(folder, turns))
 
 
-def turns_of(store: RunStore, renderer: Renderer, episodes: list[Trajectory], version: int) -> Iterator[Turn]:
-    """Recorded turns of a version: sampled ones, or the greedy ones of an evaluation where none was sampled."""
+def turns_of(store: RunStore, renderer: Renderer, episodes: list[Trajectory], version: int) -> Iterator[ProbeTurn]:
+    """Recorded turns of a version: sampled ones, or the greedy ones of an evaluation where none was
+    sampled."""
     sampled = [each for each in episodes if each.episode_id.startswith(f"i{version:06d}")]
     greedy = [each for each in episodes if each.episode_id.startswith(f"e{version:06d}")]
     for each in sampled or greedy:
@@ -134,7 +139,7 @@ def turns_of(store: RunStore, renderer: Renderer, episodes: list[Trajectory], ve
             yield recorded(store, renderer, step, TEMPERATURE if sampled else 1.0)
 
 
-def recorded(store: RunStore, renderer: Renderer, step: Step, temperature: float) -> Turn:
+def recorded(store: RunStore, renderer: Renderer, step: Step, temperature: float) -> ProbeTurn:
     images = renderer.image_token_id
     request = GenerationRequest(
         prompt=find_images(step.prompt_ids, images, [step.prompt_ids.count(images)]),
@@ -145,4 +150,4 @@ def recorded(store: RunStore, renderer: Renderer, step: Step, temperature: float
         max_new_tokens=len(step.response_ids),
         temperature=temperature,
     )
-    return Turn(request, Generation(step.response_ids, step.logprobs, (), step.finish_reason))
+    return ProbeTurn(request, Generation(step.response_ids, step.logprobs, (), step.finish_reason))

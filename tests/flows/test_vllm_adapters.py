@@ -1,4 +1,5 @@
-"""An asynchronous run whose versions are measured as adapters of their own, on the vLLM server that training groups use."""
+"""An asynchronous run whose versions are measured as adapters of their own, on the vLLM server that
+training groups use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The warm start: refused below its gate, gone on with from what is there, and published with what it scores."""
+"""The warm start: refused below its gate, gone on with from what is there, and published with what
+it scores."""
 
 from __future__ import annotations
 
@@ -212,7 +213,8 @@ def test_refused_by_the_gate_then_published(tmp_path, server):
 
 
 class Teacher:
-    """Does click-button by the words of the request. Its first three answers are an error, a refusal and no action."""
+    """Does click-button by the words of the request. Its first three answers are an error, a
+    refusal and no action."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -1,10 +1,10 @@
-"""The images are built, compose starts them, deployments train on them, in a worker's process and in a container of a Docker work pool,
-by their own engine and by a vLLM server.
+"""The images are built, compose starts them, deployments train on them, in a worker's process and
+in a container of a Docker work pool, by their own engine and by a vLLM server.
 
 A rollout container and a flow run's container are killed: the runs go on. Then all is gone.
 
-Needs a Docker engine with compose and buildx, and base images: `BASE` and `POSTGRES_IMAGE` name others than Docker Hub's. `make test-docker`
-runs it; the first build takes ten minutes.
+Needs a Docker engine with compose and buildx, and base images: `BASE` and `POSTGRES_IMAGE` name
+others than Docker Hub's. `make test-docker` runs it; the first build takes ten minutes.
 """
 
 from __future__ import annotations
@@ -147,9 +147,7 @@ def docker_worker(folder: Path) -> Iterator[None]:
         print((folder / "worker.log").read_text())
 
 
-def test_flow_runs_of_a_docker_work_pool_are_containers_and_one_that_is_killed_is_gone_on_with(
-    composed: float, tmp_path: Path
-) -> None:
+def test_a_docker_work_pool_runs_containers_and_resumes_a_killed_one(composed: float, tmp_path: Path) -> None:
     template = "deployments/work-pools/docker.json"
     in_flows("prefect", "work-pool", "create", "containers", "--type", "docker", "--base-job-template", template)
     in_flows("prefect", "--no-prompt", "deploy", "--name", "quickstart", "--pool", "containers")

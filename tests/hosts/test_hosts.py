@@ -1,7 +1,9 @@
-"""Runs over three hosts: network namespaces with an address each on one bridge, and the file system of this machine as shared storage.
+"""Runs over three hosts: network namespaces with an address each on one bridge, and the file system
+of this machine as shared storage.
 
-The first host has Prefect's server, Dask's scheduler and the flow; the others roll out, the third one trains too. Links are cut and hosts are
-killed. Needs root; `make test-hosts` runs it, which takes a quarter of an hour.
+The first host has Prefect's server, Dask's scheduler and the flow; the others roll out, the third
+one trains too. Links are cut and hosts are killed. Needs root; `make test-hosts` runs it, which
+takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def ip(*arguments: str) -> None:
 
 
 def let_through(action: str) -> None:
-    """Add (``-I``) or remove (``-D``) the rule for the bridge: Docker drops what bridges forward that are not its own."""
+    """Add (``-I``) or remove (``-D``) the rule for the bridge: Docker drops what bridges forward
+    that are not its own."""
     if shutil.which("iptables"):
         rule = ("FORWARD", "-i", BRIDGE, "-o", BRIDGE, "-j", "ACCEPT")
         subprocess.run(["iptables", action, *rule], check=False, capture_output=True)
@@ -72,7 +75,8 @@ class Host:
         ip("link", "set", self.link, "up")
 
     def lose_storage(self, process: str, folder: Path) -> None:
-        """For a process on it, and those that it started, a folder is empty and nobody can write there."""
+        """For a process on it, and those that it started, a folder is empty and nobody can write
+        there."""
         inside = ("nsenter", "--mount", "--target", str(self._services.pid(process)))
         subprocess.run([*inside, "mount", "-t", "tmpfs", "-o", "ro", "none", str(folder)], check=True)
 

@@ -28,7 +28,8 @@ Path = tuple[str | int, ...]
 
 
 def walk(shape: Shape, path: Path = (), kinds: Path = ()) -> Iterator[tuple[Path, Path, Shape]]:
-    """Every place below the top: its keys, the kinds of the blocks on the way, and what it holds."""
+    """Every place below the top: its keys, the kinds of the blocks on the way, and what it
+    holds."""
     if path:
         yield path, kinds, shape
     if shape.item is not None:

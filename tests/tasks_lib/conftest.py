@@ -1,4 +1,5 @@
-"""Fixtures of the tests of ``tasks_lib``: a made-up run's folder, and a real browser to look at pages with."""
+"""Fixtures of the tests of ``tasks_lib``: a made-up run's folder, and a real browser to look at
+pages with."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from envs.browser.chromium import find_chromium
 
 
 def _load_synthetic_run() -> Any:
-    """``--import-mode=importlib`` puts no test folder on the path, so the module is loaded by its file."""
+    """``--import-mode=importlib`` puts no test folder on the path, so the module is loaded by its
+    file."""
     name = "rollwright_tests_synthetic_run"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("synthetic_run.py"))
@@ -34,7 +36,8 @@ def synthetic() -> Any:
 
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., Any]:
-    """``make_run(name="run-1", iterations=6, every=3, finished=True)`` writes a run's folder; ``.root`` is its path."""
+    """``make_run(name="run-1", iterations=6, every=3, finished=True)`` writes a run's folder;
+    ``.root`` is its path."""
 
     def make(name: str = "run-1", **options: Any) -> Any:
         return _load_synthetic_run().SyntheticRun(tmp_path / "runs" / name, **options)

@@ -1,4 +1,5 @@
-"""Writes the folder of a small training run as its parts do, without a browser or a model: to be damaged, opened and looked at."""
+"""Writes the folder of a small training run as its parts do, without a browser or a model: to be
+damaged, opened and looked at."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from training.ledger.store import RunStore, sha256_of, write_json
 
 TOKEN = "0a1b2c3d4e5f"
 GROUPS = [[1.0, 0.0], [1.0, 1.0], [None, 0.0]]
-"""Rewards of the groups of each iteration; ``None``: its browser failed twice, then it failed for good."""
+"""Rewards of the groups of each iteration; ``None``: its browser failed twice, then it failed for
+good."""
 
 
 def config_of(folder: Path) -> TrainConfig:

@@ -1,4 +1,5 @@
-"""A stand-in for the flow that trains: for tests of sweeps, which ask only what a run leaves behind."""
+"""A stand-in for the flow that trains: for tests of sweeps, which ask only what a run leaves
+behind."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def interval(passed: int, n: int) -> dict[str, Any]:
 
 
 class Train:
-    """Stands in for ``flows.train``: leaves what a finished run leaves, and counts. Success after is 10 episodes of 20 and one for each seed."""
+    """Stands in for ``flows.train``: leaves what a finished run leaves, and counts. Success after
+    is 10 episodes of 20 and one for each seed."""
 
     def __init__(self, **trouble: BaseException) -> None:
         self.trouble = trouble

@@ -1,7 +1,7 @@
 """Writes the folder of a small made-up run through the real types and ``RunStore``.
 
-Metrics, evaluations, groups, trajectories and blobs, always the same for the same arguments. For tests of what reads a
-run; it needs no browser, model or flow.
+Metrics, evaluations, groups, trajectories and blobs, always the same for the same arguments. For
+tests of what reads a run; it needs no browser, model or flow.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ VIEWPORT = (160, 210)
 
 
 class SyntheticRun:
-    """Builds a run of ``iterations`` with an evaluation every ``every``; ``finished`` adds ``result.json``."""
+    """Builds a run of ``iterations`` with an evaluation every ``every``; ``finished`` adds
+    ``result.json``."""
 
     def __init__(
         self, root: Path, *, iterations: int = 6, every: int = 3, finished: bool = True, seed: int = 7

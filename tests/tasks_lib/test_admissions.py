@@ -1,4 +1,5 @@
-"""Admissions over a run's files: random durations, outcomes and kills; each group is in one batch, none too old, all batches come."""
+"""Admissions over a run's files: random durations, outcomes and kills; each group is in one batch,
+none too old, all batches come."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def record(group_id: str, version: int, scores: list[float]) -> GroupRecord:
 
 
 class Walk:
-    """A run in which groups end at random, the trainer publishes at random, and the flow process is killed at random."""
+    """A run in which groups end at random, the trainer publishes at random, and the flow process is
+    killed at random."""
 
     def __init__(self, folder: Path, seed: int, pace: Pace, *, replace: bool = True, learnable: float = 0.6) -> None:
         self.store, self.pace, self.replace, self.random = RunStore(folder), pace, replace, random.Random(seed)
@@ -144,7 +146,8 @@ def test_each_group_is_in_one_batch_and_none_is_too_old(
 
 
 def test_without_replacement_and_ahead_of_nothing_each_batch_is_a_block(tmp_path: Path) -> None:
-    """So that a synchronous run and an asynchronous one with staleness 0 train on the same groups."""
+    """So that a synchronous run and an asynchronous one with staleness 0 train on the same
+    groups."""
     walk = Walk(tmp_path, 0, Pace(batch=4, staleness=0, running=4), replace=False)
     while walk.version < BATCHES:
         walk.step()
@@ -154,7 +157,8 @@ def test_without_replacement_and_ahead_of_nothing_each_batch_is_a_block(tmp_path
 
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_no_asynchronous_run_trains_on_a_group_that_comes_too_late(staleness: int) -> None:
-    """As one that a worker of before a kill commits: admission and window did not let it become so old."""
+    """As one that a worker of before a kill commits: admission and window did not let it become so
+    old."""
     config = TrainConfig.model_validate({"mode": "async", "pacing": {"staleness": staleness}})
     late, fresh = record("i000000-g0000", 3, [0.0, 1.0]), record("i000000-g0001", 5, [0.0, 1.0])
     for version in (4 + staleness, 5 + staleness):

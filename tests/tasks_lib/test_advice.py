@@ -1,7 +1,8 @@
-"""Advice about damaged files of a run: each file is damaged, the error is read, and what it says is done.
+"""Advice about damaged files of a run: each file is damaged, the error is read, and what it says is
+done.
 
-Then the next start goes on: it reads everything, its ledger counts as before, nothing is trained on twice, nothing that was there
-is gone, and keys that may not change are still refused.
+Then the next start goes on: it reads everything, its ledger counts as before, nothing is trained on
+twice, nothing that was there is gone, and keys that may not change are still refused.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ SPEC = TrainerSpec(total_updates=4)
 
 
 class Play:
-    """Stands in for ``Rollouts``: commits the groups that are not there, as workers do, and counts them."""
+    """Stands in for ``Rollouts``: commits the groups that are not there, as workers do, and counts
+    them."""
 
     def __init__(self, store: RunStore) -> None:
         self.store, self.played = store, list[str]()
@@ -185,7 +187,8 @@ FILES = {
     "left_out/i000002.json": BACKUP,
     "blocklist/0a-15-w.json": ASIDE,
 }
-"""Files of a run, and what the error says that is to be done when one of them is damaged. Without ``config.json``'s copy nothing is left of it."""
+"""Files of a run, and what the error says that is to be done when one of them is damaged. Without
+``config.json``'s copy nothing is left of it."""
 
 
 def follow(message: str, backup: Path, root: Path) -> tuple[str, str]:
@@ -208,7 +211,8 @@ def follow(message: str, backup: Path, root: Path) -> tuple[str, str]:
 def test_what_errors_advise_is_safe_to_do(
     whole: tuple[TrainConfig, dict[str, Any]], tmp_path: Path, shift: int
 ) -> None:
-    """Everything is damaged at once, each file in its way; one error after the other is followed until the run goes on."""
+    """Everything is damaged at once, each file in its way; one error after the other is followed
+    until the run goes on."""
     config, before = whole
     backup, root = config.run_dir, tmp_path / "r"
     shutil.copytree(backup, root)
@@ -240,7 +244,7 @@ def test_what_errors_advise_is_safe_to_do(
     assert [each for each in examine(root) if each.severity == "fault"] == []
 
 
-def test_a_site_is_visited_again_when_a_list_of_blocks_is_moved_aside_as_advised(tmp_path: Path) -> None:
+def test_a_blocked_site_is_visited_again_without_its_blocklist(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     atomic_write_bytes(store.blocklist_path / "a.json", b'{"site": "mail", "wall": "captcha", "time": 900.0}')
     with pytest.raises(SiteError) as said:
@@ -249,10 +253,11 @@ def test_a_site_is_visited_again_when_a_list_of_blocks_is_moved_aside_as_advised
     assert Blocklist(store).left_out("i000000", {"mail"}, 12, 1000.0) == frozenset()
 
 
-def test_a_policy_that_was_made_again_with_other_weights_is_evaluated_again(
+def test_a_policy_with_new_weights_is_evaluated_again(
     whole: tuple[TrainConfig, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """With the same weights its evaluation stands. What was played by the others is kept, and counts no more."""
+    """With the same weights its evaluation stands. What was played by the others is kept, and
+    counts no more."""
     config, _ = whole
     shutil.copytree(config.run_dir, tmp_path / "r")
     config = config.model_copy(update={"root": str(tmp_path)})

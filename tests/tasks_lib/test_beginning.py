@@ -1,4 +1,5 @@
-"""A start that fails before anything was done leaves the name to the corrected command, and one that did something is never touched."""
+"""A start that fails before anything was done leaves the name to the corrected command, and one
+that did something is never touched."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import Ledger, Limits
+from envs.rewards.judge import Ledger, SpendingLimits
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import open_build
 from tasks_lib.config import TrainConfig, WarmStartConfig, resolve
@@ -46,7 +47,7 @@ def test_a_start_that_fails_leaves_its_name_to_the_corrected_command(
         assert store.config_path.exists()
         if opened is not build:
             publish_base(store, READER)
-            Ledger(store.spent_path()).claim(Limits(None, None))  # the judge was asked whether it is there
+            Ledger(store.spent_path()).claim(SpendingLimits(None, None))  # the judge was asked whether it is there
         raise error
     assert not store.config_path.exists() and not store.versions() and not has_begun(store)
     with opened(tmp_path, seed=5):

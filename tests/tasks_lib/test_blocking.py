@@ -1,4 +1,5 @@
-"""The blocklist on shared storage, in simulated time: many writers, draws that are repeated, and when nothing is left to draw."""
+"""The blocklist on shared storage, in simulated time: many writers, draws that are repeated, and
+when nothing is left to draw."""
 
 from __future__ import annotations
 
@@ -173,7 +174,8 @@ def test_groups_are_drawn_around_a_blocked_site(tmp_path: Path, name: str) -> No
 
 @pytest.mark.parametrize("name", ["no_repeat", "sequential"])
 def test_rows_that_were_passed_over_come_once_their_site_is_free(tmp_path: Path, name: str) -> None:
-    """Three of six rows are of a blocked site when they are due; a run that is killed after each draw draws the same."""
+    """Three of six rows are of a blocked site when they are due; a run that is killed after each
+    draw draws the same."""
     config = open_config(tmp_path, SAMPLERS[name])
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"groups_per_iteration": 3})})
 
@@ -218,7 +220,7 @@ def ended(group: GroupSpec) -> GroupRecord:
     return GroupRecord(**names, policy_version=0, episodes=(episode,))
 
 
-def test_a_sampler_that_never_leaves_a_blocked_site_gives_others_as_they_come(tmp_path: Path) -> None:
+def test_a_sampler_stuck_on_a_blocked_site_is_passed_over(tmp_path: Path) -> None:
     config = open_config(tmp_path, {"name": "sequential", "limit": 3})
     with open_run(config) as run:
         Blocklist(run.store).record_wall(task("shop"), CAPTCHA)

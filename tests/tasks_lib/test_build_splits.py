@@ -1,4 +1,5 @@
-"""A small generated set: each split that it shares out has tasks, or the build is refused with what to set."""
+"""A small generated set: each split that it shares out has tasks, or the build is refused with what
+to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Checkpoints that a configuration names: hub ids, and models under another model's chat template."""
+"""Checkpoints that a configuration names: hub ids, and models under another model's chat
+template."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def test_a_folder_that_is_no_whole_checkpoint_is_refused_by_what_it_is(
             check_checkpoint(folder / added)
 
 
-def test_weights_beside_an_adapter_or_in_the_older_form_are_a_checkpoint_and_a_text_model_is_none(
+def test_adapters_and_old_weights_are_checkpoints_a_text_model_is_not(
     tmp_path: Path,
 ) -> None:
     folder = copy_as("qwen2_vl", tmp_path / "model")

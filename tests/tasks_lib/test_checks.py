@@ -1,4 +1,5 @@
-"""What is refused before anything is rolled out: tasks that can never be graded, sites and log-ins that cannot be used."""
+"""What is refused before anything is rolled out: tasks that can never be graded, sites and log-ins
+that cannot be used."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def missing(task: WebTask, rewards: dict[str, Any] | None = None, **rollout: Any
     return None if found is None else (found.never, found.what)
 
 
-# ------------------------------------------------------------------------------------------------------ one task
+# ----------------------------------------------------------------------------
+# one task
 
 
 def test_facts_for_a_judge_need_one() -> None:
@@ -150,7 +152,8 @@ def test_pages_that_declare_nothing_need_a_rubric() -> None:
     assert refused(make_task(site="design2code"), {"visual": 0}) is True
 
 
-# ---------------------------------------------------------------------------------------------------- a set
+# ----------------------------------------------------------------------------
+# a set
 
 
 def checked(tasks: list[WebTask], **rollout: Any) -> list[str]:
@@ -195,7 +198,8 @@ def test_of_a_large_set_a_sample_is_looked_at(monkeypatch: pytest.MonkeyPatch) -
         checked([rubric_task(JUDGED, number=number) for number in range(101)])
 
 
-# -------------------------------------------------------------------------------------------------- sites, log-ins
+# --------------------------------------------------------------------------------------------------
+# sites, log-ins
 
 
 def sites_of(*names: str) -> TaskIndex:
@@ -227,7 +231,7 @@ def test_all_sites_that_cannot_be_used_are_named_at_once() -> None:
         ("mail.exampl", None),  # near to one that has an address, and no task is there either
     ],
 )
-def test_an_address_under_a_mistyped_name_is_refused_with_the_name_that_is_near(name: str, meant: str | None) -> None:
+def test_a_mistyped_site_of_an_address_gets_a_suggestion(name: str, meant: str | None) -> None:
     """Also where the site could be used without: its tasks would be played on the open web."""
     addresses = {name: "http://127.0.0.1:8023", "mail.example": "http://127.0.0.1:8024"}
     index = sites_of("shop.example", *(["gitlab"] if meant and "gitlab" in meant else []))
@@ -295,7 +299,8 @@ def test_a_run_is_refused_for_its_tasks_before_it_has_a_folder(tmp_path: Path) -
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-# ------------------------------------------------------------------------------------------- the judge's first question
+# ------------------------------------------------------------------------------------------- the
+# judge's first question
 
 
 def asked(folder: Path, task: WebTask, *, here: bool = True, **judge: Any) -> list[str]:

@@ -1,4 +1,5 @@
-"""CLIP from a folder, with random weights: what is a number, what is refused. Whether real weights say what the paper's do is not tried here."""
+"""CLIP from a folder, with random weights: what is a number, what is refused. Whether real weights
+say what the paper's do is not tried here."""
 
 from __future__ import annotations
 

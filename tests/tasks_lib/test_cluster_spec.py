@@ -110,7 +110,8 @@ exec bash -c "$2"
 
 
 def _offers(process: psutil.Process, resource: str) -> bool:
-    """Whether it is a ``dask worker`` with this resource, and not the shell or a process of the worker."""
+    """Whether it is a ``dask worker`` with this resource, and not the shell or a process of the
+    worker."""
     words = process.cmdline()
     return resource in words and "bash" not in words[0] and "ssh" not in words[0]
 

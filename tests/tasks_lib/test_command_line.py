@@ -1,4 +1,5 @@
-"""``python -m flows.<name>``: what it prints and returns when a flow ends otherwise than well, or does not begin."""
+"""``python -m flows.<name>``: what it prints and returns when a flow ends otherwise than well, or
+does not begin."""
 
 from __future__ import annotations
 
@@ -281,7 +282,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
         ("regrade", ""),
     ],
 )
-def test_without_arguments_the_help_and_the_presets_are_shown_and_nothing_begins(
+def test_without_arguments_help_and_presets_are_shown(
     flow: str, presets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: never(None))

@@ -1,4 +1,5 @@
-"""Committing a group: the first attempt wins, and its record agrees with its trajectories whatever another worker does meanwhile."""
+"""Committing a group: the first attempt wins, and its record agrees with its trajectories whatever
+another worker does meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from training.ledger.store import RunStore
 TASK = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=9, seeds={})
 GROUP = GroupSpec(group_id="i000000-g0000", task=TASK, seeds=(1, 1))
 OUTCOMES = {"first": (1.0, 0.0), "second": (0.0, 1.0)}
-"""Rewards of the two episodes as each of two workers plays them: an engine that is not repeatable."""
+"""Rewards of the two episodes as each of two workers plays them: an engine that is not
+repeatable."""
 
 
 class Killed(BaseException):
@@ -88,7 +90,8 @@ async def play(store: RunStore, worker: str) -> None:
 
 @pytest.fixture
 def before_operation(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[str], None]]]:
-    """What is called in a worker's thread before each operation that others can see: a file appears, or goes away."""
+    """What is called in a worker's thread before each operation that others can see: a file
+    appears, or goes away."""
     hooks: list[Callable[[str], None]] = []
 
     def hooked(operation: Callable[..., object]) -> Callable[..., object]:
@@ -109,7 +112,8 @@ def before_operation(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[
 
 
 def check_agrees(store: RunStore) -> None:
-    """The record is one worker's, of both its episodes, and the trajectories that are read are that worker's."""
+    """The record is one worker's, of both its episodes, and the trajectories that are read are that
+    worker's."""
     record = read_group(store, GROUP.group_id)
     assert tuple(episode.score for episode in record.episodes) in OUTCOMES.values()
     for episode in record.episodes:
@@ -121,7 +125,7 @@ def check_agrees(store: RunStore) -> None:
     assert files - orphans == {store.trajectory_path(each).name for each in named}
 
 
-def test_two_workers_commit_a_group_in_every_order_of_their_file_operations(
+def test_two_workers_commit_a_group_in_every_order_of_operations(
     tmp_path: Path, before_operation: list[Callable[[str], None]]
 ) -> None:
     chosen: list[tuple[int, int]] = []  # (which of the workers that are ready, of how many) at each point
@@ -186,7 +190,7 @@ async def test_a_worker_killed_at_any_operation_leaves_nothing_that_counts(
     assert len(store.orphans()) == (min(operations, 2) if winner == "second" else 0)
 
 
-async def test_a_trajectory_that_was_changed_after_its_group_was_committed_is_refused(tmp_path: Path) -> None:
+async def test_a_trajectory_changed_after_its_commit_is_refused(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     await play(store, "first")
     one, other = (store.trajectory_path(GROUP.episode_id(sample, 0)) for sample in (0, 1))
@@ -200,7 +204,8 @@ async def test_a_trajectory_that_was_changed_after_its_group_was_committed_is_re
 
 
 def test_attempts_without_a_record_are_told_apart(tmp_path: Path) -> None:
-    """Until there is a record nobody can say which of two attempts counts; an older run has names without a token."""
+    """Until there is a record nobody can say which of two attempts counts; an older run has names
+    without a token."""
     store = RunStore(tmp_path)
     episode = trajectory(episode_id="i000000-g0001-s00-a0", group_id="i000000-g0001")
     store.put_trajectory(episode)

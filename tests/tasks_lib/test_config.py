@@ -1,4 +1,5 @@
-"""Configuration errors name the key and what is allowed; presets are valid; precedence is left to right."""
+"""Configuration errors name the key and what is allowed; presets are valid; precedence is left to
+right."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tasks_lib.sweeps.config import SweepConfig
 from training.config import _warn_of_old_name
 
 
-def test_a_relative_cache_of_the_judge_is_the_projects_wherever_a_worker_runs(tmp_path, monkeypatch):
+def test_a_relative_judge_cache_lies_in_the_project_for_every_worker(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     judge = {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}
 

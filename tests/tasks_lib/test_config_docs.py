@@ -1,4 +1,5 @@
-"""docs/configuration.md shows the keys of every block of every configuration, once, where the row that uses it says."""
+"""docs/configuration.md shows the keys of every block of every configuration, once, where the row
+that uses it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is given to Docker, Kubernetes and SLURM to read: against Kubernetes' own schemas, against each other, and as golden files."""
+"""What is given to Docker, Kubernetes and SLURM to read: against Kubernetes' own schemas, against
+each other, and as golden files."""
 
 from __future__ import annotations
 
@@ -213,7 +214,8 @@ async def test_prefect_s_workers_make_jobs_of_the_templates(kind: str) -> None:
     assert {"command", "env", "labels", "name"} <= places, "Prefect fills these itself"
     assert variables["env"]["default"][VARIABLE].startswith("deployments/clusters/")
     assert (PROJECT / variables["env"]["default"][VARIABLE]).exists()
-    # Nothing asks the server where it is named here; a deployment's own variables come over the pool's.
+    # Nothing asks the server where it is named here; a deployment's own variables come over the
+    # pool's.
     values = {"env": {"DO_NOT_TRACK": "0"}, "image": "another:1"}
     flow_run = FlowRun(id=uuid.uuid4(), name="Run 1", flow_id=uuid.uuid4())
     async with PrefectClient("http://127.0.0.1:9/api") as client:

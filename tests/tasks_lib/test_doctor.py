@@ -1,4 +1,5 @@
-"""Damaged run folders: what opening one does about them, and what the doctor says. Every advice is followed."""
+"""Damaged run folders: what opening one does about them, and what the doctor says. Every advice is
+followed."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ def test_a_damaged_record_is_made_again_from_its_trajectories(
 
 
 @damages
-def test_a_damaged_batch_of_a_published_version_is_the_one_that_its_manifest_names(
+def test_a_damaged_batch_is_the_one_that_the_manifest_names(
     run: tuple[TrainConfig, RunStore], damage: Callable[[Path], None]
 ) -> None:
     config, store = run
@@ -204,7 +205,8 @@ def test_a_damaged_trajectory_of_a_published_iteration_is_named(
 def test_the_record_of_a_group_that_only_abstained_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Callable[[Path], None]
 ) -> None:
-    """No batch names such a group, so only the number of groups that a version was made of tells that one is missing."""
+    """No batch names such a group, so only the number of groups that a version was made of tells
+    that one is missing."""
     monkeypatch.setattr(damaged_run, "GROUPS", [[1.0, 0.0], [None, None]])
     config, store = write_run(tmp_path)
     manifest = store.policy_path(1) / "manifest.json"
@@ -238,7 +240,8 @@ def test_a_record_that_lost_an_episode_is_refused(run: tuple[TrainConfig, RunSto
 
 
 def test_what_cannot_be_made_again_is_named(run: tuple[TrainConfig, RunStore]) -> None:
-    """The record of a group that was trained on, and a trajectory of it. Of the iteration under way the group is rolled out again."""
+    """The record of a group that was trained on, and a trajectory of it. Of the iteration under way
+    the group is rolled out again."""
     config, store = run
     for name in (PENDING, PUBLISHED):
         group_id = Path(name).stem
@@ -274,7 +277,7 @@ def test_a_damaged_record_of_any_group_is_seen_to_before_it_is_rolled_out(
         assert not store.group_path(Path(PENDING).stem).exists()
 
 
-def test_an_attempt_that_was_killed_is_no_part_of_a_record_that_is_made_again(
+def test_a_killed_attempt_is_no_part_of_the_new_record(
     run: tuple[TrainConfig, RunStore],
 ) -> None:
     config, store = run
@@ -317,7 +320,8 @@ def test_the_doctor_checks_every_other_file(
 
 
 def test_what_the_doctor_advises_is_safe_to_do(run: tuple[TrainConfig, RunStore]) -> None:
-    """A start of an iteration is made again by the same draws, and a damaged line is in other files."""
+    """A start of an iteration is made again by the same draws, and a damaged line is in other
+    files."""
     config, store = run
     with open_run(config) as opened:
         drawn = opened.sample(2, 0)
@@ -338,10 +342,9 @@ def test_what_the_doctor_advises_is_safe_to_do(run: tuple[TrainConfig, RunStore]
 
 
 @pytest.mark.parametrize("lost", ["screenshot", "trajectory"])
-def test_a_pending_update_is_made_without_the_episodes_whose_evidence_is_lost(
-    run: tuple[TrainConfig, RunStore], lost: str
-) -> None:
-    """The trainer refuses the batch; it gets another one, and the ledger says of each episode where it went and why."""
+def test_a_pending_update_leaves_out_episodes_with_lost_evidence(run: tuple[TrainConfig, RunStore], lost: str) -> None:
+    """The trainer refuses the batch; it gets another one, and the ledger says of each episode where
+    it went and why."""
     config, store = run
     episode = "i000002-g0000-s01-a0"
     path = store.trajectory_path(episode)

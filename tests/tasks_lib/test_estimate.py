@@ -1,4 +1,5 @@
-"""What a run of a real size will need is said before it begins, also where its checkpoint is not there yet."""
+"""What a run of a real size will need is said before it begins, also where its checkpoint is not
+there yet."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from transformers import AutoModelForImageTextToText
 from flows.train import train
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.estimate import Model, estimate, hours, model_of, server_bytes, trainer_bytes
+from tasks_lib.preflight.estimate import PolicySize, estimate, hours, model_of, server_bytes, trainer_bytes
 from tasks_lib.preflight.flows import check_training
 
 READER = Path(__file__).parents[2] / "datasets/policies/reader"
-BILLION = Model(parameters=1e9, layers=0, hidden=0, vocabulary=0, kv_width=0)
+BILLION = PolicySize(parameters=1e9, layers=0, hidden=0, vocabulary=0, kv_width=0)
 """Nothing but parameters: no activations, no logits."""
 RECIPES = ["qwen3-vl-2b-1gpu", "qwen3-vl-4b-openwebrl", "qwen3-vl-8b-8gpu"]
 
@@ -41,7 +42,7 @@ def test_sizes_are_those_of_the_checkpoint() -> None:
     assert found is not None and found.parameters == sum(each.numel() for each in model.parameters())
     text = model.config.get_text_config()
     assert (found.layers, found.hidden, found.vocabulary) == (text.num_hidden_layers, text.hidden_size, text.vocab_size)
-    assert model_of(Path("models/Qwen3-VL-8B-Instruct")) == Model(8.8e9, 36, 4096, 151_936, 1024)
+    assert model_of(Path("models/Qwen3-VL-8B-Instruct")) == PolicySize(8.8e9, 36, 4096, 151_936, 1024)
     assert model_of(Path("models/policy-12b")) is None
     assert estimate(config()) == [], "a small policy needs nothing worth saying"
 

@@ -1,4 +1,5 @@
-"""Which log lines of Dask's and Prefect's are left out when a run is ended, and that others are not."""
+"""Which log lines of Dask's and Prefect's are left out when a run is ended, and that others are
+not."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def record(message: str, logger: str, error: BaseException | None = None) -> log
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nannies_are_quiet_about_what_an_interrupt_ends_and_about_nothing_else(end: type[BaseException]) -> None:
+def test_nannies_are_quiet_about_interrupts_alone(end: type[BaseException]) -> None:
     nanny = logging.getLogger(NANNY)
 
     def said() -> list[bool]:

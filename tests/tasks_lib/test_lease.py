@@ -1,4 +1,5 @@
-"""A deployment's lease is renewed through an outage of the server, and a lost one does not end the run."""
+"""A deployment's lease is renewed through an outage of the server, and a lost one does not end the
+run."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ DURATION = 0.4
 
 
 class Leases(http.server.ThreadingHTTPServer):
-    """The one route of the Prefect API that renews a lease; ``statuses`` are its answers, the last one for ever."""
+    """The one route of the Prefect API that renews a lease; ``statuses`` are its answers, the last
+    one for ever."""
 
     def __init__(self, *statuses: int) -> None:
         super().__init__(("127.0.0.1", 0), _Renewals)

@@ -1,4 +1,5 @@
-"""How full an asynchronous run's machines are, by its workers' files, and what follows for the groups under way."""
+"""How full an asynchronous run's machines are, by its workers' files, and what follows for the
+groups under way."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return time_
 
 
-def test_turns_beyond_those_that_engines_generate_queue_and_the_fullest_machine_counts(tmp_path: Path) -> None:
+def test_turns_beyond_the_engines_places_queue(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert measure_load(store, 3, running=2) is None
     write(store, "a", turns=4)

@@ -1,4 +1,5 @@
-"""What the loop says when an iteration has nothing to learn from, and what its line tells of the judge."""
+"""What the loop says when an iteration has nothing to learn from, and what its line tells of the
+judge."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.episode.oversampling import NOT_NEEDED
-from tasks_lib.loops.base import Stopwatch, describe_no_progress
+from tasks_lib.loops.base import PhaseTimer, describe_no_progress
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.rollouts.sampling import phase_name
@@ -47,7 +48,7 @@ def test_failures_ask_for_another_policy() -> None:
     assert said.startswith("iteration 4: all 3 episodes failed") and "docs/warm-start.md" in said
 
 
-def test_abstentions_are_counted_with_their_commonest_cause_and_say_nothing_of_the_policy() -> None:
+def test_abstentions_are_counted_by_cause_apart_from_the_policy() -> None:
     said = describe_no_progress(4, [record("no judge", "crash"), record("no judge")])
     assert said.startswith("iteration 4: 3 of 3 episodes abstained (commonest cause, 2 times: no judge)")
     assert "failed" not in said and "warm-start" not in said
@@ -64,7 +65,7 @@ def test_both_are_told_apart() -> None:
     assert "the other 2 failed" in said and "docs/warm-start.md" in said
 
 
-def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_started_again(tmp_path: Path) -> None:
+def test_a_run_that_ended_without_rewards_draws_other_tasks_next(tmp_path: Path) -> None:
     store, played, abstain = RunStore(tmp_path), list[str](), True
     config: TrainConfig = resolve(TrainConfig, {"rollout": {"groups_per_iteration": 2}})
 
@@ -88,7 +89,7 @@ def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_s
             rollouts=SimpleNamespace(run=play),
             journal=SimpleNamespace(accept=lambda records: None),
         )
-        _, batch = SynchronousLoop(run, trainer=None, workers=1, progress=None)._roll_out(4, Stopwatch())  # type: ignore[arg-type]
+        _, batch = SynchronousLoop(run, trainer=None, workers=1, progress=None)._roll_out(4, PhaseTimer())  # type: ignore[arg-type]
         return batch
 
     for draws in (2, 4):
@@ -110,8 +111,9 @@ def test_a_run_that_ended_because_nothing_had_a_reward_draws_others_when_it_is_s
     assert len(played) == 3, "a process that was killed had not drawn for the last time"
 
 
-def test_generation_batches_that_a_deadline_closed_are_counted_over_all_lots_and_named() -> None:
-    """The run says when, and by what, it is not exactly repeatable; when none was late it says nothing."""
+def test_generation_batches_closed_by_a_deadline_are_counted() -> None:
+    """The run says when, and by what, it is not exactly repeatable; when none was late it says
+    nothing."""
     shards = [{"batches": {"batches": 30, "turns": 90, "late_batches": late, "seconds": 1.5}} for late in (0, 2)]
     batches = Rollout([], {}, pipelines=[*shards, {"encode": {}}]).batches
     assert batches == {"batches": 60, "turns": 180, "late_batches": 2, "seconds": 3.0}
@@ -131,7 +133,7 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
             config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda kind=None: [])
         )
         loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
-        return loop._details(0, Rollout([], {}), build_batch(1, [], config.algorithm), manifest, Stopwatch())
+        return loop._details(0, Rollout([], {}), build_batch(1, [], config.algorithm), manifest, PhaseTimer())
 
     assert "judge" not in line()
     Ledger(RunStore(tmp_path).spent_path()).pay(300)

@@ -1,4 +1,5 @@
-"""What the doctor says of a machine: each fault is provoked from outside, and a machine without one has none."""
+"""What the doctor says of a machine: each fault is provoked from outside, and a machine without one
+has none."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from tasks_lib.config import PROJECT
 from tasks_lib.preflight import machine, storage, workers
 from tasks_lib.preflight.findings import Finding
 from tasks_lib.preflight.locks import DATABASE, LOCK, held_locks, lock_problems
-from tasks_lib.preflight.machine import Check, MachineOptions, machine_checks, run_check, server_config
+from tasks_lib.preflight.machine import MachineCheck, MachineOptions, machine_checks, run_check, server_config
 from tests.loopback import Quiet, serving
 from tests.training.serving_vllm.fake_vllm import fake
 from training.trainer.launch import free_port
@@ -45,7 +46,7 @@ def checked(name: str, **options: Any) -> list[Finding]:
 
 
 def run(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    return run_check(Check("it", check))
+    return run_check(MachineCheck("it", check))
 
 
 def faults(found: Iterable[Finding]) -> dict[str, str]:
@@ -107,7 +108,7 @@ def test_ctrl_c_waits_for_what_a_check_removes(
             time.sleep(0.3)
         yield Finding("never", "printed", "")
 
-    monkeypatch.setattr(machine, "machine_checks", lambda _options: [Check("interrupted", interrupted)] * 2)
+    monkeypatch.setattr(machine, "machine_checks", lambda _options: [MachineCheck("interrupted", interrupted)] * 2)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert main([]) == 130
@@ -141,7 +142,11 @@ def test_an_exception_is_a_fault_and_the_other_checks_run(monkeypatch: pytest.Mo
     def refused() -> Iterator[Finding]:
         raise ConfigError("it cannot be; do this")
 
-    checks = [Check("broken", broken, "mend it"), Check("refused", refused, "mend it"), Check("last", lambda: [])]
+    checks = [
+        MachineCheck("broken", broken, "mend it"),
+        MachineCheck("refused", refused, "mend it"),
+        MachineCheck("last", lambda: []),
+    ]
     monkeypatch.setattr(machine, "machine_checks", lambda _options: checks)
     before, *wrong = machine.examine_machine(MachineOptions())
     assert before.path == "before"
@@ -159,8 +164,8 @@ def test_a_check_that_hangs_is_left_at_its_deadline() -> None:
         yield Finding("late", "", "")
 
     begun = time.monotonic()
-    (found,) = run_check(Check("disk", hangs, "mount it", seconds=0.1))
-    (slow,) = run_check(Check("files", hangs, "run `make vllm`", seconds=0.1, slow_is_fault=False))
+    (found,) = run_check(MachineCheck("disk", hangs, "mount it", seconds=0.1))
+    (slow,) = run_check(MachineCheck("files", hangs, "run `make vllm`", seconds=0.1, slow_is_fault=False))
     over.set()
     assert str(slow) == (
         "skipped: files: could not be looked at within 0.1 s; look again when the machine is less busy"
@@ -276,7 +281,8 @@ def test_a_file_in_place_of_the_storage(tmp_path: Path) -> None:
 
 
 def test_a_storage_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was named may be one that is not mounted; the default one is made by the first run."""
+    """One that was named may be one that is not mounted; the default one is made by the first
+    run."""
     assert "is not there; make that folder" in faults(stored(tmp_path / "runs"))["it"]
     monkeypatch.chdir(tmp_path)
     found = checked("storage")
@@ -388,7 +394,8 @@ def test_a_vllm_server_that_a_run_cannot_use(server: dict[str, Any], said: str) 
 # -- a Dask cluster
 
 SHARED = Path("/proc/self/cwd/store")
-"""One path that is another folder in a process with another working directory, as where a machine lacks the mount."""
+"""One path that is another folder in a process with another working directory, as where a machine
+lacks the mount."""
 
 IN_PROCESS: dict[str, Any] = {
     "processes": False,
@@ -400,7 +407,8 @@ IN_PROCESS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
-    """A scheduler, a worker of this process, and one in another folder that only trains; the addresses of the first two, and our folder."""
+    """A scheduler, a worker of this process, and one in another folder that only trains; the
+    addresses of the first two, and our folder."""
     here, elsewhere = (tmp_path_factory.mktemp(name) for name in ("here", "elsewhere"))
     for folder in (here, elsewhere):
         (folder / "store").mkdir()
@@ -424,7 +432,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 def by_worker(
     cluster: tuple[str, str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], tuple[list[Finding], list[Finding], list[Finding]]]:
-    """The findings of the whole cluster, of the worker of this process and of the one that was started elsewhere."""
+    """The findings of the whole cluster, of the worker of this process and of the one that was
+    started elsewhere."""
     address, own, here = cluster
     monkeypatch.chdir(here)
     monkeypatch.setattr(workers, "SEEN_SECONDS", 0.5)

@@ -1,4 +1,5 @@
-"""Episodes with a memory, on real pages with scripted turns: what is shown, what is kept, what the page does not notice."""
+"""Episodes with a memory, on real pages with scripted turns: what is shown, what is kept, what the
+page does not notice."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ async def test_without_a_memory_a_note_is_no_action_and_no_prompt_speaks_of_it(t
     assert episode.memory == ()
 
 
-async def test_a_typed_password_is_not_kept_and_the_same_note_again_and_again_ends_an_episode(tmp_path: Path) -> None:
+async def test_passwords_are_not_kept_and_repeated_notes_end_an_episode(tmp_path: Path) -> None:
     secret = [
         'remember [login] "juan hunter22"',
         'type [2] "hunter22"',

@@ -120,7 +120,8 @@ child.wait()
 
 
 def test_memory_of_a_child_counts():
-    """In a process of its own: the children that other tests left here grow and shrink meanwhile."""
+    """In a process of its own: the children that other tests left here grow and shrink
+    meanwhile."""
     done = subprocess.run([sys.executable, "-c", MEASURE_A_CHILD], capture_output=True, text=True, check=True)
     assert 60 < float(done.stdout) < 120
 

@@ -1,4 +1,5 @@
-"""Permits of a worker: never too many, none lost, nobody passed over for long, and few pages loaded again."""
+"""Permits of a worker: never too many, none lost, nobody passed over for long, and few pages loaded
+again."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from tasks_lib.worker.permits import PASSED_OVER, Permits
 
 PAGES = st.sampled_from(["a", "b", "c", None])
 EPISODES = st.lists(st.tuples(PAGES, st.integers(0, 5), st.integers(1, 4), st.booleans()), min_size=1, max_size=30)
-"""Page, turn of the event loop at which it comes, turns that it plays, and whether it is cancelled two turns after it came."""
+"""Page, turn of the event loop at which it comes, turns that it plays, and whether it is cancelled
+two turns after it came."""
 
 
 @given(EPISODES, st.integers(1, 3))
-def test_every_episode_that_is_not_cancelled_plays_and_never_too_many_at_once(
+def test_every_episode_plays_and_never_too_many_at_once(
     episodes: list[tuple[str | None, int, int, bool]], count: int
 ) -> None:
     held: Counter[str] = Counter()
@@ -58,7 +60,8 @@ def test_every_episode_that_is_not_cancelled_plays_and_never_too_many_at_once(
 
 
 def order(pages: list[str | None]) -> list[int]:
-    """In which order episodes that came in this one play, one at a time, after one of page ``a``."""
+    """In which order episodes that came in this one play, one at a time, after one of page
+    ``a``."""
     played: list[int] = []
 
     async def play(permits: Permits, number: int) -> None:
@@ -77,7 +80,7 @@ def order(pages: list[str | None]) -> list[int]:
 
 
 @given(st.lists(st.sampled_from(["a", "a", "a", "b", None]), min_size=20, max_size=60))
-def test_an_episode_with_k_before_it_waits_for_no_more_than_k_times_the_limit(pages: list[str | None]) -> None:
+def test_an_episode_behind_k_others_waits_at_most_k_limits(pages: list[str | None]) -> None:
     for place, number in enumerate(order(pages)):
         assert place <= (number + 1) * (PASSED_OVER + 1) - 1
 

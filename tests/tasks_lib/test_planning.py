@@ -116,7 +116,7 @@ def test_evaluation_takes_all_of_the_tasks_with_few_seeds() -> None:
         evaluation_groups(tasks, phase="e000000", episodes=1, split=Split.DEMO)
 
 
-def test_an_evaluation_plays_the_very_pages_of_a_task_file_and_the_tasks_of_a_run(tmp_path: Path) -> None:
+def test_an_evaluation_plays_the_pages_of_a_task_file_and_of_a_run(tmp_path: Path) -> None:
     pages = tmp_path / "pages.jsonl"
     row = next(iter(open_tasks(TasksConfig(kinds=["click-tab"]))))
     chosen = [

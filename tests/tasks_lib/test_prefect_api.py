@@ -1,4 +1,5 @@
-"""An address of the Prefect API that is of no use is named in one line, with what to do. Real sockets, Prefect's own client."""
+"""An address of the Prefect API that is of no use is named in one line, with what to do. Real
+sockets, Prefect's own client."""
 
 from __future__ import annotations
 
@@ -215,7 +216,7 @@ def test_a_command_says_it_in_one_line_and_begins_nothing(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("home", ["/proc/none", "file/home"])
-def test_a_home_that_the_own_server_cannot_use_is_named_before_it_is_started(tmp_path: Path, home: str) -> None:
+def test_an_unusable_prefect_home_is_named_before_the_server_starts(tmp_path: Path, home: str) -> None:
     (tmp_path / "file").touch()
     says = r"^PREFECT_HOME=.*cannot keep its database there \(.*\); set PREFECT_HOME"
     settings = {PREFECT_API_URL: None, PREFECT_HOME: tmp_path / home}

@@ -16,7 +16,8 @@ from tasks_lib.processes.prefect_run import FlowWork
 
 
 def test_work_that_holds_a_lock_travels_without_it() -> None:
-    """Prefect sends the task around a submitted one to Dask's workers; a server's connection cannot be pickled."""
+    """Prefect sends the task around a submitted one to Dask's workers; a server's connection cannot
+    be pickled."""
     lock = threading.RLock()
     with pytest.raises(TypeError, match="RLock"):
         cloudpickle.dumps(lambda: lock)

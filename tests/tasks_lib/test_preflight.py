@@ -187,7 +187,8 @@ TYPOS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changes", "says"), TYPOS, ids=lambda each: "" if isinstance(each, dict) else each[:24])
 def test_a_slip_is_named_before_that_a_name_is_taken(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    """Whatever flow it is, also where the run is finished: what is wrong with the values comes first."""
+    """Whatever flow it is, also where the run is finished: what is wrong with the values comes
+    first."""
     kept = {"policy": {"checkpoint": READER}, "tasks": {"kinds": ["click-test"]}}
     with open_run(training(tmp_path, **kept)) as run:
         run.store.publish_policy(0, Path(READER), {"parent": None, "source": "reader"})

@@ -1,4 +1,5 @@
-"""What is said of a configuration that cannot be: in our words, by key, with an example that works. Every block of every model is tried."""
+"""What is said of a configuration that cannot be: in our words, by key, with an example that works.
+Every block of every model is tried."""
 
 from __future__ import annotations
 

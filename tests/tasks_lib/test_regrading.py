@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envs.rewards import read_rubric, score
-from envs.rewards.judge import DamagedLedger, Ledger, Limits
+from envs.rewards.judge import DamagedLedger, Ledger, SpendingLimits
 from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade
@@ -150,7 +150,7 @@ def test_a_regrading_has_a_budget_of_its_own_for_all_of_its_batches(tmp_path: Pa
     assert needs[0] == needs[1] == needs[2], "a worker keeps its judge for the next batch"
     for request in requests:
         played = store.trajectory(request.episodes[0])
-        assert Ledger(request.spent_path).claim(Limits(5, None)) is None
+        assert Ledger(request.spent_path).claim(SpendingLimits(5, None)) is None
         result = Regraded(
             episode_id=played.episode_id, task_id=played.task_id, reward=played.reward, before=played.reward
         )
@@ -223,7 +223,7 @@ def test_the_report_is_written_also_when_a_batch_fails(tmp_path: Path, monkeypat
     assert "0 of 1 episodes are graded" in (store.report_path / "index.html").read_text()
 
 
-def test_a_regrading_whose_ledger_is_damaged_says_so_before_it_asks_for_anything(tmp_path: Path) -> None:
+def test_a_regrading_refuses_a_damaged_ledger_before_any_request(tmp_path: Path) -> None:
     store = _stored(tmp_path)
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}}
     again = _regrading(tmp_path, which="all", judge=judge)

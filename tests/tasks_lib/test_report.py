@@ -47,7 +47,8 @@ def look(chromium: Browser) -> Iterator[Look]:
     looking.context.close()
 
 
-# ------------------------------------------------------------------------------------------------------ the page
+# ----------------------------------------------------------------------------
+# the page
 
 
 def test_the_split_that_was_measured_is_named(make_run: MakeRun, look: Look) -> None:
@@ -209,7 +210,8 @@ def test_fits_a_phone(make_run: MakeRun, chromium: Browser, scheme: str) -> None
     look.context.close()
 
 
-# ------------------------------------------------------------------------------- runs that are not whole
+# ------------------------------------------------------------------------------- runs that are not
+# whole
 
 
 def test_unfinished_run(make_run: MakeRun, look: Look) -> None:
@@ -238,7 +240,7 @@ def test_torn_metrics_line_is_shown(make_run: MakeRun, look: Look) -> None:
     assert not look.complaints
 
 
-def test_what_the_judge_spent_is_read_from_the_metrics_so_a_damaged_ledger_takes_no_report(make_run: MakeRun) -> None:
+def test_the_judge_bill_comes_from_the_metrics_not_the_ledger(make_run: MakeRun) -> None:
     run = make_run()
     before = build_report(run.root).read_bytes()
     (run.root / "judge_spent.sqlite").write_text("[")
@@ -288,4 +290,5 @@ def test_each_screenshot_is_embedded_once(make_run: MakeRun) -> None:
     assert text.count("data:image/jpeg;base64,") == len(viewer["images"])
 
 
-# ------------------------------------------------------------------------------------------------ the image
+# ------------------------------------------------------------------------------------------------
+# the image

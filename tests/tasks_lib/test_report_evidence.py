@@ -1,4 +1,5 @@
-"""What an episode was graded on, in the report: a golden episode through the report's function, and what happens to what cannot be shown."""
+"""What an episode was graded on, in the report: a golden episode through the report's function, and
+what happens to what cannot be shown."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser
 
-from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DiffChange, DiffNode, StepDiff
 from envs.rewards.chromiumrl.step_diff import MAX_DIFF_TEXT, DiffStats, TextDelta
-from envs.rewards.judge import CallError, CallRecord, Check, Judgement, Purpose
+from envs.rewards.judge import CallError, CallRecord, JudgeCheck, Judgement, Purpose
 from envs.tasks import save_tasks
 from envs.types import (
     Answer,
@@ -67,8 +68,8 @@ JUDGEMENT = Judgement(
     score=0.0,
     reason="It claims what was not seen",
     checks=(
-        Check(purpose=Purpose.CRITERION_B, holds=False, reason=LONG, ayes=1, noes=2),
-        Check(purpose=Purpose.CRITERION_A, subject="nice", holds=None, reason="timeout: nothing came", lost=3),
+        JudgeCheck(purpose=Purpose.CRITERION_B, holds=False, reason=LONG, ayes=1, noes=2),
+        JudgeCheck(purpose=Purpose.CRITERION_A, subject="nice", holds=None, reason="timeout: nothing came", lost=3),
     ),
     calls=(
         CallRecord(purpose=Purpose.CRITERION_B, model="m", key="k", seconds=1.5, requests=2, images=2,
@@ -118,7 +119,7 @@ def observed(url: str, text: str = "") -> Observation:
 
 def golden(store: RunStore, **changed: Any) -> Trajectory:
     """One episode of two steps with all that can be known of its grading."""
-    found = EpisodeEvidence(page_facts={"done": True}, final=observed("http://shop.test/end", "bought"))
+    found = GradingEvidence(page_facts={"done": True}, final=observed("http://shop.test/end", "bought"))
     steps = tuple(
         Step(
             index=index, observation=observed("http://shop.test/"), screenshot=store.put_blob(picture("red")), prompt="p",
@@ -164,7 +165,8 @@ def shown(store: RunStore) -> tuple[str, dict[str, Any], dict[str, str]]:
     return page, episode, viewer["images"]
 
 
-# ------------------------------------------------------------------------------------------------ a whole episode
+# ------------------------------------------------------------------------------------------------ a
+# whole episode
 
 
 def test_what_an_episode_was_graded_on_is_in_the_page(store: RunStore) -> None:
@@ -280,7 +282,8 @@ def test_the_viewer_shows_it_as_text(store: RunStore, chromium: Browser) -> None
     context.close()
 
 
-# ------------------------------------------------------------------------------------------------ what is not there
+# ------------------------------------------------------------------------------------------------
+# what is not there
 
 
 def test_an_episode_without_any_of_it_shows_nothing_of_it(store: RunStore) -> None:
@@ -333,7 +336,8 @@ def test_a_run_from_before_blobs_were_told_apart_is_read_as_before(store: RunSto
     assert (older, images) == (now, pictures) and "could not be read" not in page
 
 
-# ------------------------------------------------------------------------------------------------ parts
+# ------------------------------------------------------------------------------------------------
+# parts
 
 
 def test_texts_and_tables_are_cut_with_how_much() -> None:

@@ -48,7 +48,8 @@ def test_learning_curve_png(make_run: MakeRun, iterations: int) -> None:
     assert Image.open(io.BytesIO(data)).size == (1280, 640)
 
 
-# ---------------------------------------------------------------------------------------------- pure parts
+# ----------------------------------------------------------------------------------------------
+# pure parts
 
 
 def test_time_split_adds_up_to_the_wall_clock(make_run: MakeRun) -> None:
@@ -89,7 +90,7 @@ def test_kinds_and_headline_without_result(make_run: MakeRun) -> None:
     assert head.running and head.after and head.after.mean == run.evaluations[-1].mean
 
 
-def test_the_health_of_corrections_and_the_use_of_machines_are_drawn_and_an_older_run_has_none(
+def test_health_and_machine_use_are_drawn_where_a_run_has_them(
     make_run: MakeRun,
 ) -> None:
     made = make_run(iterations=1, finished=False)
@@ -135,7 +136,7 @@ def test_episode_accounts(make_run: MakeRun) -> None:
     assert episode_counts(run).unexplained == 2
 
 
-def test_episodes_are_shown_by_their_states_and_those_of_an_older_run_as_it_counted_them(make_run: MakeRun) -> None:
+def test_episodes_are_shown_by_state_and_as_older_runs_counted_them(make_run: MakeRun) -> None:
     """A run that was begun by older code and made longer has lines of both kinds."""
     made = make_run(iterations=1, finished=False)
     (old,) = [name for name, _, _ in episode_counts(read_run(made.root)).rows if name == "discarded"]
@@ -152,7 +153,8 @@ def test_episodes_are_shown_by_their_states_and_those_of_an_older_run_as_it_coun
 
 
 def test_why_waits_for_pages_ended_is_shown_as_the_groups_counted_it(make_run: MakeRun) -> None:
-    """Counted from the files; an older run did not record it, and a newer one may know another reason."""
+    """Counted from the files; an older run did not record it, and a newer one may know another
+    reason."""
     made = make_run(iterations=1, finished=False)
     assert settled_steps(read_run(made.root)) == []
     assert "Why the wait for a page ended" not in build_report(made.root).read_text()

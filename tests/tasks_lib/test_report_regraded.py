@@ -1,4 +1,5 @@
-"""Rewards that were graded again, in the report: sums by hand, what decided, what is half done or damaged, and the page itself."""
+"""Rewards that were graded again, in the report: sums by hand, what decided, what is half done or
+damaged, and the page itself."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def episodes_of(store: RunStore) -> dict[str, Any]:
     return {episode["id"]: episode for episode in json.loads(found[1])["episodes"]}
 
 
-# ------------------------------------------------------------------------------------------------ sums
+# ------------------------------------------------------------------------------------------------
+# sums
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,8 @@ def test_what_became_of_a_grade(before: RewardBundle, after: RewardBundle, told:
 
 
 def test_sums_before_and_now(store: RunStore) -> None:
-    # v0: click-test passes in all three samples, choose-list (the last kind) only in the first, by the made-up run's rule.
+    # v0: click-test passes in all three samples, choose-list (the last kind) only in the first, by
+    # the made-up run's rule.
     lost, kept, shaped = (f"e000000-g0000-s{n}" for n in range(3))
     still, won, shut = (f"e000000-g0006-s{n}" for n in range(3))
     abstained = "i000001-g0090-s0"
@@ -184,7 +187,8 @@ def test_who_graded_and_what_was_set_otherwise(store: RunStore) -> None:
     assert found.mixed and found.judge == "" and found.started_at == 200.0 and not found.unfinished
 
 
-# ------------------------------------------------------------------------------------------------ the viewer's values
+# ------------------------------------------------------------------------------------------------
+# the viewer's values
 
 
 def test_a_run_without_regradings_is_as_before(store: RunStore) -> None:
@@ -272,7 +276,8 @@ def test_later_evidence_is_bounded(store: RunStore, monkeypatch: pytest.MonkeyPa
     assert oldest["parts"] == [] and "left out" in oldest["missing"] and oldest["score"] == 0.0
 
 
-# ------------------------------------------------------------------------------------------------ half done, damaged
+# ------------------------------------------------------------------------------------------------
+# half done, damaged
 
 
 def test_a_regrading_that_was_stopped_shows_what_is_there(store: RunStore) -> None:
@@ -313,7 +318,8 @@ def test_what_is_damaged_is_one_message_and_no_lost_report(store: RunStore) -> N
     assert "does not say how a regrading was started" in page and "<code>again</code>" in page
 
 
-# ------------------------------------------------------------------------------------------------ the page
+# ------------------------------------------------------------------------------------------------
+# the page
 
 
 def test_the_page_shows_it_and_as_text(store: RunStore, chromium: Browser, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ class Published:
         return whole
 
 
-def test_every_published_version_has_weights_or_says_that_they_were_removed(tmp_path: Path) -> None:
+def test_published_versions_have_weights_or_tell_of_their_removal(tmp_path: Path) -> None:
     run, settings = Published(tmp_path), TrainerConfig(keep_policies=3)
     means = {0: 0.1, 2: 0.9, 4: 0.5, 6: 0.6, 8: 0.95}
     for version in range(10):
@@ -105,7 +105,7 @@ def test_a_removal_that_was_cut_off_is_completed(tmp_path: Path) -> None:
     assert run.check() == [0, 3, 4]
 
 
-def test_without_a_number_nothing_is_removed_and_the_oldest_state_keeps_its_weights(tmp_path: Path) -> None:
+def test_without_a_number_nothing_is_removed(tmp_path: Path) -> None:
     run = Published(tmp_path)
     for version in range(6):
         run.publish(version)

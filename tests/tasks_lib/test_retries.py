@@ -1,4 +1,5 @@
-"""What is tried again on a worker, and how an error comes from there to the person who started the flow."""
+"""What is tried again on a worker, and how an error comes from there to the person who started the
+flow."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_what_stays_as_it_is_is_not_tried_again_and_is_said_once(
 
 
 def test_of_several_errors_a_full_disk_is_the_one_and_it_reaches_the_flow() -> None:
-    """Dask's serializer met a circle of an error and its group, and gave up with three hundred lines."""
+    """Dask's serializer met a circle of an error and its group, and gave up with three hundred
+    lines."""
 
     async def fail(error: Exception) -> None:
         try:

@@ -1,4 +1,5 @@
-"""The reward stage: what waits, how many are graded at once, deadlines, counters, and what fails loudly."""
+"""The reward stage: what waits, how many are graded at once, deadlines, counters, and what fails
+loudly."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import pytest
 
 from envs.episodes import part_sources
 from envs.episodes.grading import JUDGED_WALL
-from envs.rewards import Component, EpisodeEvidence, page_reward, read_rubric, score
+from envs.rewards import Component, GradingEvidence, page_reward, read_rubric, score
 from envs.rewards import rubric as grading
 from envs.rewards.judge import DamagedLedger, Judge, Judgement, Ledger
 from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
@@ -46,7 +47,7 @@ class Source:
         self.seconds, self.error = seconds, error
         self.busy = self.most_busy = 0
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         self.busy += 1
         self.most_busy = max(self.busy, self.most_busy)
         try:
@@ -125,7 +126,7 @@ async def test_a_judge_that_hangs_is_given_up_with_its_episode() -> None:
         stage = make_stage(judge=judge, deadline=0.3)
         episode = await stage.grade(RUBRIC_TASK, trajectory())
         await asyncio.sleep(0.05)
-        left = [task for task in asyncio.all_tasks() if "EpisodeJudge._hear" in repr(task.get_coro())]
+        left = [task for task in asyncio.all_tasks() if "RubricJudge._hear" in repr(task.get_coro())]
         left = len(left)
     assert episode.reward.abstained == "not graded within 0.3 s (rewards.deadline)" and left == 0
 
@@ -227,7 +228,7 @@ async def test_a_site_that_only_the_judge_saw_shut() -> None:
 
 
 @pytest.mark.parametrize("lost", [True, False])
-async def test_what_the_judge_was_asked_is_kept_and_paid_for_also_when_it_abstains(lost: bool) -> None:
+async def test_an_abstaining_judgement_is_kept_and_paid_for(lost: bool) -> None:
     answer = judged(criterion_a=completion("I cannot tell") if lost else says("NOT SUCCESS", "it is blue"))
     prices = {"prompt_price": 3.0, "answer_price": 15.0}
     async with fake_judge(answer) as fake, Judge(config(fake.url, retries=1, **prices)) as judge:

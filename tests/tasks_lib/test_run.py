@@ -86,7 +86,8 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_configuration_never_lets_other_values_in(tmp_path: Path, damage: str) -> None:
-    """What refuses changed keys is read from the copy; without that nothing goes on, whatever is advised is followed."""
+    """What refuses changed keys is read from the copy; without that nothing goes on, whatever is
+    advised is followed."""
     with open_run(_config(tmp_path)) as run:
         path = run.store.config_path
         whole = path.read_bytes()
@@ -109,7 +110,7 @@ def test_a_damaged_configuration_never_lets_other_values_in(tmp_path: Path, dama
         check_training(_config(tmp_path, seed=4))
 
 
-def test_what_killed_processes_were_writing_is_removed_when_a_run_is_opened(tmp_path: Path) -> None:
+def test_opening_a_run_removes_files_of_killed_processes(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     with open_run(_config(tmp_path)) as run:
@@ -145,7 +146,8 @@ def test_a_damaged_policy_is_noticed_when_a_run_is_opened(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_checkpoint_that_was_cut_short_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    """Of a warm start, of a run and of anybody's: copied in, it would get a manifest that agrees with the damage."""
+    """Of a warm start, of a run and of anybody's: copied in, it would get a manifest that agrees
+    with the damage."""
     reader = PROJECT / "datasets" / "policies" / "reader"
     for where, left_out in (("warm", ()), ("anybody", ("recipe.json",))):
         folder = Path(shutil.copytree(reader, tmp_path / where, ignore=shutil.ignore_patterns(*left_out)))
@@ -159,7 +161,7 @@ def test_a_checkpoint_that_was_cut_short_is_refused_by_name(tmp_path: Path, name
         assert not RunStore(tmp_path / "run").policy_path(0).exists()
 
 
-def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of_it(tmp_path: Path) -> None:
+def test_only_the_judge_budget_of_a_run_may_change(tmp_path: Path) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
     with open_run(_config(tmp_path, rollout={"judge": judge})) as run:
         ledger = Ledger(run.store.spent_path())
@@ -184,9 +186,7 @@ def test_a_run_goes_on_with_another_budget_of_its_judge_and_with_nothing_else_of
 
 
 @pytest.mark.parametrize("content", ['{"requests": 7, "to', '{"requests": -7, "tokens": 0}', "[7, 0]", "\0" * 96])
-def test_a_run_that_cannot_know_what_its_judge_spent_begins_nothing_and_says_what_to_do(
-    tmp_path: Path, content: str
-) -> None:
+def test_a_run_with_an_unknown_judge_bill_begins_nothing(tmp_path: Path, content: str) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "models": {"default": "m"}, "budget_requests": 9}
     config = _config(tmp_path, rollout={"judge": judge})
     check_training(config)

@@ -83,7 +83,8 @@ def test_the_quickstart_draws_what_it_always_drew(tmp_path: Path) -> None:
     assert RunStore(config.run_dir).tasks_path.exists()
 
 
-# ------------------------------------------------------------------------------------------------------ samplers
+# ----------------------------------------------------------------------------
+# samplers
 
 SAMPLERS: dict[str, dict[str, Any] | None] = {
     "success": None,
@@ -220,11 +221,13 @@ def test_tasks_without_training_seeds_are_not_drawn(tmp_path: Path) -> None:
         TrainingRun(make_config(tmp_path, "held", file=str(tmp_path / "held.jsonl")))
 
 
-# ------------------------------------------------------------------------------------------------------ family memory
+# ----------------------------------------------------------------------------
+# family memory
 
 
 def play_with_notes(run: TrainingRun, iteration: int) -> list[GroupSpec]:
-    """As `play`; every episode keeps where it was and forgets the oldest note, some without a reward."""
+    """As `play`; every episode keeps where it was and forgets the oldest note, some without a
+    reward."""
     groups = run.sample(iteration, 0)
     for number, group in enumerate(groups):
         record = made_up(group, number)
@@ -245,7 +248,7 @@ def play_with_notes(run: TrainingRun, iteration: int) -> list[GroupSpec]:
     return groups
 
 
-def test_families_remember_from_iteration_to_iteration_and_a_resumed_run_remembers_the_same(tmp_path: Path) -> None:
+def test_family_memory_lasts_over_iterations_and_a_resume(tmp_path: Path) -> None:
     file = str(write_set(tmp_path / "set"))
     config = make_config(tmp_path, file=file).model_copy(
         update={"rollout": RolloutConfig(groups_per_iteration=6, memory="family")}

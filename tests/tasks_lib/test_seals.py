@@ -1,4 +1,5 @@
-"""What a run's result rests on is changed by hand: the doctor names it, and opening refuses it or makes it again."""
+"""What a run's result rests on is changed by hand: the doctor names it, and opening refuses it or
+makes it again."""
 
 from __future__ import annotations
 

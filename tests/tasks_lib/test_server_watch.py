@@ -1,4 +1,5 @@
-"""A Prefect server that does not answer is named, waited for, and does not keep Ctrl-C from working."""
+"""A Prefect server that does not answer is named, waited for, and does not keep Ctrl-C from
+working."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def serve(port: int) -> http.server.ThreadingHTTPServer:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[ServerWatch, list[str], list[int]]]:
-    """``watch(port, own=…)``: a watch that looks often, what it says, and with which status it ends."""
+    """``watch(port, own=…)``: a watch that looks often, what it says, and with which status it
+    ends."""
     for name, seconds in {"LOOK_SECONDS": 0.02, "SILENT_SECONDS": 0.1, "ANSWER_SECONDS": 2.0}.items():
         monkeypatch.setattr(server_watch, name, seconds)
 

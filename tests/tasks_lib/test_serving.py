@@ -1,4 +1,5 @@
-"""A worker's shard when the engine fails, when turns are cut, and without fixed batches: real browser, real model."""
+"""A worker's shard when the engine fails, when turns are cut, and without fixed batches: real
+browser, real model."""
 
 from __future__ import annotations
 

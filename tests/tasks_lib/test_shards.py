@@ -34,7 +34,7 @@ def report_of(worker: str, **seconds: float) -> RolloutReport:
     return RolloutReport(group_ids=(), already_committed=0, seconds=seconds, use=(use, use))
 
 
-def test_a_worker_that_waits_for_a_slower_one_is_idle_and_that_is_no_orchestration() -> None:
+def test_waiting_for_a_slower_worker_counts_as_idle() -> None:
     seconds = seconds_of([report_of("a", browser=4.0, idle=2.0), report_of("b", browser=10.0)], workers=2)
     assert seconds == {"browser": 7.0, "idle": 1.0 + 2.0}
     assert sum(seconds.values()) == 10.0, "as long as the slower one"
@@ -85,7 +85,8 @@ def test_a_disk_that_is_everyones_ends_the_run_with_the_workers_error(
 
 
 SHARED = Path("/proc/self/cwd/store")
-"""One path that is another folder in a process with another working directory, as where a machine lacks the mount."""
+"""One path that is another folder in a process with another working directory, as where a machine
+lacks the mount."""
 
 
 @pytest.mark.dask

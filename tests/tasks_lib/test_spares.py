@@ -1,4 +1,5 @@
-"""Groups with spare episodes: what is not needed any more is given up, recorded, and holds nothing."""
+"""Groups with spare episodes: what is not needed any more is given up, recorded, and holds
+nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def group_of(samples: int, enough: int) -> GroupSpec:
 
 
 class Thinker:
-    """An actor that clicks at once as the first sample of a group, and never comes to an end as any other."""
+    """An actor that clicks at once as the first sample of a group, and never comes to an end as any
+    other."""
 
     policy_version = 0
 
@@ -83,7 +85,8 @@ async def test_an_episode_that_runs_is_given_up_and_its_page_is_free(tmp_path: P
 
 
 async def test_a_quorum_gives_the_others_their_grace_and_closes(tmp_path: Path) -> None:
-    """Of eight episodes six are over: the two that run are given up, after the grace and not before."""
+    """Of eight episodes six are over: the two that run are given up, after the grace and not
+    before."""
     loop = asyncio.get_running_loop()
     group = group_of(8, enough=0)
     rollout = OverSampling(8, quorum=0.75, grace=0.2)

@@ -1,4 +1,5 @@
-"""A sweep's folder: what became of its arms, what may change, how it ends; its summary and its page. Arms are played by a stand-in for the flow."""
+"""A sweep's folder: what became of its arms, what may change, how it ends; its summary and its
+page. Arms are played by a stand-in for the flow."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def states(root: Path) -> dict[str, ArmState]:
     return {arm.run_id: arm.state for arm in written(root).arms}
 
 
-# ------------------------------------------------------------------------------------------------------- its folder
+# ----------------------------------------------------------------------------
+# its folder
 
 
 def test_arms_are_played_once_and_then_only_read(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_an_error_of_its_own_is_no_interrupt(tmp_path: Path) -> None:
         sweep(tmp_path, Train(s_seed1=late))
 
 
-def test_arms_may_be_added_and_made_longer_and_those_that_have_begun_keep_their_values(tmp_path: Path) -> None:
+def test_arms_may_be_added_and_made_longer_and_keep_their_values(tmp_path: Path) -> None:
     train = Train()
     sweep(tmp_path, train)
     sweep(tmp_path, train, grid={"seed": [3, 0, 1, 2]})
@@ -144,7 +146,7 @@ def test_arms_may_be_added_and_made_longer_and_those_that_have_begun_keep_their_
     assert sorted(train.played[4:]) == ["s-seed0", "s-seed1", "s-seed2", "s-seed3", "s-seed4"]
 
 
-def test_arms_that_are_not_named_any_more_are_dropped_and_go_on_when_they_are_named_again(tmp_path: Path) -> None:
+def test_arms_are_dropped_and_go_on_when_they_are_named_again(tmp_path: Path) -> None:
     train = Train(s_seed1=PolicyError("no checkpoint"))
     with pytest.raises(TrainingError, match="1 of 3 arms failed"):
         sweep(tmp_path, train)
@@ -200,7 +202,7 @@ def test_arms_that_never_began_leave_no_trace_and_may_get_other_values(tmp_path:
     assert list(read_json(tmp_path / "s" / "config.json")["arms"]) == ["s-seed0", "s-seed1", "s-seed2"]
 
 
-def test_an_arm_that_is_the_same_goes_on_under_its_name_however_its_values_are_written(tmp_path: Path) -> None:
+def test_an_arm_goes_on_however_its_values_are_written(tmp_path: Path) -> None:
     train = Train()
     sweep(tmp_path, train, grid={}, arms=[{"rollout.concurrency": 4}, {"policy.temperature": 1}])
     assert train.played == ["s-concurrency4", "s-temperature1"]
@@ -228,7 +230,7 @@ def test_the_budget_of_the_judge_may_change(tmp_path: Path) -> None:
     assert train.played[3:] == ["s-seed1"]
 
 
-def test_a_run_of_that_name_with_other_values_is_left_alone_before_anything_starts(tmp_path: Path) -> None:
+def test_a_run_with_other_values_is_refused_before_anything_starts(tmp_path: Path) -> None:
     train = Train()
     train(resolve(TrainConfig, {"run_id": "s-seed2", "root": str(tmp_path), "iterations": 3, "seed": 7}))
     with pytest.raises(ConfigError, match=r"run s-seed2 was started with other values of: seed"):
@@ -255,7 +257,8 @@ def test_an_arm_that_left_no_result_where_we_look_is_a_failed_one(tmp_path: Path
         sweep(tmp_path, lambda _: None)
 
 
-# ------------------------------------------------------------------------------------------------------ its summary
+# ----------------------------------------------------------------------------
+# its summary
 
 
 def record(
@@ -330,12 +333,11 @@ def test_the_table_has_a_row_for_each_arm() -> None:
     assert second["kinds"] == "['x']" and second["state"] == "waiting"
 
 
-# --------------------------------------------------------------------------------------------------------- its page
+# ----------------------------------------------------------------------------
+# its page
 
 
-def test_the_page_shows_arms_curves_and_means_and_nothing_of_the_values_as_markup(
-    tmp_path: Path, chromium: Browser
-) -> None:
+def test_the_page_shows_arms_and_escapes_their_values(tmp_path: Path, chromium: Browser) -> None:
     grid = {"seed": [0, 1], "tasks.file": ["datasets/tasks/miniwob.jsonl", HOSTILE]}
     train = Train()
 
@@ -394,7 +396,7 @@ def test_the_page_shows_arms_curves_and_means_and_nothing_of_the_values_as_marku
     page.close()
 
 
-def test_a_page_of_arms_that_have_not_begun_and_of_ones_that_cannot_be_read(tmp_path: Path) -> None:
+def test_the_page_shows_pending_and_unreadable_arms(tmp_path: Path) -> None:
     with open_sweep(config(tmp_path)) as run:
         page = run.report.read_text()
         assert "No arm is finished yet" in page and "Nothing measured yet" in page and "3 waiting" in page
@@ -408,7 +410,8 @@ def test_a_page_of_arms_that_have_not_begun_and_of_ones_that_cannot_be_read(tmp_
 
 @pytest.mark.parametrize("damage", ["{}", '{"run_id": "s', "[]"])
 def test_the_advice_for_a_damaged_sweep_record_loses_no_dropped_arm(tmp_path: Path, damage: str) -> None:
-    """Followed, the next start has all arms again, also a dropped one whose measurement was a choice (`SweepSummary.tuned`)."""
+    """Followed, the next start has all arms again, also a dropped one whose measurement was a
+    choice (`SweepSummary.tuned`)."""
     grid = {"seed": [0, 1], "algorithm.std_epsilon": [0.1, 0.5]}
     sweep(tmp_path, Train(), grid=grid)
     now = {"grid": {"seed": [0, 1], "algorithm.std_epsilon": [0.1]}}
@@ -426,7 +429,7 @@ def test_the_advice_for_a_damaged_sweep_record_loses_no_dropped_arm(tmp_path: Pa
     assert {arm.run_id: arm for arm in again.arms} == {arm.run_id: arm for arm in before.arms}
 
 
-def test_arms_keep_their_values_when_only_the_copy_of_the_configuration_is_left(tmp_path: Path) -> None:
+def test_arms_keep_their_values_from_the_copied_configuration(tmp_path: Path) -> None:
     sweep(tmp_path, Train())
     for folder in ("s", "s-seed1"):
         (tmp_path / folder / "config.json").unlink()

@@ -1,4 +1,5 @@
-"""``--check``: tasks that cannot be solved are found among good ones; what cannot be known is called neither good nor bad."""
+"""``--check``: tasks that cannot be solved are found among good ones; what cannot be known is
+called neither good nor bad."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ SOLVED, FAILED, BROKEN, JUDGED = "solved", "failed", "the browser failed", "fact
 async def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
     monkeypatch: pytest.MonkeyPatch, train: list[str], held_out: list[str], outcome: str
 ) -> None:
-    """Beside a task that is solved and one that is not, and with the episodes played by a stand-in."""
+    """Beside a task that is solved and one that is not, and with the episodes played by a
+    stand-in."""
     click = next(task for task in import_tasks() if task.kind == "click-button")
     played = {Split.TRAIN: train, Split.HELD_OUT: held_out}
     ends = {
@@ -176,7 +178,8 @@ async def test_each_task_is_counted_once_and_large_sets_are_sampled(monkeypatch:
 def test_in_a_browser_good_and_impossible_tasks_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """MiniWoB++'s pages by their oracles, and facts of a bundled application that only a browser shows; through the command."""
+    """MiniWoB++'s pages by their oracles, and facts of a bundled application that only a browser
+    shows; through the command."""
     pages = {task.kind: task for task in import_tasks()}
     few = {Split.TRAIN: SeedRange(start=200_000, stop=200_002), Split.HELD_OUT: SeedRange(start=3, stop=4)}
     click, login = (pages[kind].model_copy(update={"seeds": few}) for kind in ("click-button", "login-user"))

@@ -1,4 +1,5 @@
-"""A teacher behind a chat-completions endpoint plays demonstrations, which are cloned as an oracle's are."""
+"""A teacher behind a chat-completions endpoint plays demonstrations, which are cloned as an
+oracle's are."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ READER = Path("datasets/policies/reader")
 
 
 def click_what_is_named(body: dict[str, Any]) -> tuple[int, Any]:
-    """Does click-test-2 from the text of the last message, as a model that was told the form of answers would."""
+    """Does click-test-2 from the text of the last message, as a model that was told the form of
+    answers would."""
     text = body["messages"][-1]["content"][-1]["text"]
     wanted = re.search(r"Task: Click button (\w+)", text)
     assert wanted is not None, text
@@ -205,7 +207,7 @@ def test_addresses_that_are_none_are_refused(address: str, says: str) -> None:
         TeacherConfig(address=address, model="m")
 
 
-def test_a_teacher_needs_no_oracle_and_a_key_is_missed_before_anything_is_done(
+def test_a_teacher_needs_no_oracle_and_its_key_is_checked_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(KEY, raising=False)

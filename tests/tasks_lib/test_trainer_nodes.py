@@ -1,4 +1,5 @@
-"""A trainer spread over workers of a Dask cluster, which stand for machines: the same updates, and it goes on when one is killed."""
+"""A trainer spread over workers of a Dask cluster, which stand for machines: the same updates, and
+it goes on when one is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The way of a turn: pages are encoded beside the event loop, few wait, and a slow model and a slow encoder overlap."""
+"""The way of a turn: pages are encoded beside the event loop, few wait, and a slow model and a slow
+encoder overlap."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ async def test_what_cannot_be_encoded_is_said_to_its_episode(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("picture", [b"", b"<html>", b"\xff\xd8\xff"])
 def test_a_screenshot_that_is_no_picture_is_the_browser_s_fault(picture: bytes) -> None:
-    """So that it becomes an abstention, and not an error of the engine with the turns of a whole batch."""
+    """So that it becomes an abstention, and not an error of the engine with the turns of a whole
+    batch."""
     with pytest.raises(BrowserError, match=rf"screenshot of {len(picture)} bytes is no picture"):
         picture_size(picture)
 

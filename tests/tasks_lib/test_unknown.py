@@ -1,4 +1,5 @@
-"""Where no episode has a reward the success is unknown: null in files, a gap in curves, a word in tables; so too of older files with 0.0."""
+"""Where no episode has a reward the success is unknown: null in files, a gap in curves, a word in
+tables; so too of older files with 0.0."""
 
 from __future__ import annotations
 
@@ -220,7 +221,8 @@ def test_null_over_episodes_is_a_problem_of_the_page(tmp_path: Path) -> None:
 @BOTH
 def test_the_picture_leaves_a_gap(nothing: dict[str, Any], tmp_path: Path) -> None:
     def low_blue(*found: dict[str, Any]) -> int:
-        """Pixels of the held-out line's colour near success 0, where that of the other versions is not."""
+        """Pixels of the held-out line's colour near success 0, where that of the other versions is
+        not."""
         data = learning_curve_png(evaluated(tmp_path / "r", *found))
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
         blue = np.abs(picture - (0, 0x72, 0xB2)).sum(axis=2) < 30

@@ -1,4 +1,5 @@
-"""What tasks upload: found beside the task file, copied into the run, and put into a page by the run's own browsers."""
+"""What tasks upload: found beside the task file, copied into the run, and put into a page by the
+run's own browsers."""
 
 from __future__ import annotations
 
@@ -116,9 +117,7 @@ def test_a_folder_outside_of_the_task_file_s_is_refused_with_its_line(beside: Pa
 
 
 @pytest.mark.parametrize("fault", ["missing", "empty", "linked folder", "linked file"])
-def test_files_that_are_missing_or_lead_elsewhere_are_refused_before_anything_is_written(
-    beside: Path, tmp_path: Path, fault: str
-) -> None:
+def test_missing_or_outside_files_are_refused_before_any_write(beside: Path, tmp_path: Path, fault: str) -> None:
     folder = beside / "new"
     if fault == "empty":
         folder.mkdir()

@@ -1,4 +1,5 @@
-"""Idle shares and waits in queues, against what a second-by-second count of a made-up worker gives."""
+"""Idle shares and waits in queues, against what a second-by-second count of a made-up worker
+gives."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tasks_lib.worker.requests import WorkerUse
 
 
 class CountedWorker:
-    """A worker of ``slots`` browsers, of which each second says how many are lent and whether its engine generates."""
+    """A worker of ``slots`` browsers, of which each second says how many are lent and whether its
+    engine generates."""
 
     def __init__(self, name: str, slots: int, seed: int, length: int = 400) -> None:
         made = np.random.default_rng(seed)
@@ -40,8 +42,9 @@ class CountedWorker:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_two_lines_of_shards_side_by_side_give_what_counting_each_second_once_gives(seed: int) -> None:
-    """Workers of unlike size, whose shards come in any order; the second line begins where the first ended, pauses and all."""
+def test_overlapping_shards_count_each_second_once(seed: int) -> None:
+    """Workers of unlike size, whose shards come in any order; the second line begins where the
+    first ended, pauses and all."""
     dice = random.Random(seed)
     workers = [CountedWorker("a", 2, seed), CountedWorker("b", 7, seed + 100)]
     stretches = {"a": [(40, 120), (120, 300)], "b": [(10, 180), (180, 390)]}
@@ -72,7 +75,7 @@ def test_two_lines_of_shards_side_by_side_give_what_counting_each_second_once_gi
     assert account.close() == ({}, {}, nothing), "nothing was reported since"
 
 
-def test_a_worker_that_was_started_again_is_another_one_and_servers_do_not_say_how_long_turns_wait() -> None:
+def test_a_restarted_worker_counts_as_another_one() -> None:
     account, first, second = WorkerAccount(), CountedWorker("a", 2, 1), CountedWorker("b", 2, 2)
     account.add([first.shard(0, 300)])
     account.close()

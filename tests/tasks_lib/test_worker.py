@@ -239,7 +239,8 @@ async def test_shards_that_overlap_share_one_file_and_its_slots(tmp_path: Path) 
 
 
 def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
-    """On a cluster of the user's own the plugin stays; both runs have a version 0, and neither may be served the other's."""
+    """On a cluster of the user's own the plugin stays; both runs have a version 0, and neither may
+    be served the other's."""
     requests = [make_request(tmp_path / name) for name in ("one", "two")]
     worker = RolloutWorker()
     worker.setup(None)
@@ -313,7 +314,8 @@ def judged_request(folder: Path, url: str) -> RolloutRequest:
 
 
 async def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> None:
-    """Every episode is put before the judge, after its browser was given back; the group is committed with what it said."""
+    """Every episode is put before the judge, after its browser was given back; the group is
+    committed with what it said."""
 
     async with fake_judge(judged(verdict=says("SUCCESS", "very nice"))) as fake:
         request = judged_request(tmp_path, fake.url)
@@ -342,8 +344,9 @@ async def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> 
         assert asked.state == "passed" and asked.tokens == stored.reward.cost.tokens
 
 
-async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_when_it_is_mended(tmp_path: Path) -> None:
-    """While episodes are graded, and again when the shard is tried once more: one error of ours, no group of errors, nothing committed."""
+async def test_a_damaged_ledger_costs_no_episode(tmp_path: Path) -> None:
+    """While episodes are graded, and again when the shard is tried once more: one error of ours, no
+    group of errors, nothing committed."""
     spent = RunStore(tmp_path).spent_path()
 
     damaged = False
@@ -383,7 +386,8 @@ async def test_a_ledger_that_is_damaged_costs_no_episode_and_the_lot_goes_on_whe
 
 
 def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sites in one request; what steps changed is beside the trajectories. The oracle of pages knows the page (a policy sees its picture)."""
+    """Two sites in one request; what steps changed is beside the trajectories. The oracle of pages
+    knows the page (a policy sees its picture)."""
     page = (FOLDER / "6.html").read_text(encoding="utf-8")
     designs = tmp_path / "designs"
     designs.mkdir()
@@ -425,7 +429,8 @@ LARGEST_PICTURE = 50_000
 
 
 def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_path: Path) -> None:
-    """Beside one of MiniWoB's in the same request: prompt, picture, turn and reward of every step, and rows that cloning takes."""
+    """Beside one of MiniWoB's in the same request: prompt, picture, turn and reward of every step,
+    and rows that cloning takes."""
     config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "worker"})
     store = RunStore(tmp_path)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})

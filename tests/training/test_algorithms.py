@@ -1,4 +1,5 @@
-"""Every combination of choices against formulas written down here in numpy and float64, gradients by differences."""
+"""Every combination of choices against formulas written down here in numpy and float64, gradients
+by differences."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ ROWS, COLUMNS = 5, 7
 
 
 def surrogate(choices: PolicyLoss, new: Values, proximal: Values, advantage: float, mask: NDArray[np.bool_]) -> Values:
-    """Of one row, by the papers: PPO eq. 7, Ye et al. eq. 5, GSPO eq. 7, DPPO's binary total variation, REINFORCE."""
+    """Of one row, by the papers: PPO eq. 7, Ye et al. eq. 5, GSPO eq. 7, DPPO's binary total
+    variation, REINFORCE."""
     if choices.ratio == "none":
         return -advantage * new
     ratio = np.exp(new - proximal)

@@ -36,7 +36,7 @@ GROUPS = [
 ]
 
 
-def test_a_row_of_an_earlier_version_is_read_and_a_weight_that_was_never_written_is_refused() -> None:
+def test_old_rows_are_read_and_unknown_weights_are_refused() -> None:
     row = '{"episode_id": "a0", "step": 1, "advantage": 0.5%s}'
     assert BatchRow.model_validate_json(row % ', "weight": 1.0') == BatchRow.model_validate_json(row % "")
     assert "weight" not in BatchRow.model_validate_json(row % ', "weight": 1.0').model_dump()
@@ -65,7 +65,8 @@ def test_grpo_batch() -> None:
 
 @pytest.mark.parametrize("normaliser", ["constant", "trajectory", "none"])
 def test_every_episode_with_a_reward_gives_rows_or_says_why_not(normaliser: StepNormalizer) -> None:
-    """Also one that was over before its first step, and one whose screenshots are lost: the others keep their advantages."""
+    """Also one that was over before its first step, and one whose screenshots are lost: the others
+    keep their advantages."""
     groups = [*GROUPS, [episode("d0", 1.0, 0), episode("d1", 0.0, 2), episode("d2", 0.0, 1)]]
     settings = AlgorithmConfig(step_normalizer=normaliser)
     batch = build_batch(1, groups, settings, {"d2": "blob 0 is missing", "b0": "blob 1 is missing", "a2": "no matter"})
@@ -86,7 +87,7 @@ def advantages(batch: TrainingBatch) -> dict[tuple[str, int], float]:
     return {(row.episode_id, row.step): row.advantage for row in batch.rows}
 
 
-def test_turns_cut_at_their_limit_are_trained_like_others_unless_it_is_asked() -> None:
+def test_cut_turns_are_trained_unless_excluded() -> None:
     plain = [[item.model_copy(update={"cut_turns": ()}) for item in group] for group in (CUT, ALL_CUT)]
     assert build_batch(1, [CUT, ALL_CUT], AlgorithmConfig()) == build_batch(1, plain, AlgorithmConfig())
 
@@ -149,8 +150,9 @@ def test_same_groups_give_the_same_bytes_and_abstentions_no_rows(shape: list[lis
             assert not {item.episode_id for item in group} & {row.episode_id for row in batch.rows}
 
 
-def test_a_late_sibling_is_left_out_or_weighed_down_and_stays_in_the_baseline() -> None:
-    """Staleness is counted from an episode's oldest token; the others' advantages are those with its score."""
+def test_a_late_sibling_is_down_weighted_and_stays_in_the_baseline() -> None:
+    """Staleness is counted from an episode's oldest token; the others' advantages are those with
+    its score."""
     fresh, late = episode("a0", 1.0, 2), episode("a1", 0.0, 2)
     fresh, late = (
         fresh.model_copy(update={"versions": ((4, 5),)}),

@@ -112,8 +112,9 @@ async def test_free_batches_take_what_waits_and_wait_for_nobody():
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-async def test_turns_wait_from_when_they_are_asked_for_to_when_their_batch_begins(deterministic: bool) -> None:
-    """Two turns wait for a batch of another cohort, which is under way for as long as we hold it; its own turn waits for nobody."""
+async def test_turns_wait_from_their_request_to_their_batch(deterministic: bool) -> None:
+    """Two turns wait for a batch of another cohort, which is under way for as long as we hold it;
+    its own turn waits for nobody."""
     held, began = threading.Event(), threading.Event()
 
     class HeldModel(RecordingModel):
@@ -190,7 +191,7 @@ async def test_a_session_that_leaves_lets_the_batch_go(leaver):
     await engine.close()
 
 
-async def test_a_turn_that_is_given_up_is_not_in_the_batch_and_its_session_comes_with_the_next():
+async def test_a_cancelled_turn_leaves_the_batch_and_its_session_goes_on():
     model = RecordingModel()
     engine = make(model, deadline=0.2)
     async with asyncio.timeout(60), engine.session("e0"), engine.session("e1"):

@@ -1,4 +1,5 @@
-"""Prompts with several rounds: what is shown, what a prefix cache can keep, and that the trainer trains on exactly that."""
+"""Prompts with several rounds: what is shown, what a prefix cache can keep, and that the trainer
+trains on exactly that."""
 
 from __future__ import annotations
 
@@ -183,7 +184,7 @@ def test_turns_go_in_as_they_were_sampled(renderer_of: Callable[[str], Renderer]
     assert "<think>" not in renderer.decode(encoded(renderer, "window", 2, [thought], "Page: now").ids)
 
 
-def test_earlier_turns_of_a_thinking_model_have_no_thought_not_even_an_empty_one(
+def test_earlier_turns_of_a_thinking_model_have_no_thought(
     tiny_checkpoint: Callable[[str], Path],
 ) -> None:
     renderer = Renderer(tiny_checkpoint("qwen3_vl"), "qwen3_vl")

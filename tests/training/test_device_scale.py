@@ -1,4 +1,5 @@
-"""Pages of a device whose pixels are not CSS pixels: from a real browser through the prompt, the engine and the trainer."""
+"""Pages of a device whose pixels are not CSS pixels: from a real browser through the prompt, the
+engine and the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A disk that takes no more: one error that names path, reason and fix, whoever writes, and nothing half written stays."""
+"""A disk that takes no more: one error that names path, reason and fix, whoever writes, and nothing
+half written stays."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ WRITES: dict[str, Callable[[RunStore, Path], object]] = {
 @pytest.mark.parametrize("number", FAULTS)
 @pytest.mark.parametrize("call", ["open", "fsync", "replace", "mkdir"])
 @pytest.mark.parametrize("what", WRITES)
-def test_whatever_call_the_disk_refuses_the_path_is_named_and_nothing_stays(
+def test_a_disk_error_at_any_call_names_the_path_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, call: str, number: int
 ) -> None:
     store, source = RunStore(tmp_path / "run"), checkpoint(tmp_path / "source")

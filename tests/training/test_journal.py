@@ -1,4 +1,5 @@
-"""The ledger: every episode is in one state for a reason, files that disagree are refused, and the files alone give it back."""
+"""The ledger: every episode is in one state for a reason, files that disagree are refused, and the
+files alone give it back."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def expected(
 def test_every_event_and_kill_leaves_the_states_that_the_files_give(
     tmp_path_factory, synthetic_group, groups_by_iteration, published, algorithm, data
 ):
-    """A process goes through the run's events; at any of them it may be killed: the next one rebuilds the ledger and goes on."""
+    """A process goes through the run's events; at any of them it may be killed: the next one
+    rebuilds the ledger and goes on."""
     store = RunStore(tmp_path_factory.mktemp("run"))
     journal = Journal(store.journal_path)
     damaged = {"i000000-g0000-s00-a0"} if data.draw(st.booleans(), "damaged") else set()
@@ -216,7 +218,8 @@ def test_a_group_that_is_gone_is_missed(tmp_path, synthetic_group):
 
 @pytest.mark.parametrize("algorithm", ["grpo", "filtered_bc"])
 def test_batches_of_older_runs_are_explained_by_their_algorithm(tmp_path, synthetic_group, algorithm):
-    """They do not say what they left out. An episode that the rules do not explain is still missed."""
+    """They do not say what they left out. An episode that the rules do not explain is still
+    missed."""
     store = RunStore(tmp_path)
     journal = run_of_two(store, synthetic_group, algorithm)
     journal.rebuild(store)

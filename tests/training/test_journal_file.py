@@ -1,4 +1,5 @@
-"""The journal's file: whatever it is found as, the run goes on with what its files say, or one line says why not."""
+"""The journal's file: whatever it is found as, the run goes on with what its files say, or one line
+says why not."""
 
 from __future__ import annotations
 

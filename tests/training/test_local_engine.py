@@ -1,6 +1,8 @@
-"""The engine draws from the distribution that the trainer trains: same tokens, pixels, positions, temperature and bans.
+"""The engine draws from the distribution that the trainer trains: same tokens, pixels, positions,
+temperature and bans.
 
-The reference is the trainer itself (LLaMA-Factory's collator and model loader, `PolicyTrainer.score`), not a copy of its formulas.
+The reference is the trainer itself (LLaMA-Factory's collator and model loader,
+`PolicyTrainer.score`), not a copy of its formulas.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from training.policy.bans import banned_ids
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture, VersionSpan
 from training.serving.local import LocalModel
-from training.serving.sampling import Sampler
+from training.serving.sampling import TokenSampler
 from training.trainer.collate import MicroBatch
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow
@@ -188,7 +190,8 @@ def test_a_turn_does_not_depend_on_its_company(family: str, engine_of: Callable[
 def test_sampling_draws_from_the_distribution_and_greedy_takes_its_best(
     engine_of: Callable[[str], LocalModel], trainer_of: Callable[[str], PolicyTrainer]
 ) -> None:
-    """The first token of one prompt, drawn often: its mean surprise is the trainer's entropy, its counts are as probable as recorded."""
+    """The first token of one prompt, drawn often: its mean surprise is the trainer's entropy, its
+    counts are as probable as recorded."""
     engine, draws = engine_of("qwen2_vl"), 150
     one = replace(requests(engine)[2], max_new_tokens=1)
     drawn = engine.generate([replace(one, key=f"k{number}") for number in range(draws)])
@@ -210,7 +213,7 @@ FIRST_IDS = list(range(40, 400))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_version_that_comes_in_the_middle_of_a_batch_makes_the_rest_of_its_tokens(
+def test_a_version_that_comes_within_a_batch_makes_the_later_tokens(
     family: str,
     renderer_of: Callable[[str], Renderer],
     trainer_of: Callable[[str], PolicyTrainer],
@@ -229,7 +232,7 @@ def test_a_version_that_comes_in_the_middle_of_a_batch_makes_the_rest_of_its_tok
     loading = threading.Thread(target=engine.load, args=(1, newer))
     passes = []
 
-    def choose(sampler: Sampler, *tensors: torch.Tensor) -> torch.Tensor:
+    def choose(sampler: TokenSampler, *tensors: torch.Tensor) -> torch.Tensor:
         passes.append(len(tensors[0]))
         if len(passes) == 3:
             loading.start()
@@ -237,8 +240,8 @@ def test_a_version_that_comes_in_the_middle_of_a_batch_makes_the_rest_of_its_tok
                 time.sleep(0.001)
         return chosen(sampler, *tensors)
 
-    chosen = Sampler.__call__
-    monkeypatch.setattr(Sampler, "__call__", choose)
+    chosen = TokenSampler.__call__
+    monkeypatch.setattr(TokenSampler, "__call__", choose)
     turns = engine.generate(asked)
     loading.join()
     assert engine.policy_version == 1
@@ -288,7 +291,8 @@ SETTINGS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Served:
-    """An engine that serves changed copies of a checkpoint, and the turns of the checkpoint itself."""
+    """An engine that serves changed copies of a checkpoint, and the turns of the checkpoint
+    itself."""
 
     engine: LocalModel
     checkpoint: Path
@@ -383,10 +387,11 @@ def test_an_engine_without_a_policy_says_so(renderer_of: Callable[[str], Rendere
     ],
     ids=repr,
 )
-def test_storage_that_fails_while_a_policy_loads_is_not_the_checkpoint_s_fault(
+def test_a_storage_failure_is_not_blamed_on_the_checkpoint(
     served: Served, copy: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, kind: type[Exception]
 ) -> None:
-    """A fault that may pass is retried (`tasks_lib.processes.retries`) and leaves the engine as it was; a wrong checkpoint is final."""
+    """A fault that may pass is retried (`tasks_lib.processes.retries`) and leaves the engine as it
+    was; a wrong checkpoint is final."""
 
     def fail(*_: object, **__: object) -> None:
         raise fault

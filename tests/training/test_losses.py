@@ -163,7 +163,7 @@ def test_behaviour_weight_overflow_is_masked_without_nan() -> None:
     assert float(loss.detach()) == 0 and metrics.behaviour_masked == 1 and lp.grad.tolist() == [[0]]
 
 
-def test_token_logprobs_are_of_the_tempered_distribution_without_banned_ids() -> None:
+def test_logprobs_are_of_the_tempered_distribution_without_bans() -> None:
     torch.manual_seed(2)
     logits, targets = torch.randn(2, 3, 11), torch.tensor([[3, IGNORE_INDEX, 4], [IGNORE_INDEX, IGNORE_INDEX, 0]])
     found, entropy = token_logprobs(logits, targets, 0.7, (5, 9))
@@ -209,10 +209,9 @@ def test_behaviour_cloning_is_minus_the_mean_logprob() -> None:
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 @pytest.mark.parametrize("far", [25.0, 88.0, 89.0, 500.0, 1e30, math.inf])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_ratio_that_overflows_has_the_value_and_the_gradient_of_its_limit(
-    sign: int, far: float, advantage: float
-) -> None:
-    """Clipped above for A > 0, the dual clip for A < 0; 0 and clipped below on the other side. The other token trains as ever."""
+def test_an_overflowing_ratio_has_the_value_and_gradient_of_its_limit(sign: int, far: float, advantage: float) -> None:
+    """Clipped above for A > 0, the dual clip for A < 0; 0 and clipped below on the other side. The
+    other token trains as ever."""
     proximal = torch.tensor([[-2.0, -2.0]])
     lp = torch.tensor([[-2.0 + sign * far, -2.0]], requires_grad=True)
     mask = torch.ones(1, 2, dtype=torch.bool)
@@ -228,9 +227,7 @@ def test_a_ratio_that_overflows_has_the_value_and_the_gradient_of_its_limit(
 
 @pytest.mark.parametrize("cap", [5.0, 1e3, 1e12])
 @pytest.mark.parametrize("far", [30.0, 95.0, math.inf])
-def test_a_token_that_sampling_could_not_have_drawn_is_masked_and_its_metrics_are_finite(
-    far: float, cap: float
-) -> None:
+def test_an_impossible_token_is_masked_with_finite_metrics(far: float, cap: float) -> None:
     lp = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     behaviour = torch.tensor([[-1.0 - far, -1.0]])
     loss, metrics = policy_loss(
@@ -252,7 +249,7 @@ def test_a_token_that_sampling_could_not_have_drawn_is_masked_and_its_metrics_ar
 
 
 @pytest.mark.parametrize("junk", [math.nan, math.inf, -math.inf, -1e38])
-def test_junk_outside_the_mask_reaches_neither_loss_nor_gradient_nor_metrics(junk: float) -> None:
+def test_junk_outside_the_mask_reaches_no_loss_gradient_or_metric(junk: float) -> None:
     mask = torch.tensor([[True, False], [False, False]])
     torch.manual_seed(0)
     clean, bad = -torch.rand(2, 2), torch.full((2, 2), junk)
@@ -283,7 +280,8 @@ def test_junk_outside_the_mask_reaches_neither_loss_nor_gradient_nor_metrics(jun
 
 
 def test_entropy_of_a_model_that_rules_tokens_out_itself() -> None:
-    """Some models write -inf at ids that their vocabulary pads: 0 log 0 is 0, in the gradient too."""
+    """Some models write -inf at ids that their vocabulary pads: 0 log 0 is 0, in the gradient
+    too."""
     logits = torch.tensor([[[0.0, 0.0, -torch.inf, 5.0]]], requires_grad=True)
     logprobs, entropy = token_logprobs(logits, torch.tensor([[0]]), 1.0, (3,), entropy_grad=True)
     (logprobs + entropy).sum().backward()

@@ -1,6 +1,8 @@
-"""The loss against AReaL's and verl's formulas, written down here from their papers and code, in numpy and float64.
+"""The loss against AReaL's and verl's formulas, written down here from their papers and code, in
+numpy and float64.
 
-AReaL cbff54d, ``ppo_actor_loss_fn``; verl 1dda039, ``compute_policy_loss_vanilla`` with ``token-mean``.
+AReaL cbff54d, ``ppo_actor_loss_fn``; verl 1dda039, ``compute_policy_loss_vanilla`` with
+``token-mean``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ Values = NDArray[np.float64]
 def areal(
     new: Values, proximal: Values, old: Values, advantage: Values, mask: NDArray[np.bool_]
 ) -> tuple[float, Values]:
-    """Loss and its gradient by the new log-probs: decoupled, with behaviour weights above the cap masked."""
+    """Loss and its gradient by the new log-probs: decoupled, with behaviour weights above the cap
+    masked."""
     ratio = np.exp(new - proximal)
     first, second = -advantage * ratio, -advantage * np.clip(ratio, 1 - LOW, 1 + HIGH)
     loss = np.maximum(first, second)

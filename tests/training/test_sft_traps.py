@@ -1,4 +1,5 @@
-"""Known traps of supervised training on tool turns: thoughts, null arguments, a template other than the model's own."""
+"""Known traps of supervised training on tool turns: thoughts, null arguments, a template other than
+the model's own."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ ALL_TEMPLATES = [*TEMPLATES.items(), ("qwen3_vl", "qwen3_vl")]
 def test_prompts_are_those_of_the_checkpoints_own_chat_template(
     family: str, prompt: PromptName, tiny_checkpoint: Callable[[str], Path]
 ) -> None:
-    """Rendered through LLaMA-Factory's template, and by the Jinja template in the checkpoint's folder."""
+    """Rendered through LLaMA-Factory's template, and by the Jinja template in the checkpoint's
+    folder."""
     renderer = Renderer(tiny_checkpoint(family), TEMPLATES[family])
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint(family))
     system, image = system_text(prompt, "set_of_marks"), {"type": "image"}
@@ -45,7 +47,8 @@ def test_prompts_are_those_of_the_checkpoints_own_chat_template(
     text = tokenizer.apply_chat_template(theirs, tokenize=False, add_generation_prompt=True)
     expected = tuple(tokenizer.encode(text, add_special_tokens=False))
     assert renderer.encode_conversation(ours, [SIZE] * 3, system).short_ids == expected
-    # A cloned turn, put after its prompt, is the conversation with that turn: nothing is trained on that is never seen.
+    # A cloned turn, put after its prompt, is the conversation with that turn: nothing is trained on
+    # that is never seen.
     closed = [*theirs, {"role": "assistant", "content": turns[0]}]
     whole = tokenizer.encode(tokenizer.apply_chat_template(closed, tokenize=False), add_special_tokens=False)
     assert [*expected, *renderer.encode_response(turns[0])] == whole[:-1]  # its last one is the line's end

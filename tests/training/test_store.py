@@ -1,4 +1,5 @@
-"""The run's folder: whole files or none, blobs that are what their name says, versions that exist only with a manifest."""
+"""The run's folder: whole files or none, blobs that are what their name says, versions that exist
+only with a manifest."""
 
 from __future__ import annotations
 
@@ -147,7 +148,8 @@ def test_a_policy_exists_with_its_manifest_only(store, tmp_path):
 @pytest.mark.chaos
 @pytest.mark.parametrize("seed", range(4))
 def test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new(tmp_path, seed):
-    """A process rewrites one file with whole values until it is killed; what is left is one of them."""
+    """A process rewrites one file with whole values until it is killed; what is left is one of
+    them."""
     path = tmp_path / "value.json"
     code = (
         "import sys, itertools; from pathlib import Path; from training.ledger.store import write_json\n"

@@ -1,4 +1,5 @@
-"""The names of chat templates, as they are read from LLaMA-Factory's source and as it knows them itself."""
+"""The names of chat templates, as they are read from LLaMA-Factory's source and as it knows them
+itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tiny random checkpoints of each family of vision-language models that the project knows, made offline."""
+"""Tiny random checkpoints of each family of vision-language models that the project knows, made
+offline."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _VISION: dict[str, dict[str, Any]] = {
 
 
 def make_checkpoint(family: str, folder: Path, seed: int = 0) -> Path:
-    """A random model of half a million parameters with tokenizer and processor files; ``folder``."""
+    """A random model of half a million parameters with tokenizer and processor files;
+    ``folder``."""
     shape = TinyShape(layers=2, seed=seed)
     tokenizer = build_tokenizer(shape.letter_merges_below)
     qwen2 = build_model(shape, tokenizer)

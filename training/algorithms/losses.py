@@ -106,7 +106,9 @@ class LossMetrics:
 
         Numbers of images that no row has are left out.
 
-        >>> LossMetrics(kl_of_images=(0, 6.0, *[0] * 7), tokens_of_images=(0, 3, *[0] * 7)).kl_by_images()
+        >>> images = (0, 6.0, *[0] * 7)
+        >>> metrics = LossMetrics(kl_of_images=images, tokens_of_images=(0, 3, *[0] * 7))
+        >>> metrics.kl_by_images()
         {'1': 2.0}
         """
         names = [*map(str, range(MAX_IMAGES)), f"{MAX_IMAGES}_or_more"]

@@ -31,7 +31,8 @@ class EpisodeState(StrEnum):
     STALE = "stale"
     """It was played by a policy version that is too old to be trained on."""
     DAMAGED = "damaged"
-    """Its trajectory or a screenshot was lost before its update, so that it cannot be trained on."""
+    """Its trajectory or a screenshot was lost before its update, so that it cannot be trained
+    on."""
     ABSTAINED = "abstained"
     """It has no usable reward."""
     ABANDONED = "abandoned"

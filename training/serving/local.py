@@ -23,7 +23,7 @@ from training.policy.adapters import load_policy
 from training.policy.renderer import Renderer, end_ids
 from training.serving.batches import Batching, CohortBatches, FreeBatches, ModelThread
 from training.serving.engine import EngineStatistics, Generation, GenerationRequest
-from training.serving.sampling import GrowingTurn, Sampler
+from training.serving.sampling import GrowingTurn, TokenSampler
 
 
 class Model(Protocol):
@@ -181,7 +181,7 @@ class LocalModel:
     @torch.inference_mode()
     def _grow(self, turns: list[GrowingTurn]) -> None:
         """Extend these turns until all are complete or another version waits to be loaded."""
-        sampler = Sampler(turns, self.renderer.banned_ids, self._device)
+        sampler = TokenSampler(turns, self.renderer.banned_ids, self._device)
         inputs = self._inputs(turns)
         # transformers keeps the M-RoPE offset of the last call on the model; it would shift the
         # positions of this batch.

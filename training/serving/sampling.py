@@ -51,7 +51,7 @@ class GrowingTurn:
         self.spans.append(VersionSpan(version, start, len(self.ids)))
 
 
-class Sampler(LogitsProcessor):  # type: ignore[misc]
+class TokenSampler(LogitsProcessor):  # type: ignore[misc]
     """Chooses each row's token and masks all others.
 
     Only the chosen log-probs are kept, so memory does not grow with the vocabulary.

@@ -50,7 +50,7 @@ class Group(Protocol):
         """End the remaining processes. Does nothing if all have ended."""
 
 
-class Nodes(Protocol):
+class TrainerNodes(Protocol):
     """Machines on which a trainer can be started."""
 
     @property
@@ -77,7 +77,7 @@ class TrainerProcess:
         self._silence = silence
 
     @classmethod
-    def start(cls, run_dir: Path, spec: TrainerSpec, nodes: Nodes | None = None) -> TrainerProcess:
+    def start(cls, run_dir: Path, spec: TrainerSpec, nodes: TrainerNodes | None = None) -> TrainerProcess:
         """Write the spec and start the process group; ``wait_until_ready`` waits for it.
 
         The calling process becomes the owner: when it dies, so does the trainer.

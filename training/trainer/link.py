@@ -47,7 +47,7 @@ class OwnerLink:
         self._closed = False
         self._heard: dict[str, float] = {}
         """`time.monotonic` of each process's last message, by its name."""
-        self._server = _Server((host, 0), self)
+        self._server = _LinkServer((host, 0), self)
         self.address = f"{host}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.5}, daemon=True).start()
 
@@ -126,7 +126,7 @@ class OwnerLink:
         self.changed.notify_all()
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _LinkServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
@@ -140,7 +140,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    server: _Server
+    server: _LinkServer
 
     def handle(self) -> None:
         with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 It learns to read: to match the words of a task to a label.
 
-    python -m training.warm_start.pretrain OUT    # the shipped recipe; took 11 and 15 minutes of a busy core
+    python -m training.warm_start.pretrain OUT    # the shipped recipe: 11 to 15 minutes of a core
     python -m training.warm_start.pretrain OUT --recipe recipe.json --seed 3
 
 Reinforcement learning cannot find these circuits by itself: without them every answer is a guess.

@@ -1,8 +1,10 @@
 """Rewards from browser signals: page performance, DOM similarity, step diffs.
 
-Rewards from the browser itself: how well a page performs, how like its reference it is, and what a step changed in it.
+Rewards from the browser itself: how well a page performs, how like its reference it is, and what a
+step changed in it.
 
-Pure functions of plain records; the only browser format known here is that of `envs.observation.dom.Dom`, in `convert`.
+Pure functions of plain records; the only browser format known here is that of
+`envs.observation.dom.Dom`, in `convert`.
 """
 
 from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture

@@ -1,10 +1,13 @@
 """Matches live nodes to reference nodes in mode `native`.
 
-Nodes that are the same by name and text, and the only such, are paired by lookup. Then the tree is walked from the top: the children of a pair
-that are still free are paired by an optimal assignment (`envs.assignment`). What is left has moved far: it is assigned by tag,
-and only if it is nearly the same. Groups are cut into blocks, so the work grows with the number of nodes and not with its square.
+Nodes that are the same by name and text, and the only such, are paired by lookup. Then the tree is
+walked from the top: the children of a pair that are still free are paired by an optimal assignment
+(`envs.assignment`). What is left has moved far: it is assigned by tag, and only if it is nearly the
+same. Groups are cut into blocks, so the work grows with the number of nodes and not with its
+square.
 
-Pages that have hardly a text in common are unrelated: there only equal texts are paired, so that chance likeness is no merit.
+Pages that have hardly a text in common are unrelated: there only equal texts are paired, so that
+chance likeness is no merit.
 """
 
 from __future__ import annotations
@@ -22,11 +25,13 @@ from envs.rewards.chromiumrl.view import View
 BLOCK = 64
 """Most nodes of a side in one assignment: 64 x 64 takes 2 ms."""
 ACCEPT_SIBLING = 0.25
-"""Least likeness of siblings: the same tag in about the same place, or some equal words, are enough."""
+"""Least likeness of siblings: the same tag in about the same place, or some equal words, are
+enough."""
 SAME_ATTRIBUTES, ORDER = 0.1, 0.001
 """Break ties: equal attributes first, then the same place among the siblings."""
 RELATED, TEXTS_TO_TELL = 0.1, 5
-"""Share of common texts from which two pages are related, and how many texts each needs for the question to make sense."""
+"""Share of common texts from which two pages are related, and how many texts each needs for the
+question to make sense."""
 
 Key = tuple[object, ...]
 
@@ -36,7 +41,8 @@ def match_optimally(reference: View, live: View, same_document: bool = False) ->
 
     Args:
         reference: The page as it should be, or was. live: The page as it is.
-        same_document: Both are of one document, so equal identities are the same node; what is left may have been rendered anew.
+        same_document: Both are of one document, so equal identities are the same node; what is left
+            may have been rendered anew.
     """
     matching = Matching()
     partner: dict[int, int] = {}

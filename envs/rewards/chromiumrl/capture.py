@@ -14,12 +14,13 @@ from envs.rewards.chromiumrl.convert import CAPTURED, snapshot_of_capture
 from envs.rewards.chromiumrl.records import DomSnapshot
 
 MAX_NODES = 20_000
-"""Nodes of a page that are compared: converting takes some 50 microseconds each, and the page is converted at each step. Of a larger page these
-are the first ones."""
+"""Nodes of a page that are compared: converting takes some 50 microseconds each, and the page is
+converted at each step. Of a larger page these are the first ones."""
 
 
 async def capture_page(cdp: Cdp) -> DomSnapshot:
-    """The page as it is now, with frames, shadow roots and live form state; cut off after `MAX_NODES` nodes.
+    """The page as it is now, with frames, shadow roots and live form state; cut off after
+    `MAX_NODES` nodes.
 
     Raises:
         BrowserError: the page does not answer.
@@ -46,7 +47,8 @@ def snapshot_of_first(raw: dict[str, Any], loader: str, most: int) -> DomSnapsho
 
 
 def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
-    """A document without the nodes after the first ones, and their boxes; nodes are in its order, parents before children."""
+    """A document without the nodes after the first ones, and their boxes; nodes are in its order,
+    parents before children."""
     layout, boxes = document["layout"], document["textBoxes"]
     rows = [row for row, node in enumerate(layout["nodeIndex"]) if node < most]
     place = {row: number for number, row in enumerate(rows)}
@@ -67,7 +69,8 @@ def _first_of(document: dict[str, Any], most: int) -> dict[str, Any]:
 
 
 def _before(table: Any, most: int) -> Any:
-    """A column of nodes (a list, or sparse: numbers of nodes with or without values) without the rows from a number on."""
+    """A column of nodes (a list, or sparse: numbers of nodes with or without values) without the
+    rows from a number on."""
     if isinstance(table, Sequence):
         return table[:most]
     kept = [position for position, node in enumerate(table["index"]) if node < most]

@@ -13,7 +13,8 @@ from envs.rewards.chromiumrl.pairs import PROPERTIES
 from envs.rewards.chromiumrl.records import TEXT, DomNode, DomSnapshot
 
 CAPTURED = (*STYLES, *(name for name in PROPERTIES if name not in STYLES))
-"""``computedStyles`` of a capture, which knows all 19 properties; those of observations first, because their reader takes it apart."""
+"""``computedStyles`` of a capture, which knows all 19 properties; those of observations first,
+because their reader takes it apart."""
 
 _SHADOW_ROOT = 11
 _CHECKED = ("checkbox", "radio")

@@ -1,6 +1,7 @@
 """Greedy matching of live DOM nodes to reference nodes, as ChromiumRL does it.
 
-Which live node stands for which reference node, as ChromiumRL decides it: three greedy passes (facts section 2.6).
+Which live node stands for which reference node, as ChromiumRL decides it: three greedy passes
+(facts section 2.6).
 
 Kept as it is for comparable numbers. The second and third pass look at all pairs of what is left.
 """
@@ -31,7 +32,8 @@ class Matching:
     pairs: list[tuple[int, int]] = field(default_factory=list)
     """(reference, live), ascending by reference."""
     comparisons: int = 0
-    """Pairs of nodes that were looked at for how alike they are; lookups of equal nodes are not counted."""
+    """Pairs of nodes that were looked at for how alike they are; lookups of equal nodes are not
+    counted."""
 
     def rest(self, reference: View, live: View) -> tuple[list[int], list[int]]:
         """Return the nodes without a partner: deleted, inserted."""

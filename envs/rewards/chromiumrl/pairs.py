@@ -104,8 +104,9 @@ def style_similarity(first: Mapping[str, str], second: Mapping[str, str], native
 
     Args:
         first: Computed styles of the reference. second: Of the live node.
-        native: Only the properties that both have; when they share none, 1 if both have none and 0 otherwise; colours are seen over white. Without
-            it a property that both lack counts as equal, and transparent black is black.
+        native: Only the properties that both have; when they share none, 1 if both have none and 0
+            otherwise; colours are seen over white. Without it a property that both lack counts as
+            equal, and transparent black is black.
     """
     names: Sequence[str] = PROPERTIES
     if native:

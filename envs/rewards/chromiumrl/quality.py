@@ -1,8 +1,9 @@
 """The performance quality of an episode: a weighted mean over the signals that were measured.
 
-Each signal is worth 1 at its full mark or better, 0 at its zero mark or worse, and is linear between. Weights and marks are those of W8's bundle
-(facts section 2.5); where it gives one bound only (paint, style), the line starts at 0, as it does for layout. ``touch`` has no published
-marks: we take those of INP (https://web.dev/articles/inp).
+Each signal is worth 1 at its full mark or better, 0 at its zero mark or worse, and is linear
+between. Weights and marks are those of W8's bundle (facts section 2.5); where it gives one bound
+only (paint, style), the line starts at 0, as it does for layout. ``touch`` has no published marks:
+we take those of INP (https://web.dev/articles/inp).
 
 A signal that was not measured is left out, never 0; the result says which and why.
 """
@@ -89,7 +90,8 @@ def score_signal(name: str, measured: float) -> float:
 
 
 def episode_quality(signals: EpisodeSignals) -> Quality:
-    """Score an episode: work per measured step, shifts per document, slowest paints, most layers and memory."""
+    """Score an episode: work per measured step, shifts per document, slowest paints, most layers
+    and memory."""
     values: dict[str, float | None] = {
         "layout": _per_step(signals, "layout_ms"),
         "layout_shift": None if signals.layout_shift is None else signals.layout_shift / max(1, signals.documents),

@@ -23,13 +23,16 @@ class DomNode(Record):
     parent: int = Field(default=-1, ge=-1)
     """Index of the parent in the table, across frames and shadow roots; -1 at the top."""
     xpath: str
-    """Inside its own document or shadow root, every segment numbered: ``/html[1]/body[1]/div[2]``."""
+    """Inside its own document or shadow root, every segment numbered:
+    ``/html[1]/body[1]/div[2]``."""
     scope: tuple[str, ...] = ()
-    """The frames and shadow hosts it lies in, outermost first: ``frame:XPATH`` or ``shadow:XPATH``; empty in the main document."""
+    """The frames and shadow hosts it lies in, outermost first: ``frame:XPATH`` or ``shadow:XPATH``;
+    empty in the main document."""
     attributes: dict[str, str] = Field(default_factory=dict)
     text: str = ""
     state: dict[str, str] = Field(default_factory=dict)
-    """Live form state, where known: ``value``, ``checked``, ``selected`` (the latter ``true`` or ``false``)."""
+    """Live form state, where known: ``value``, ``checked``, ``selected`` (the latter ``true`` or
+    ``false``)."""
     box: Box | None = None
     """``None`` when it is not laid out."""
     scroll: tuple[float, float] = (0.0, 0.0)
@@ -62,7 +65,8 @@ class DomSnapshot(Record):
 def page_offsets(snapshot: DomSnapshot) -> list[tuple[float, float]]:
     """Return the offset of each node's box that undoes scrolling.
 
-    It is the sum of the scrolls above a node, and for a root element its own. A ``position: fixed`` node does not scroll with its document.
+    It is the sum of the scrolls above a node, and for a root element its own. A ``position: fixed``
+    node does not scroll with its document.
     """
     offsets: list[tuple[float, float]] = []
     around: list[tuple[float, float]] = []  # offset of the frame that a node's document lies in

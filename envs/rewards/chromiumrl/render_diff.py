@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from envs.rewards.chromiumrl.step_diff import DiffChange, DiffNode, StepDiff
 
 MAX_CHARS = 1500
-"""Characters for one step, about 400 tokens: a menu that opens takes ten lines, and what is left out is said."""
+"""Characters for one step, about 400 tokens: a menu that opens takes ten lines, and what is left
+out is said."""
 
 SHOWN = 80
 """Characters of a text or value."""
@@ -16,7 +17,8 @@ NOTHING = "nothing"
 
 
 def describe_diff(diff: StepDiff, most: int = MAX_CHARS) -> str:
-    """Describe the changes of a step, one a line, in at most ``most`` characters (and a line that counts the rest)."""
+    """Describe the changes of a step, one a line, in at most ``most`` characters (and a line that
+    counts the rest)."""
     lines = list(_lines(diff))
     kept, length = 0, 0
     while kept < len(lines) and length + len(lines[kept]) < most:

@@ -1,11 +1,14 @@
 """DOM similarity between a page and a reference page.
 
-DOM similarity of a page with a reference: 0.30 structural + 0.30 text + 0.20 layout + 0.20 style (facts sections 2.5, 2.6).
+DOM similarity of a page with a reference: 0.30 structural + 0.30 text + 0.20 layout + 0.20 style
+(facts sections 2.5, 2.6).
 
-The four are taken over the regions that changed: changed nodes are put together by the first five segments of their paths, a region is what
-lies under the longest common path of such a cluster, and regions count by how many changed paths they have. No change at all is 1.
+The four are taken over the regions that changed: changed nodes are put together by the first five
+segments of their paths, a region is what lies under the longest common path of such a cluster, and
+regions count by how many changed paths they have. No change at all is 1.
 
-Because only changed regions count, repairing one of two faults need not raise ``score``; ``page_score`` is over all nodes and has no such jumps.
+Because only changed regions count, repairing one of two faults need not raise ``score``;
+``page_score`` is over all nodes and has no such jumps.
 """
 
 from __future__ import annotations
@@ -78,7 +81,8 @@ def dom_similarity(reference: DomSnapshot, live: DomSnapshot, mode: Mode = "nati
     """Compare a page with its reference.
 
     Raises:
-        JudgeError: the reference has no nodes: everything would be an insertion, and nothing could be judged.
+        JudgeError: the reference has no nodes: everything would be an insertion, and nothing could
+            be judged.
     """
     if not reference.nodes:
         raise JudgeError(f"DOM similarity: the reference {reference.url!r} has no nodes; take its snapshot again")
@@ -143,7 +147,8 @@ def _one_document(reference: DomSnapshot, live: DomSnapshot) -> bool:
 
 
 def attribute_changes(reference: Mapping[str, str], live: Mapping[str, str]) -> list[str]:
-    """Names of attributes that differ; live state that only one side knows does not, nor does ``style``, which is computed."""
+    """Names of attributes that differ; live state that only one side knows does not, nor does
+    ``style``, which is computed."""
     return sorted(
         name
         for name in {*reference, *live} - {"style"}
@@ -230,7 +235,8 @@ def _parts(of: Comparison, inside: Inside) -> Parts:
 
 
 def _native_parts(of: Comparison, inside: Inside) -> Parts:
-    """Compute the parts as above; a node without a partner counts as 0, one without text, box or style is left out."""
+    """Compute the parts as above; a node without a partner counts as 0, one without text, box or
+    style is left out."""
     reference, live = of.reference, of.live
     pairs = [(a, b) for a, b in of.matching.pairs if inside(reference, a) or inside(live, b)]
     deleted = [a for a in of.deleted if inside(reference, a)]
@@ -269,6 +275,7 @@ def _mean(values: Sequence[tuple[float, float | None]]) -> float | None:
 
 
 def _score(parts: Parts) -> float:
-    """Weighted mean of the parts that there are; a page without any node to compare is 1 only if nothing differs."""
+    """Weighted mean of the parts that there are; a page without any node to compare is 1 only if
+    nothing differs."""
     total = _mean([(WEIGHTS[name], value) for name, value in parts.items()])
     return min(1.0, max(0.0, 1.0 if total is None else total))

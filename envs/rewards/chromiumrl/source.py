@@ -15,7 +15,7 @@ from envs.rewards.chromiumrl.records import DomSnapshot
 from envs.rewards.chromiumrl.similarity import DomSimilarity, dom_similarity
 from envs.rewards.chromiumrl.view import Mode
 from envs.rewards.compose import Component
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.sites.base import Site
 from envs.types import BrowserError, JudgeError, RewardPart, SiteError, WebTask
 from envs.types.errors import again
@@ -24,7 +24,8 @@ DEADLINE = 60.0
 """Real seconds for a reference page; it is loaded once for each run of a worker."""
 
 FAILED_SECONDS = 300.0
-"""Real seconds before a reference that could not be loaded is tried again; until then everybody is told the same."""
+"""Real seconds before a reference that could not be loaded is tried again; until then everybody is
+told the same."""
 
 MAX_STARTS = 20
 """Budgets that a site's page gets to be ready, as in an episode."""
@@ -36,8 +37,8 @@ MAX_CACHED_PAGES = 64
 """Reference pages that are remembered; one of 5,000 nodes takes some megabytes."""
 
 MAX_CACHED = 256
-"""Comparisons, and failures to load, that are remembered: a rubric and the part ask for the same one,
-and episodes of a group may end on equal pages."""
+"""Comparisons, and failures to load, that are remembered: a rubric and the part ask for the same
+one, and episodes of a group may end on equal pages."""
 
 NOT_RECORDED = "the last page's nodes were not recorded; set rollout.dom_diffs=true"
 
@@ -51,10 +52,11 @@ class PageTooLarge(JudgeError):
 
 
 class ReferenceSource:
-    """Loads the page that a task names, as an episode of that seed would see it if it began there, and compares the episode's last page with it.
+    """Loads the page that a task names, as an episode of that seed would see it if it began there,
+    and compares the episode's last page with it.
 
-    It is entered in the way of an episode: through the site's own entrance and below the path of its address, with its log-in, reset to the
-    seed, in a context that is no episode's.
+    It is entered in the way of an episode: through the site's own entrance and below the path of
+    its address, with its log-in, reset to the seed, in a context that is no episode's.
     """
 
     component: ClassVar = Component.SEMANTIC
@@ -78,9 +80,9 @@ class ReferenceSource:
         self._loading: dict[_Key, tuple[asyncio.Lock, int]] = {}
         """References that are asked for at the moment: a lock for each, and how many ask."""
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One part for tasks with a reference, not available where the last page's nodes were not recorded. Of a last page that is too large to
-        be compared the episode abstains.
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
+        """One part for tasks with a reference, not available where the last page's nodes were not
+        recorded. Of a last page that is too large to be compared the episode abstains.
 
         Raises:
             BrowserError, SiteError: the reference could not be loaded. JudgeError: it is too large.
@@ -98,7 +100,8 @@ class ReferenceSource:
         """Compare a page, by the name of its blob, with the task's reference loaded with a seed.
 
         Raises:
-            BrowserError, SiteError: The reference could not be loaded. JudgeError: It is too large. PageTooLarge: The page is.
+            BrowserError, SiteError: The reference could not be loaded. JudgeError: It is too large.
+            PageTooLarge: The page is.
         """
         site, there = self._sites[task.site], task.model_copy(update={"path": task.reference})
         key = (task.site, task.reference, seed)
@@ -111,7 +114,8 @@ class ReferenceSource:
         return self._found[key, page]
 
     async def _page(self, key: _Key, site: Site, task: WebTask) -> DomSnapshot:
-        """The reference, loaded by the first who asks; who asks for another one does not wait for it."""
+        """The reference, loaded by the first who asks; who asks for another one does not wait for
+        it."""
         lock, waiting = self._loading.get(key, (asyncio.Lock(), 0))
         self._loading[key] = lock, waiting + 1
         try:

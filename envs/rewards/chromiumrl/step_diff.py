@@ -1,12 +1,16 @@
 """DOM diff of one step, in W8's schema, as evidence for judges and rubrics.
 
-What one step changed in the DOM, as evidence for a judge or a rubric: the names of W8's DOM diff, schema v1.0 (facts section 2.5).
+What one step changed in the DOM, as evidence for a judge or a rubric: the names of W8's DOM diff,
+schema v1.0 (facts section 2.5).
 
-``changed`` has one entry per node and kind: ``text``, ``visibility``, ``moved``, ``attr:NAME``, ``style:PROPERTY``; live form values are
-``attr:value``, ``attr:checked``, ``attr:selected`` with ``source`` ``prop``. What follows from something else is in ``flagged_changes``: what was
-pushed by a neighbour (``reflow``), and scrolling (``scroll``), which is one entry for what was scrolled and not one per node.
+``changed`` has one entry per node and kind: ``text``, ``visibility``, ``moved``, ``attr:NAME``,
+``style:PROPERTY``; live form values are ``attr:value``, ``attr:checked``, ``attr:selected`` with
+``source`` ``prop``. What follows from something else is in ``flagged_changes``: what was pushed by
+a neighbour (``reflow``), and scrolling (``scroll``), which is one entry for what was scrolled and
+not one per node.
 
-When the step led to another document, nodes have no identity to compare: the texts that came and went and the new page's controls are given instead.
+When the step led to another document, nodes have no identity to compare: the texts that came and
+went and the new page's controls are given instead.
 """
 
 from __future__ import annotations
@@ -91,7 +95,8 @@ class StepDiff(Record):
 
 
 def step_diff(before: DomSnapshot, after: DomSnapshot) -> StepDiff:
-    """Compare the page before and after a step; frames, shadow roots and live form state included."""
+    """Compare the page before and after a step; frames, shadow roots and live form state
+    included."""
     old, new = view(before, "native"), view(after, "native")
     known = bool(before.document and after.document)
     comparison = compare_views(old, new, "native", known and before.document == after.document)
@@ -235,7 +240,8 @@ def _restyled(of: Comparison, a: int, b: int) -> bool:
 
 
 def _moved(of: Comparison) -> dict[int, list[DiffChange]]:
-    """Moves of boxes and of nodes, by the old position: to another parent, to another place among the siblings, or on the page.
+    """Moves of boxes and of nodes, by the old position: to another parent, to another place among
+    the siblings, or on the page.
 
     Places are relative to the parent, so what merely moves with it has not moved.
     """
@@ -269,7 +275,8 @@ def _place(seen: View, index: int) -> tuple[float, float] | None:
 
 
 def _pushed(of: Comparison) -> set[int]:
-    """Old nodes with a sibling that came, went, or changed its size: their displacement may be its doing."""
+    """Old nodes with a sibling that came, went, or changed its size: their displacement may be its
+    doing."""
     old, new = of.reference, of.live
     disturbed = {old.parents[a] for a in of.deleted if old.boxes[a] is not None}
     partner = {b: a for a, b in of.matching.pairs}

@@ -1,8 +1,9 @@
 """The part of a snapshot that a mode compares.
 
-``chromiumrl`` sees elements and text nodes of the main document without its shadow roots, boxes of the viewport, no live form state; the text of an
-element is that of its subtree. ``native`` sees elements of all frames and shadow roots, boxes as if nothing were scrolled, and live form state;
-the text of an element is its own, or what is typed into it.
+``chromiumrl`` sees elements and text nodes of the main document without its shadow roots, boxes of
+the viewport, no live form state; the text of an element is that of its subtree. ``native`` sees
+elements of all frames and shadow roots, boxes as if nothing were scrolled, and live form state; the
+text of an element is its own, or what is typed into it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def squeeze(text: str) -> str:
 
 
 def view(snapshot: DomSnapshot, mode: Mode) -> View:
-    """Return the nodes that a mode compares, without blank text and the text of scripts and styles."""
+    """Return the nodes that a mode compares, without blank text and the text of scripts and
+    styles."""
     native = mode == "native"
     nodes = snapshot.nodes
     read = _read(nodes)
@@ -84,7 +86,8 @@ def _read(nodes: Sequence[DomNode]) -> list[bool]:
 
 
 def _texts(nodes: Sequence[DomNode], read: Sequence[bool], across: bool) -> tuple[list[str], list[str]]:
-    """Return for each node the text of its own text nodes and that of its subtree, with white space squeezed.
+    """Return for each node the text of its own text nodes and that of its subtree, with white space
+    squeezed.
 
     Args:
         nodes: Rows of the table.

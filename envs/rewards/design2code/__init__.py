@@ -1,6 +1,7 @@
 """Design2Code rewards: visual similarity of a built page to a reference.
 
-Rewards for building a page that looks like a given one: Design2Code's five parts, from text blocks and screenshots.
+Rewards for building a page that looks like a given one: Design2Code's five parts, from text blocks
+and screenshots.
 
 Pure functions: rendering pages and finding their blocks is done elsewhere.
 """

@@ -1,6 +1,7 @@
 """Command that renders a folder of HTML files to PNG.
 
-``python -m envs.rewards.design2code FOLDER`` draws ``N.png`` for each ``N.html`` of a folder, as tasks show it.
+``python -m envs.rewards.design2code FOLDER`` draws ``N.png`` for each ``N.html`` of a folder, as
+tasks show it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Extracts a page's text blocks from layout and screenshots with and without text.
 
-The paper finds blocks by drawing a page twice with every text in a colour of its own, and gets one block for each text node: what it says, the
-box around its pixels, its colour. Here the browser's layout says what each line of a text node says, where it is and which colour it has; that
-is the same block without guessing from colours that anti-aliasing mixed. What the layout does not say is whether a line can be seen: it may be
-clipped, covered, transparent or as light as what is behind it, and a policy that is rewarded for text would learn to write such text. So the
-page is drawn once more with transparent letters, and a line counts only where the pictures differ.
+The paper finds blocks by drawing a page twice with every text in a colour of its own, and gets one
+block for each text node: what it says, the box around its pixels, its colour. Here the browser's
+layout says what each line of a text node says, where it is and which colour it has; that is the
+same block without guessing from colours that anti-aliasing mixed. What the layout does not say is
+whether a line can be seen: it may be clipped, covered, transparent or as light as what is behind
+it, and a policy that is rewarded for text would learn to write such text. So the page is drawn once
+more with transparent letters, and a line counts only where the pictures differ.
 """
 
 from __future__ import annotations
@@ -29,21 +31,24 @@ COMPUTED = (*STYLES, FILL)
 """``computedStyles`` of the capture that `page_blocks` reads."""
 
 SEEN = 12
-"""Levels (of 255, of any channel) by which a pixel must differ for a letter to be seen there. Black on white differs by 255, light grey (#ccc) on
-white by 51; two drawings of one page by 0."""
+"""Levels (of 255, of any channel) by which a pixel must differ for a letter to be seen there. Black
+on white differs by 255, light grey (#ccc) on white by 51; two drawings of one page by 0."""
 
 INK = 0.1
-"""Share of a line's columns in which something must be seen. A full stop has ink in half of its columns, letters set 10 px apart in 40 %."""
+"""Share of a line's columns in which something must be seen. A full stop has ink in half of its
+columns, letters set 10 px apart in 40 %."""
 
 Rect = tuple[float, float, float, float]
 """Left, top, right, bottom in CSS pixels."""
 
 
 def page_blocks(raw: dict[str, Any], shown: Image, blank: Image) -> PageBlocks:
-    """One block for each text node that is seen, in document order; frames and shadow roots included.
+    """One block for each text node that is seen, in document order; frames and shadow roots
+    included.
 
     Args:
-        raw: Answer of ``DOMSnapshot.captureSnapshot`` with `COMPUTED`, of a page that is not scrolled.
+        raw: Answer of ``DOMSnapshot.captureSnapshot`` with `COMPUTED`, of a page that is not
+            scrolled.
         shown: Picture of the whole page, one pixel for a CSS pixel.
         blank: The same without text.
 
@@ -63,7 +68,8 @@ def page_blocks(raw: dict[str, Any], shown: Image, blank: Image) -> PageBlocks:
     lines: dict[int, list[tuple[str, Rect]]] = {}
     for box, rect, span in zip(dom.line_box, dom.line_rects.tolist(), spans, strict=True):
         text = _part(dom.string(dom.box_text[box]), *span)
-        # What a style sheet puts before and after elements, bullets of lists say, is no node of the page.
+        # What a style sheet puts before and after elements, bullets of lists say, is no node of the
+        # page.
         made_up = dom.box_node[box] in dom.pseudo or dom.parent[dom.box_node[box]] in dom.pseudo
         where = seen_part(shown, blank, rect) if text.strip() and not made_up else None
         if where is not None:
@@ -98,7 +104,8 @@ def _decoded(raw: dict[str, Any]) -> tuple[Dom, list[int]]:
 
 
 def seen_part(shown: Image, blank: Image, rect: Sequence[float]) -> Rect | None:
-    """Return the visible part of a line: its box, cut to the columns with ink; ``None`` if too little is left.
+    """Return the visible part of a line: its box, cut to the columns with ink; ``None`` if too
+    little is left.
 
     The height stays the line's: the font sets it, not the letters in it.
     """
@@ -129,7 +136,8 @@ def _around(rects: Sequence[Rect]) -> Rect:
 
 
 def _painted(shown: Image, blank: Image, rect: Rect) -> tuple[float, float, float]:
-    """The colour of the pixel that a text changed most: for colours that are computed to other notations (``oklch(…)``)."""
+    """The colour of the pixel that a text changed most: for colours that are computed to other
+    notations (``oklch(…)``)."""
     left, top, right, bottom = _pixels(shown, rect)
     there = shown[top:bottom, left:right].astype(np.int16)
     apart = np.abs(there - blank[top:bottom, left:right]).sum(axis=2)

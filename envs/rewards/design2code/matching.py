@@ -1,9 +1,11 @@
 """Matches text blocks of a built page to blocks of the reference.
 
-Which text block of the built page stands for which block of the reference (arXiv 2403.03163, section 3.1 of the facts).
+Which text block of the built page stands for which block of the reference (arXiv 2403.03163,
+section 3.1 of the facts).
 
-The assignment maximises the sum of text similarities, with a bonus where the neighbours in reading order match as well. Before that, neighbouring
-blocks that one page has as one and the other as two are merged. Pairs whose texts are less than half alike are dropped.
+The assignment maximises the sum of text similarities, with a bonus where the neighbours in reading
+order match as well. Before that, neighbouring blocks that one page has as one and the other as two
+are merged. Pairs whose texts are less than half alike are dropped.
 """
 
 from __future__ import annotations
@@ -65,10 +67,11 @@ class _Texts:
         return counts
 
     def ratios(self, text: str, above: float) -> Matrix:
-        """Ratcliff-Obershelp similarity of a text with each of these, 0 where it is below ``above``: (len(texts),).
+        """Ratcliff-Obershelp similarity of a text with each of these, 0 where it is below
+        ``above``: (len(texts),).
 
-        It is the most expensive step by far, so it is only computed where its upper bounds, the letters in common in any order and then the longest
-        common subsequence, are high enough.
+        It is the most expensive step by far, so it is only computed where its upper bounds, the
+        letters in common in any order and then the longest common subsequence, are high enough.
         """
         common = np.minimum(self.counts, self._count(text)).sum(axis=1)
         possible = 2.0 * common / (self.lengths + len(text)) >= above
@@ -95,7 +98,8 @@ def letter_bits(text: str) -> dict[str, int]:
 
 
 def common_subsequence(bits: dict[str, int], length: int, other: str) -> int:
-    """Length of the longest common subsequence of a text, given by its `letter_bits` and length, and another (Hyyrö 2004)."""
+    """Length of the longest common subsequence of a text, given by its `letter_bits` and length,
+    and another (Hyyrö 2004)."""
     full = state = (1 << length) - 1
     for letter in other:
         hit = state & bits.get(letter, 0)
@@ -149,7 +153,8 @@ def _with_context(alike: Matrix) -> Matrix:
 
 
 def _merge(blocks: list[TextBlock], others: Sequence[TextBlock], alike: Matrix) -> tuple[list[TextBlock], Matrix]:
-    """Join neighbours of one page as long as a block of the other becomes more alike; the greatest gain first."""
+    """Join neighbours of one page as long as a block of the other becomes more alike; the greatest
+    gain first."""
     texts = _Texts(others)
     gains = [_gain(blocks, place, texts, alike) for place in range(len(blocks) - 1)]
     while gains and max(gains) > 0:
@@ -165,10 +170,11 @@ def _merge(blocks: list[TextBlock], others: Sequence[TextBlock], alike: Matrix) 
 
 
 def _gain(blocks: Sequence[TextBlock], place: int, texts: _Texts, alike: Matrix) -> float:
-    """Return the gain in likeness of merging a block with the next one; 0 if it is at most `MERGE_GAIN`.
+    """Return the gain in likeness of merging a block with the next one; 0 if it is at most
+    `MERGE_GAIN`.
 
-    It is measured against the best likeness of either block, and against `KEEP`. Blocks that have an equal on
-    the other page are not merged.
+    It is measured against the best likeness of either block, and against `KEEP`. Blocks that have
+    an equal on the other page are not merged.
     """
     alone = max(KEEP, float(alike[place : place + 2].max()))
     if alone == 1.0:

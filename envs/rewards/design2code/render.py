@@ -1,8 +1,9 @@
 """Renders HTML without network access: screenshot and text blocks.
 
-The page is loaded from its own text (a ``data:`` address), its scripts do not run, and the context's way out lets nothing through. So it can
-only show what it brings along, and the same text gives the same pixels: fonts are pinned (`envs.settle`), the clock stands still, animations
-are at their end.
+The page is loaded from its own text (a ``data:`` address), its scripts do not run, and the
+context's way out lets nothing through. So it can only show what it brings along, and the same text
+gives the same pixels: fonts are pinned (`envs.settle`), the clock stands still, animations are at
+their end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from envs.rewards.design2code.ssim import Image
 from envs.sites.design2code import VIEWPORT
 
 MAX_PIXELS = (2 * VIEWPORT[0], 5000)
-"""Width and height to which a picture is cut. Without a bound a page of some bytes could ask for gigabytes of picture."""
+"""Width and height to which a picture is cut. Without a bound a page of some bytes could ask for
+gigabytes of picture."""
 
 DEADLINE = 30.0
 """Real seconds for one page; 0.3 s is the rule."""
@@ -116,7 +118,8 @@ async def _shoot(tab: Tab, size: tuple[int, ...]) -> bytes:
 async def _hide_text(tab: Tab) -> None:
     """Make all letters transparent.
 
-    A page that defends its own colours keeps its text on both pictures, and so has none that counts.
+    A page that defends its own colours keeps its text on both pictures, and so has none that
+    counts.
     """
     await tab.cdp.send("CSS.enable")
     frames = [(await tab.cdp.send("Page.getFrameTree"))["frameTree"]]

@@ -1,9 +1,10 @@
 """Design2Code's score of a built page against its reference.
 
-How like its reference a built page looks (arXiv 2403.03163): text blocks matched, their texts, places and colours, and the picture as a whole.
+How like its reference a built page looks (arXiv 2403.03163): text blocks matched, their texts,
+places and colours, and the picture as a whole.
 
-The fifth part is CLIP's similarity in the paper. CLIP needs weights, so it is there only when a function for it is given; otherwise SSIM takes its
-place and goes by its own name.
+The fifth part is CLIP's similarity in the paper. CLIP needs weights, so it is there only when a
+function for it is given; otherwise SSIM takes its place and goes by its own name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from envs.types import JudgeError, RewardPart
 from envs.types.record import Record
 
 Clip = Callable[[Image, Image], float]
-"""Cosine of the CLIP embeddings of two screenshots, reference first. Painting over the text before is its business."""
+"""Cosine of the CLIP embeddings of two screenshots, reference first. Painting over the text before
+is its business."""
 
 
 class DesignScore(Record):
@@ -31,7 +33,8 @@ class DesignScore(Record):
     text: float | None
     position: float | None
     colour: float | None
-    """These three are means over the matched blocks, 0 when there are none. The four are ``None`` when neither page has text."""
+    """These three are means over the matched blocks, 0 when there are none. The four are ``None``
+    when neither page has text."""
     visual: float | None
     """``None`` without screenshots."""
     visual_name: Literal["ssim", "clip"] | None
@@ -64,11 +67,13 @@ def design_score(
     Args:
         reference: Text blocks of the page to build.
         built: Text blocks of the page that was built.
-        screenshots: Pictures of the reference and the built page, uint8 of shape (height, width, 3).
+        screenshots: Pictures of the reference and the built page, uint8 of shape (height, width,
+            3).
         clip: Function that replaces SSIM where given.
 
     Raises:
-        JudgeError: The screenshots cannot be compared, or ``clip`` gives no number from -1 to 1, or there is nothing to give it.
+        JudgeError: The screenshots cannot be compared, or ``clip`` gives no number from -1 to 1, or
+            there is nothing to give it.
     """
     if clip is not None and screenshots is None:
         raise JudgeError("Design2Code: a CLIP function was given without screenshots; give both")

@@ -9,21 +9,22 @@ from typing import ClassVar
 from envs.rewards.compose import Component
 from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.types import RewardPart, Submit, WebTask
 
 DESIGNS = "design2code"
 """Tasks of this site have the part."""
 
 HOLDS_AT = 0.9
-"""Score from which the page counts as built. Ours, the paper has no such mark: a page with all its text in place and in colour has about .95 when its
-pictures are missing."""
+"""Score from which the page counts as built. Ours, the paper has no such mark: a page with all its
+text in place and in colour has about .95 when its pictures are missing."""
 
 NOTHING = "no page was submitted"
 
 
 class DesignSource:
-    """Draws what was handed in, and the reference, in contexts of the pool that are no episode's."""
+    """Draws what was handed in, and the reference, in contexts of the pool that are no
+    episode's."""
 
     component: ClassVar = Component.VISUAL
 
@@ -31,16 +32,16 @@ class DesignSource:
         """
         Args:
             reference: HTML of the page whose picture a task shows.
-            clip: Takes the place of SSIM. It is given the pages without their letters, which is what the paper's painting over of text
-                is after.
+            clip: Takes the place of SSIM. It is given the pages without their letters, which is
+                what the paper's painting over of text is after.
         """
         self._drawer = drawer
         self._reference = reference
         self._clip = clip
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
-        """One part for tasks of the site: 0 where nothing was handed in, which is a failure of the policy. Where one of the pages is too large
-        to be drawn whole the episode abstains.
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
+        """One part for tasks of the site: 0 where nothing was handed in, which is a failure of the
+        policy. Where one of the pages is too large to be drawn whole the episode abstains.
 
         Raises:
             BrowserError: a page could not be drawn. SiteError: there is no reference.
@@ -60,7 +61,7 @@ class DesignSource:
         return (part.model_copy(update={"holds_at": HOLDS_AT}),)
 
 
-def submitted(evidence: EpisodeEvidence) -> str | None:
+def submitted(evidence: GradingEvidence) -> str | None:
     """The page that ended an episode; ``None`` without one.
 
     One that was refused did not end it.

@@ -14,7 +14,8 @@ WINDOW, SIGMA = 11, 1.5
 """The paper's Gaussian window, pixels."""
 K1, K2, RANGE = 0.01, 0.03, 255.0
 BAND = 128
-"""Rows of windows at a time: the ten arrays of a band stay in a processor's cache, and a long page takes no more memory than a short one."""
+"""Rows of windows at a time: the ten arrays of a band stay in a processor's cache, and a long page
+takes no more memory than a short one."""
 LUMA = (0.299, 0.587, 0.114)
 """Grey of RGB (ITU-R BT.601)."""
 BLANK = 255
@@ -24,7 +25,8 @@ BLANK = 255
 def ssim(first: Image, second: Image) -> float:
     """Mean SSIM of the grey images, in [-1, 1]; 1 for equal ones. Symmetric.
 
-    Images of different size are filled up with white to the right and below, so that a missing part counts as different.
+    Images of different size are filled up with white to the right and below, so that a missing part
+    counts as different.
 
     Raises:
         JudgeError: not an image, or smaller than the window of 11 by 11.

@@ -2,7 +2,7 @@
 
 ::
 
-    Judge.judge(JudgeEpisode) -> Judgement      judge.py
+    Judge.judge(JudgeCase) -> Judgement      judge.py
       questions of a style, in order     webgym.py, webjudge.py (and WebVoyager)
         votes and their decision         votes.py, decision.py
           prompts                        prompts.py, prompt_fencing.py (page text is data)
@@ -25,7 +25,7 @@ from envs.rewards.judge.config import (
     endpoint_key,
 )
 from envs.rewards.judge.judge import Judge
-from envs.rewards.judge.ledger import Budget, DamagedLedger, Ledger, Limits, Spent
+from envs.rewards.judge.ledger import Budget, DamagedLedger, Ledger, SpendingLimits, Spent
 from envs.rewards.judge.payloads import (
     CallFailed,
     check_error,
@@ -37,9 +37,9 @@ from envs.rewards.judge.payloads import (
 from envs.rewards.judge.records import (
     CallError,
     CallRecord,
-    Check,
-    JudgeEpisode,
-    JudgeFact,
+    JudgeCase,
+    JudgeCheck,
+    JudgedFact,
     Judgement,
     JudgeStep,
     Purpose,
@@ -53,19 +53,19 @@ __all__ = [
     "CallError",
     "CallFailed",
     "CallRecord",
-    "Check",
     "DamagedLedger",
     "Judge",
+    "JudgeCase",
+    "JudgeCheck",
     "JudgeConfig",
-    "JudgeEpisode",
-    "JudgeFact",
     "JudgeModels",
     "JudgeStep",
     "JudgeStyle",
+    "JudgedFact",
     "Judgement",
     "Ledger",
-    "Limits",
     "Purpose",
+    "SpendingLimits",
     "Spent",
     "Structured",
     "check_error",

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from envs.rewards.judge.ledger import Limits
+from envs.rewards.judge.ledger import SpendingLimits
 from envs.rewards.judge.records import Purpose
 from envs.types import ConfigError, Record
 
@@ -133,9 +133,9 @@ class JudgeConfig(Record):
         return self
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SpendingLimits:
         """Budget of requests and tokens."""
-        return Limits(self.budget_requests, self.budget_tokens)
+        return SpendingLimits(self.budget_requests, self.budget_tokens)
 
     def dollars(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the price of these tokens."""

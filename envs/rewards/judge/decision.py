@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.rewards.judge.records import Check, Judgement
-from envs.rewards.judge.votes import Grading
+from envs.rewards.judge.records import JudgeCheck, Judgement
+from envs.rewards.judge.votes import JudgeCalls
 
 
-def abstain(grading: Grading, cause: str, *, blocked: bool = False) -> Judgement:
+def abstain(grading: JudgeCalls, cause: str, *, blocked: bool = False) -> Judgement:
     """Return an abstention with its cause and all checks and calls so far."""
     return Judgement(
         state="abstained",
@@ -20,7 +20,7 @@ def abstain(grading: Grading, cause: str, *, blocked: bool = False) -> Judgement
     )
 
 
-def rule(grading: Grading, deciding: Sequence[Check], *, asked_all: bool = True) -> Judgement:
+def rule(grading: JudgeCalls, deciding: Sequence[JudgeCheck], *, asked_all: bool = True) -> Judgement:
     """Return the judgement of checks that must all hold.
 
     If one check fails, the episode fails, whatever the others say. Otherwise, if one abstained, so
@@ -38,16 +38,16 @@ def rule(grading: Grading, deciding: Sequence[Check], *, asked_all: bool = True)
     return _judgement(grading, "passed", score, "; ".join(f"{_name(check)}: {check.reason}" for check in deciding))
 
 
-def reject(grading: Grading, reason: str) -> Judgement:
+def reject(grading: JudgeCalls, reason: str) -> Judgement:
     """Return a failure with score 0, for a missing answer or one with unseen claims."""
     return _judgement(grading, "failed", 0.0, reason)
 
 
-def _judgement(grading: Grading, state: str, score: float | None, reason: str) -> Judgement:
+def _judgement(grading: JudgeCalls, state: str, score: float | None, reason: str) -> Judgement:
     return Judgement.model_validate(
         {"state": state, "score": score, "reason": reason, "checks": grading.checks, "calls": grading.calls}
     )
 
 
-def _name(check: Check) -> str:
+def _name(check: JudgeCheck) -> str:
     return f"{check.purpose} {check.subject}".strip()

@@ -12,12 +12,12 @@ from envs.rewards.judge.config import JudgeConfig, JudgeStyle
 from envs.rewards.judge.decision import abstain, rule
 from envs.rewards.judge.ledger import DamagedLedger, Ledger
 from envs.rewards.judge.prompts import same_answer
-from envs.rewards.judge.records import CallRecord, JudgeEpisode, Judgement
-from envs.rewards.judge.votes import Grading
+from envs.rewards.judge.records import CallRecord, JudgeCase, Judgement
+from envs.rewards.judge.votes import JudgeCalls
 from envs.rewards.judge.webgym import webgym
 from envs.rewards.judge.webjudge import webjudge, webvoyager
 
-STYLES: dict[JudgeStyle, Callable[[Grading], Awaitable[Judgement]]] = {
+STYLES: dict[JudgeStyle, Callable[[JudgeCalls], Awaitable[Judgement]]] = {
     JudgeStyle.WEBGYM: webgym,
     JudgeStyle.WEBJUDGE: webjudge,
     JudgeStyle.WEBVOYAGER: webvoyager,
@@ -80,7 +80,7 @@ class Judge:
         """
         return self._client.budget.damage
 
-    async def judge(self, episode: JudgeEpisode, calls: list[CallRecord] | None = None) -> Judgement:
+    async def judge(self, episode: JudgeCase, calls: list[CallRecord] | None = None) -> Judgement:
         """Judge an episode as passed, failed or abstained.
 
         Faults of an endpoint, a page or a policy are never raised; a cancellation is.
@@ -88,7 +88,7 @@ class Judge:
         Args:
             calls: List to which each finished call is added, for a caller that may stop waiting.
         """
-        grading = Grading(self._client, episode, calls if calls is not None else [])
+        grading = JudgeCalls(self._client, episode, calls if calls is not None else [])
         if not episode.steps:
             return abstain(grading, "the episode has no screenshots")
         async with self._places:  # the deadline begins when the episode has a place
@@ -106,7 +106,7 @@ class Judge:
         Args:
             unachievable: True if the reference is the reason why the task cannot be done.
         """
-        grading = Grading(self._client, JudgeEpisode(instruction=question, steps=(), answer=answer))
+        grading = JudgeCalls(self._client, JudgeCase(instruction=question, steps=(), answer=answer))
         async with self._places:
             try:
                 async with asyncio.timeout(self.config.deadline):

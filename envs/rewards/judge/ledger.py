@@ -67,7 +67,7 @@ class Spent(Record):
     """Number of prompt and completion tokens of the requests that were answered."""
 
 
-class Limits(NamedTuple):
+class SpendingLimits(NamedTuple):
     """Budget of requests and tokens; ``None`` for no limit."""
 
     requests: int | None
@@ -116,7 +116,7 @@ class Ledger:
         with self._transaction() as (_, spent):
             return spent
 
-    def claim(self, limits: Limits) -> str | None:
+    def claim(self, limits: SpendingLimits) -> str | None:
         """Count a request before it is sent; return the reason if it must not be."""
         with self._transaction() as (connection, spent):
             refusal = limits.refusal(spent)
@@ -194,7 +194,7 @@ class Budget:
     no request is sent once they are used up, but requests under way may still add to them.
     """
 
-    def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
+    def __init__(self, limits: SpendingLimits, ledger: Ledger | None = None) -> None:
         """
         Args:
             ledger: Ledger that is shared with judges of the same limits; ``None`` if this judge is

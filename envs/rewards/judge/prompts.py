@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.prompt_fencing import fence, harmless
-from envs.rewards.judge.records import JudgeEpisode, JudgeFact, JudgeStep, Purpose
+from envs.rewards.judge.records import JudgeCase, JudgedFact, JudgeStep, Purpose
 from envs.rewards.judge.schemas import words_of
 
 PROMPTS_VERSION = "3"
@@ -89,11 +89,11 @@ def system_of(purpose: Purpose) -> str:
 
 def about_pictures(
     purpose: Purpose,
-    episode: JudgeEpisode,
+    episode: JudgeCase,
     numbers: Sequence[int],
     *,
     page_text_chars: int,
-    fact: JudgeFact | None = None,
+    fact: JudgedFact | None = None,
     points: Sequence[str] = (),
     notes: Iterable[tuple[str, str]] = (),
     with_answer: bool = True,
@@ -124,12 +124,12 @@ def about_pictures(
     return Question(purpose, system_of(purpose), "\n\n".join([*paragraphs, fence(data)]), pictures, subject)
 
 
-def key_points(episode: JudgeEpisode) -> Question:
+def key_points(episode: JudgeCase) -> Question:
     """Make the question that asks what the task requires. It contains no page text."""
     return Question(Purpose.KEY_POINTS, system_of(Purpose.KEY_POINTS), f"TASK\n{harmless(episode.instruction)}")
 
 
-def reference(episode: JudgeEpisode) -> Question:
+def reference(episode: JudgeCase) -> Question:
     """Make the question that compares the answer with the reference answer."""
     known = f"TASK\n{harmless(episode.instruction)}\n\nREFERENCE ANSWER\n{harmless(episode.reference_answer or '')}"
     return Question(
@@ -152,12 +152,12 @@ def same_answer(question: str, reference: str, answer: str, *, unachievable: boo
     return Question(Purpose.SAME_ANSWER, system_of(Purpose.SAME_ANSWER), text, subject=subject)
 
 
-def _requirement(fact: JudgeFact) -> str:
+def _requirement(fact: JudgedFact) -> str:
     """Return a fact in WebGym's form: ``[Group: description] fact``."""
     return f"[Group: {fact.group}] {fact.text}" if fact.group else fact.text
 
 
-def _data_sections(episode: JudgeEpisode, numbers: Sequence[int], chars: int) -> list[tuple[str, str]]:
+def _data_sections(episode: JudgeCase, numbers: Sequence[int], chars: int) -> list[tuple[str, str]]:
     actions = "\n".join(_action_line(number, step) for number, step in enumerate(episode.steps, 1))
     data = [("actions of the agent, one per line", actions)]
     for index in numbers:

@@ -92,7 +92,7 @@ class JudgeStep(Record):
     """Description of the action's changes to the document; empty if not recorded."""
 
 
-class JudgeFact(Record):
+class JudgedFact(Record):
     """One condition that must be true for the task to be done."""
 
     fact_id: str = Field(min_length=1)
@@ -101,14 +101,14 @@ class JudgeFact(Record):
     """Description of its fact group."""
 
 
-class JudgeEpisode(Record):
+class JudgeCase(Record):
     """An ended episode, as the judge sees it."""
 
     instruction: Text = Field(min_length=1)
     steps: tuple[JudgeStep, ...]
     answer: Text | None = None
     """Answer of the policy; ``None`` if it gave none."""
-    facts: tuple[JudgeFact, ...] = ()
+    facts: tuple[JudgedFact, ...] = ()
     reference_answer: Text | None = None
 
     @model_validator(mode="after")
@@ -161,7 +161,7 @@ class CallRecord(Record):
         return max(0, self.requests - 1)
 
 
-class Check(Record):
+class JudgeCheck(Record):
     """Outcome of one question to the judge, decided by its votes."""
 
     purpose: Purpose
@@ -195,7 +195,7 @@ class Judgement(Record):
     """Reason of the verdict, or cause of the abstention."""
     blocked: bool = False
     """True if the site blocked the agent: an abstention; the site belongs on the blocklist."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[JudgeCheck, ...] = ()
     calls: tuple[CallRecord, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig
 from envs.rewards.judge.payloads import Question
-from envs.rewards.judge.records import CallRecord, Check, JudgeEpisode
+from envs.rewards.judge.records import CallRecord, JudgeCase, JudgeCheck
 from envs.rewards.judge.schemas import words_of
 from envs.rewards.judge.verdict import Opinion, read_opinion
 
@@ -19,20 +19,20 @@ Vote = tuple[Opinion | None, CallRecord]
 
 
 @dataclass
-class Grading:
+class JudgeCalls:
     """Collects the calls and checks of one episode; they outlive a deadline."""
 
     client: JudgeClient
-    episode: JudgeEpisode
+    episode: JudgeCase
     calls: list[CallRecord] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[JudgeCheck] = field(default_factory=list)
 
     @property
     def config(self) -> JudgeConfig:
         """Configuration of the judge."""
         return self.client.config
 
-    async def decide(self, question: Question, votes: int | None = None) -> Check:
+    async def decide(self, question: Question, votes: int | None = None) -> JudgeCheck:
         """Put a question to the vote and record the outcome."""
         check = await decide(self.client, question, self.calls.append, votes or self.config.votes)
         self.checks.append(check)
@@ -50,7 +50,7 @@ class Grading:
         return [*sorted(chance.sample(range(count - 1), max_count - 1)), count - 1]
 
 
-async def decide(client: JudgeClient, question: Question, keep: Callable[[CallRecord], None], votes: int) -> Check:
+async def decide(client: JudgeClient, question: Question, keep: Callable[[CallRecord], None], votes: int) -> JudgeCheck:
     """Ask a question ``votes`` times and return the decision of the majority."""
     words = words_of(question.purpose)
 
@@ -63,7 +63,7 @@ async def decide(client: JudgeClient, question: Question, keep: Callable[[CallRe
     return tally(question, [task.result() for task in running])
 
 
-def tally(question: Question, votes: Sequence[Vote]) -> Check:
+def tally(question: Question, votes: Sequence[Vote]) -> JudgeCheck:
     """Return the decision of a strict majority of all votes, lost ones included.
 
     Because lost votes count, it never depends on which of the votes were lost.
@@ -78,7 +78,7 @@ def tally(question: Question, votes: Sequence[Vote]) -> Check:
     else:
         why = [f"{record.error}: {record.trouble}" for record in lost]
         reason = "; ".join(dict.fromkeys(why)) or "no majority"
-    return Check(
+    return JudgeCheck(
         purpose=question.purpose,
         subject=question.subject,
         holds=holds,

@@ -13,14 +13,14 @@ import asyncio
 from envs.rewards.judge.decision import abstain, reject, rule
 from envs.rewards.judge.payloads import Question
 from envs.rewards.judge.prompts import about_pictures, reference
-from envs.rewards.judge.records import Check, JudgeFact, Judgement, Purpose
-from envs.rewards.judge.votes import Grading
+from envs.rewards.judge.records import JudgeCheck, JudgedFact, Judgement, Purpose
+from envs.rewards.judge.votes import JudgeCalls
 
 WHOLE_TASK = "task"
 """Id of the fact that stands for a whole task without facts."""
 
 
-async def webgym(grading: Grading) -> Judgement:
+async def webgym(grading: JudgeCalls) -> Judgement:
     """Judge an episode of at least one step."""
     episode, config = grading.episode, grading.config
     chars = config.page_text_chars
@@ -42,7 +42,7 @@ async def webgym(grading: Grading) -> Judgement:
         return reject(grading, f"criterion_b: {grounded.reason}")
     facts = episode.facts
     if not facts and episode.reference_answer is None:
-        facts = (JudgeFact(fact_id=WHOLE_TASK, text=episode.instruction),)
+        facts = (JudgedFact(fact_id=WHOLE_TASK, text=episode.instruction),)
     questions = [
         about_pictures(Purpose.CRITERION_A, episode, shown, page_text_chars=chars, fact=fact) for fact in facts
     ]
@@ -52,7 +52,7 @@ async def webgym(grading: Grading) -> Judgement:
     return rule(grading, deciding, asked_all=len(deciding) == len(questions))
 
 
-async def keyframes(grading: Grading) -> list[int]:
+async def keyframes(grading: JudgeCalls) -> list[int]:
     """Return the indices of the keyframes, ascending, at most ``max_images``.
 
     These are the screenshots that are relevant or got no verdict, and the last one.
@@ -72,13 +72,13 @@ async def keyframes(grading: Grading) -> list[int]:
     return [*kept, last][-grading.config.max_images :]
 
 
-async def _decide(grading: Grading, questions: list[Question]) -> list[Check]:
+async def _decide(grading: JudgeCalls, questions: list[Question]) -> list[JudgeCheck]:
     """Ask all questions at once or, with ``early_exit``, one by one until a check fails."""
     if not grading.config.early_exit:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(grading.decide(question)) for question in questions]
         return [task.result() for task in tasks]
-    decided: list[Check] = []
+    decided: list[JudgeCheck] = []
     for question in questions:
         decided.append(await grading.decide(question))
         if decided[-1].holds is False:

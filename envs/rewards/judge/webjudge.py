@@ -8,7 +8,7 @@ from envs.rewards.judge.decision import abstain, reject, rule
 from envs.rewards.judge.prompts import about_pictures, key_points
 from envs.rewards.judge.records import Judgement, Purpose
 from envs.rewards.judge.verdict import read_points, read_score
-from envs.rewards.judge.votes import Grading
+from envs.rewards.judge.votes import JudgeCalls
 
 KEEP_FROM = 3
 """Minimum score of a screenshot that is shown (Online-Mind2Web)."""
@@ -17,7 +17,7 @@ MAX_KEPT = 50
 """Maximum screenshots of a WebJudge verdict (Online-Mind2Web); ``max_images`` may lower it."""
 
 
-async def webjudge(grading: Grading) -> Judgement:
+async def webjudge(grading: JudgeCalls) -> Judgement:
     """Judge an episode by WebJudge: key points, scores of the screenshots, one verdict.
 
     The verdict sees the screenshots with a score of 3 and more. An answer is not needed.
@@ -41,7 +41,7 @@ async def webjudge(grading: Grading) -> Judgement:
     return rule(grading, [await grading.decide(question)])
 
 
-async def webvoyager(grading: Grading) -> Judgement:
+async def webvoyager(grading: JudgeCalls) -> Judgement:
     """Judge the last screenshots and the answer. Without an answer it fails, without a call."""
     episode, config = grading.episode, grading.config
     if episode.answer is None:
@@ -68,7 +68,7 @@ def chosen(scores: list[int | None], max_count: int) -> list[int]:
     return sorted(sorted(wanted, key=rank, reverse=True)[:max_count])
 
 
-async def _scores(grading: Grading) -> list[tuple[int | None, str]]:
+async def _scores(grading: JudgeCalls) -> list[tuple[int | None, str]]:
     """Return (score, remark) of each screenshot; the score is ``None`` if the call failed."""
     episode = grading.episode
     questions = [

@@ -1,9 +1,10 @@
 """WebArena's evaluators over its own task files: string_match, url_match, program_html.
 
-``config`` reads the public benchmark's format, ``match`` holds the comparisons (pure), ``program`` looks into pages through a protocol that a
-browser session offers, ``helpers`` reads the ``func:`` programs, of which ``shop`` and ``members`` ask sites and ``site_helpers`` has all, and
-``evaluate`` takes it all together. The semantics are the benchmark's; what it
-would turn into an exception or a zero (an unreachable judge, an unknown helper, a site that does not answer) is *unavailable* here.
+``config`` reads the public benchmark's format, ``match`` holds the comparisons (pure), ``program``
+looks into pages through a protocol that a browser session offers, ``helpers`` reads the ``func:``
+programs, of which ``shop`` and ``members`` ask sites and ``site_helpers`` has all, and ``evaluate``
+takes it all together. The semantics are the benchmark's; what it would turn into an exception or a
+zero (an unreachable judge, an unknown helper, a site that does not answer) is *unavailable* here.
 """
 
 from envs.rewards.webarena.config import (

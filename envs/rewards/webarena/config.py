@@ -66,7 +66,8 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
     """A task from its JSON value.
 
     Args:
-        addresses: Site addresses by placeholder (``{"__SHOPPING__": "http://localhost:7770"}``), put in everywhere.
+        addresses: Site addresses by placeholder (``{"__SHOPPING__": "http://localhost:7770"}``),
+            put in everywhere.
         where: Named in errors.
 
     Raises:
@@ -134,7 +135,8 @@ def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = Non
     """All tasks of a file: one object, or a list of them (the benchmark has both).
 
     Raises:
-        TaskError: it is no JSON, is empty, or has bad tasks; all are named by their place in the file.
+        TaskError: it is no JSON, is empty, or has bad tasks; all are named by their place in the
+            file.
     """
     try:
         data = json.loads(text)

@@ -34,7 +34,8 @@ class Part(Record):
     name: str
     """``exact_match``, ``must_include 0``, ``program_html 2``…"""
     value: float | None = Field(ge=0, le=1)
-    """Share that holds; below 1 the part fails. ``None``: unavailable, and ``evidence`` says why."""
+    """Share that holds; below 1 the part fails. ``None``: unavailable, and ``evidence`` says
+    why."""
     evidence: str
 
 
@@ -87,7 +88,8 @@ async def evaluate(
 
 
 def product(parts: tuple[Part, ...]) -> float | None:
-    """1 if all hold, 0 if one does not whatever the others are, ``None`` if it hangs on what is unavailable."""
+    """1 if all hold, 0 if one does not whatever the others are, ``None`` if it hangs on what is
+    unavailable."""
     values = [part.value for part in parts]
     if any(value is not None and value < 1 for value in values):
         return 0.0

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from envs.types.near import near
 
 Helper = Callable[..., Awaitable[str]]
-"""Takes the literal arguments of the call (and the `PageAccess` where it says ``__page__``); raises `BrowserError` or `SiteError`
-if it cannot be answered now."""
+"""Takes the literal arguments of the call (and the `PageAccess` where it says ``__page__``); raises
+`BrowserError` or `SiteError` if it cannot be answered now."""
 
 
 class UnknownHelper(Exception):
@@ -23,7 +23,8 @@ class UnknownHelper(Exception):
 
 
 async def reddit_get_post_url(url: str) -> str:
-    """Address of the post that a comment page belongs to: ``/f/<forum>/<post>/``; others stay as they are."""
+    """Address of the post that a comment page belongs to: ``/f/<forum>/<post>/``; others stay as
+    they are."""
     parts = urlsplit(url)
     names = parts.path.split("/")
     if len(names) < 4 or names[1] != "f":
@@ -32,14 +33,16 @@ async def reddit_get_post_url(url: str) -> str:
 
 
 HELPERS: Mapping[str, Helper] = {"reddit_get_post_url": reddit_get_post_url}
-"""Helpers that need no site. The others of the benchmark ask a shop or GitLab: `site_helpers` has all."""
+"""Helpers that need no site. The others of the benchmark ask a shop or GitLab: `site_helpers` has
+all."""
 
 
 async def call(program: str, helpers: Mapping[str, Helper], *, page: object, last_url: str) -> str:
     """The result of ``func:name(arguments)``.
 
     Raises:
-        UnknownHelper: there is no such helper, it is no plain call, or its arguments are not what the helper takes.
+        UnknownHelper: there is no such helper, it is no plain call, or its arguments are not what
+            the helper takes.
     """
     name, arguments = read_helper_call(program)
     helper = helpers.get(name)

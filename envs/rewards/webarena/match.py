@@ -9,7 +9,8 @@ OR = " |OR| "
 """Separator of alternatives."""
 
 _TOKEN = re.compile(r"\w+(?:[.,:/'-]\w+)*|\S")
-"""Words and numbers (``3.5``, ``10:30``), and each other sign alone. The benchmark uses NLTK's tokenizer for this one purpose."""
+"""Words and numbers (``3.5``, ``10:30``), and each other sign alone. The benchmark uses NLTK's
+tokenizer for this one purpose."""
 
 
 def clean(answer: str) -> str:
@@ -29,7 +30,8 @@ def must_include(reference: str, text: str, *, alone: bool = False, words: bool 
     """The text contains the reference.
 
     Args:
-        alone: It is the only one of its list. A single sign must then be a word of the text: ``0`` is not in ``10``.
+        alone: It is the only one of its list. A single sign must then be a word of the text: ``0``
+            is not in ``10``.
         words: So must any single word (VisualWebArena).
     """
     needle, hay = clean(reference), clean(text)
@@ -44,16 +46,18 @@ def includes_one(references: str, text: str, *, alone: bool = False, words: bool
 
 
 def same_url(references: str, url: str, *, exact: bool) -> bool:
-    """VisualWebArena's comparison: one of the alternatives is the address, but for a last slash, or (not ``exact``) a part of it."""
+    """VisualWebArena's comparison: one of the alternatives is the address, but for a last slash, or
+    (not ``exact``) a part of it."""
     wanted, shown = [one.removesuffix("/") for one in references.split(OR)], url.removesuffix("/")
     return shown in wanted if exact else any(one in shown for one in wanted)
 
 
 def url_match(references: str, url: str) -> bool:
-    """``GOLD in PRED``: host and path of one alternative are a part of the address, and so are all query parameters.
+    """``GOLD in PRED``: host and path of one alternative are a part of the address, and so are all
+    query parameters.
 
-    As in the benchmark, a parameter may have the value of any alternative, scheme and fragment do not count, and parameters that
-    the reference does not name are free.
+    As in the benchmark, a parameter may have the value of any alternative, scheme and fragment do
+    not count, and parameters that the reference does not name are free.
 
     Args:
         references: Addresses separated by `` |OR| ``.

@@ -28,9 +28,11 @@ class ScriptPage(Protocol):
 
 
 async def project_member_role(page: ScriptPage, account_name: str) -> str:
-    """The role of an account on the page of a project's members; empty if it is no member, or if this is no such page.
+    """The role of an account on the page of a project's members; empty if it is no member, or if
+    this is no such page.
 
-    The benchmark counts accounts and roles of the whole page and takes those of one number; this takes the role of the account's row.
+    The benchmark counts accounts and roles of the whole page and takes those of one number; this
+    takes the role of the account's row.
 
     Raises:
         SiteError: the page asks for a log-in.

@@ -1,7 +1,8 @@
 """WebArena's evaluators as parts of the bundle.
 
-The bundle's ``binary`` is the benchmark's score, the product; its ``score`` is the partial one, the mean over evaluators of the mean of their
-comparisons. Where the product hangs on what is not known, the bundle abstains.
+The bundle's ``binary`` is the benchmark's score, the product; its ``score`` is the partial one, the
+mean over evaluators of the mean of their comparisons. Where the product hangs on what is not known,
+the bundle abstains.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from envs.rewards.compose import Component
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.rewards.judge import cost_of
 from envs.rewards.webarena.evaluate import AnswerJudge, EvaluatorResult, evaluate
 from envs.types import Cost, JudgeError, RewardPart, WebTask
@@ -27,12 +28,13 @@ class WebArenaParts:
         """
         Args:
             addresses: Addresses of sites by name, for the placeholders.
-            judge: An entered judge that compares answers in other words; without one those comparisons are not available.
+            judge: An entered judge that compares answers in other words; without one those
+                comparisons are not available.
         """
         self._addresses = addresses or {}
         self._judge = judge
 
-    async def parts(self, task: WebTask, evidence: EpisodeEvidence) -> Sequence[RewardPart]:
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
         """One for each comparison, with its share of the partial score.
 
         Raises:
@@ -54,7 +56,8 @@ class WebArenaParts:
 
 
 def check_frozen(evaluators: WebArenaEval, expected: str) -> None:
-    """Raises ``JudgeError`` if evaluators are not those of an expected hash; none is expected where it is empty."""
+    """Raises ``JudgeError`` if evaluators are not those of an expected hash; none is expected where
+    it is empty."""
     if expected and (actual := evaluators_hash(evaluators)) != expected:
         raise JudgeError(
             f"the evaluators have hash {actual}, and {expected} was frozen for this run: they were changed since. "

@@ -20,7 +20,8 @@ __all__ = ["PageAccess", "PageScriptError", "compare_page", "read_page", "read_p
 LAST = "last"
 """Stands for the page that the episode ended on, as it is."""
 MAX_TEXT = 10_000
-"""Characters of a text that are kept as they are. A longer one may be a whole page behind a log-in: of it only what the comparison needs is."""
+"""Characters of a text that are kept as they are. A longer one may be a whole page behind a log-in:
+of it only what the comparison needs is."""
 AROUND = 40
 """Characters that are kept around what was found in a longer one."""
 MAX_SHOWN = 160
@@ -28,7 +29,8 @@ MAX_SHOWN = 160
 
 
 class PageAccess(Protocol):
-    """A page that may be looked at and navigated: the episode's own after its end, or a copy with its login.
+    """A page that may be looked at and navigated: the episode's own after its end, or a copy with
+    its login.
 
     All raise `BrowserError` when the browser or the site fails.
     """
@@ -38,7 +40,8 @@ class PageAccess(Protocol):
         ...
 
     async def goto(self, url: str) -> None:
-        """Load an address anew, also where it is shown already, and wait until the page is at rest."""
+        """Load an address anew, also where it is shown already, and wait until the page is at
+        rest."""
         ...
 
     async def content(self) -> str:
@@ -57,11 +60,13 @@ class PageAccess(Protocol):
 async def read_pages(
     evaluators: WebArenaEval, page: PageAccess, last_url: str, helpers: Mapping[str, Helper] | None = None
 ) -> tuple[PageText, ...]:
-    """Read the text for each check of ``program_html``, in their order; empty where the task has none.
+    """Read the text for each check of ``program_html``, in their order; empty where the task has
+    none.
 
-    As in the benchmark, a ``last`` page is looked at as the episode left it, and any other is loaded anew, also where the episode stands on
-    its address: what was typed and not saved is not there. Checks of the ``last`` page come before any navigation. A failed check
-    is recorded with its reason, never raised.
+    As in the benchmark, a ``last`` page is looked at as the episode left it, and any other is
+    loaded anew, also where the episode stands on its address: what was typed and not saved is not
+    there. Checks of the ``last`` page come before any navigation. A failed check is recorded with
+    its reason, never raised.
     """
     if EvalType.PROGRAM_HTML not in evaluators.eval_types:
         return ()
@@ -76,7 +81,8 @@ async def read_pages(
 async def read_page(
     check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper], last_url: str, *, words: bool = False
 ) -> PageText:
-    """Read the text of a check's element. ``trouble`` names an unknown helper, a missing site, a failed browser or site."""
+    """Read the text of a check's element. ``trouble`` names an unknown helper, a missing site, a
+    failed browser or site."""
     address = ""
     try:
         address = await _address(check, page, helpers, last_url)
@@ -95,7 +101,8 @@ async def read_page(
 
 
 def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tuple[float | None, str]:
-    """Return the share of the required contents that is there (1 or 0 for exact_match), and the evidence.
+    """Return the share of the required contents that is there (1 or 0 for exact_match), and the
+    evidence.
 
     The share is ``None`` if nothing was seen. Pure.
 
@@ -115,7 +122,8 @@ def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tu
 
 
 def as_needed(check: PageCheck, text: str, *, words: bool = False) -> str:
-    """Cut a text to what the check's comparison needs: its beginning, and each match with its surroundings.
+    """Cut a text to what the check's comparison needs: its beginning, and each match with its
+    surroundings.
 
     The comparison has the same result as with the whole text. Pure.
     """

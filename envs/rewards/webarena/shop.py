@@ -1,9 +1,11 @@
 """WebArena's shop checks over Magento's REST API: newest order, newest review.
 
-What checks ask of the benchmark's shop: the newest order, the newest review of a product. Over the REST API of Magento, as its administrator.
+What checks ask of the benchmark's shop: the newest order, the newest review of a product. Over the
+REST API of Magento, as its administrator.
 
-The administrator's token is asked for once and again when the shop does not take it any more (Magento's lasts four hours). A name and password that
-the shop refused are not sent again until their file says something else: Magento locks an account after a few wrong ones.
+The administrator's token is asked for once and again when the shop does not take it any more
+(Magento's lasts four hours). A name and password that the shop refused are not sent again until
+their file says something else: Magento locks an account after a few wrong ones.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ NAMES = (
 """The benchmark's, of the questions that `Shop` answers."""
 
 DEADLINE = 15.0
-"""Seconds for one question, its log-in included: a shop whose caches are cold takes several. A task of the benchmark asks twice, and the look at its
-pages has the 60 of a step."""
+"""Seconds for one question, its log-in included: a shop whose caches are cold takes several. A task
+of the benchmark asks twice, and the look at its pages has the 60 of a step."""
 MAX_FILE = 100_000
 """Bytes of an account's file."""
 
@@ -94,8 +96,10 @@ class Shop:
     def __init__(self, address: str, account: str, *, deadline: float = DEADLINE) -> None:
         """
         Args:
-            address: ``tasks.addresses.shopping``; empty if it is not known, which every question then says.
-            account: Path of the file with the administrator's account; empty if there is none, which every question then says.
+            address: ``tasks.addresses.shopping``; empty if it is not known, which every question
+                then says.
+            account: Path of the file with the administrator's account; empty if there is none,
+                which every question then says.
         """
         parts = urlsplit(address)
         origin = f"{parts.scheme}://{parts.netloc}" if address else ""
@@ -116,7 +120,8 @@ class Shop:
         """Address of the page of the newest order, of whichever customer.
 
         Raises:
-            SiteError: the shop cannot be asked, or has no order at all, in which case the benchmark fails too.
+            SiteError: the shop cannot be asked, or has no order at all, in which case the benchmark
+                fails too.
         """
         answer = await self._ask(_NEWEST_ORDER)
         what = asked(_NEWEST_ORDER)
@@ -146,10 +151,12 @@ class Shop:
         raise SiteError(f"{what}: expected reviews with a nickname")
 
     async def review_rating(self, sku: str) -> str:
-        """Rating of the newest review of a product in percent (``80`` for four stars); empty without reviews.
+        """Rating of the newest review of a product in percent (``80`` for four stars); empty
+        without reviews.
 
         Raises:
-            SiteError: the shop cannot be asked, or reviews are rated by something else than one ``Rating``.
+            SiteError: the shop cannot be asked, or reviews are rated by something else than one
+                ``Rating``.
         """
         reviews, what = await self._reviews(sku)
         match reviews:
@@ -185,7 +192,8 @@ class Shop:
         return read_json(body, asked(path))
 
     async def _answer(self, path: str) -> tuple[int, bytes]:
-        """Status and body; of a second question with a new token where the first one's was not taken."""
+        """Status and body; of a second question with a new token where the first one's was not
+        taken."""
         for _ in range(2):
             token = await self._entered()
             headers = {"authorization": f"Bearer {token}"}
@@ -222,6 +230,7 @@ class Shop:
         except orjson.JSONDecodeError:
             token = None
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            # Without the answer, and without a cause that has it: it may be a token in another form.
+            # Without the answer, and without a cause that has it: it may be a token in another
+            # form.
             raise SiteError(f"POST {_TOKEN_PATH}: the answer is no token; expected it as a JSON text")
         return token

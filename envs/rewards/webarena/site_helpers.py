@@ -1,6 +1,7 @@
 """WebArena's ``func:`` helpers that a run can call, and what they lack.
 
-The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a configuration lacks for them.
+The ``func:`` helpers of one run: those that need no site, the shop's and GitLab's; and what a
+configuration lacks for them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Map
 
     Args:
         addresses: Addresses of sites by name (``tasks.addresses``).
-        logins: Files by the names of their sites, and ``shopping_site_admin`` (``tasks.logins``). Read when they are needed.
+        logins: Files by the names of their sites, and ``shopping_site_admin`` (``tasks.logins``).
+            Read when they are needed.
 
     Raises:
         ConfigError: The shop's address is none that a site may have.
@@ -34,7 +36,8 @@ def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Map
 
 
 def unknown_helper(evaluators: WebArenaEval) -> str:
-    """A ``func:`` program of a check that calls no helper of the benchmark; empty if there is none. Pure."""
+    """A ``func:`` program of a check that calls no helper of the benchmark; empty if there is none.
+    Pure."""
     checks = evaluators.program_html
     for program in (source for check in checks for source in (check.url, check.locator) if source.startswith("func:")):
         try:
@@ -47,7 +50,8 @@ def unknown_helper(evaluators: WebArenaEval) -> str:
 
 
 def lacking(check: PageCheck, addresses: Mapping[str, str], logins: Mapping[str, str]) -> str:
-    """Name what a page's check can never have in this configuration, with the key to set; empty if nothing. Pure.
+    """Name what a page's check can never have in this configuration, with the key to set; empty if
+    nothing. Pure.
 
     Args:
         check: The check with the addresses of sites put in (`placed`).

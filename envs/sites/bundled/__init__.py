@@ -8,10 +8,10 @@ for each episode, `app` makes an application of pages, and `site` is the side th
 from envs.sites.bundled.app import Application
 from envs.sites.bundled.directory import DIRECTORY
 from envs.sites.bundled.shop import SHOP
-from envs.sites.bundled.site import BundledEpisode, BundledSite
+from envs.sites.bundled.site import BundledAttempt, BundledSite
 from envs.sites.bundled.tracker import TRACKER
 
 APPLICATIONS = {application.name: application for application in (SHOP, TRACKER, DIRECTORY)}
 """The bundled sites by name."""
 
-__all__ = ["APPLICATIONS", "Application", "BundledEpisode", "BundledSite"]
+__all__ = ["APPLICATIONS", "Application", "BundledAttempt", "BundledSite"]

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from envs.sites.bundled.states import EpisodeState, EpisodeStates
+from envs.sites.bundled.states import AppState, AppStates
 from envs.sites.static_server import CachedFiles
 
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ def go(address: str) -> Response:
     return RedirectResponse(address, status_code=303)
 
 
-def make_app(application: Application, states: EpisodeStates, key: str) -> Starlette:
+def make_app(application: Application, states: AppStates, key: str) -> Starlette:
     """Make the ASGI application of a site; ``key`` opens ``/api/``."""
     shown = _Pages(application)
     routes = [_make_route(place, handler, shown) for place, handler in application.pages.items()]
@@ -129,7 +129,7 @@ class _Pages:
 
     async def missing(self, request: Request, error: Exception) -> Response:
         """Render a page that says that a page does not exist."""
-        state: EpisodeState | None = request.scope.get("episode")
+        state: AppState | None = request.scope.get("episode")
         if state is None or request.url.path.startswith(("/-/", "/api/")):
             return PlainTextResponse("not found", status_code=404)
         with state.lock:
@@ -141,7 +141,7 @@ def _make_route(place: str, handler: Handler, shown: _Pages) -> Route:
 
     async def endpoint(request: Request) -> Response:
         body = await _read_body(request)
-        state: EpisodeState = request.scope["episode"]
+        state: AppState = request.scope["episode"]
         with state.lock:
             db = state.connection
             db.row_factory = sqlite3.Row
@@ -171,7 +171,7 @@ async def _read_body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _make_begin(states: EpisodeStates) -> Callable[[Request], Any]:
+def _make_begin(states: AppStates) -> Callable[[Request], Any]:
     async def begin(request: Request) -> Response:
         token, to = request.path_params["token"], request.query_params.get("to", "/")
         if states.get(token) is None or not to.startswith("/") or to.startswith("//"):
@@ -186,7 +186,7 @@ def _make_begin(states: EpisodeStates) -> Callable[[Request], Any]:
 class _EpisodeGate:
     """Finds the episode of a request by its cookie, and refuses requests without one."""
 
-    def __init__(self, app: ASGIApp, states: EpisodeStates, key: str) -> None:
+    def __init__(self, app: ASGIApp, states: AppStates, key: str) -> None:
         self._app, self._states, self._key = app, states, key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

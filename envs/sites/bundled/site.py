@@ -11,7 +11,7 @@ from envs.observation import ObservationOptions
 from envs.sites.app_server import AppServer
 from envs.sites.base import Site, SiteEpisode
 from envs.sites.bundled.app import COOKIE, KEY_HEADER, Application, make_app
-from envs.sites.bundled.states import EpisodeState, EpisodeStates
+from envs.sites.bundled.states import AppState, AppStates
 from envs.sites.server_state import SiteState
 from envs.types import WebTask
 
@@ -20,11 +20,11 @@ VIEWPORT = (1008, 756)
 
 
 @dataclass(frozen=True, slots=True)
-class BundledEpisode(SiteEpisode):
+class BundledAttempt(SiteEpisode):
     """State of a bundled site for one episode: its own database."""
 
     state: SiteState
-    states: EpisodeStates
+    states: AppStates
     token: str
 
     async def close(self) -> None:
@@ -46,7 +46,7 @@ class BundledSite(Site):
     def __init__(self, application: Application) -> None:
         self.name = application.name
         self._key = secrets.token_urlsafe(24)
-        self.states = EpisodeStates(application.build)
+        self.states = AppStates(application.build)
         self.app = make_app(application, self.states, self._key)
         """The ASGI application, for callers that use it without a socket."""
         self._server = AppServer(self.app, application.name)
@@ -65,7 +65,7 @@ class BundledSite(Site):
         await self._server.close()
         self.states.close_all()
 
-    async def open_episode(self, task: WebTask, seed: int) -> BundledEpisode:
+    async def open_episode(self, task: WebTask, seed: int) -> BundledAttempt:
         """Copy the world of the seed for an episode."""
         origin = self.origin
         opening = asyncio.get_running_loop().run_in_executor(None, self.states.open, seed)
@@ -77,8 +77,8 @@ class BundledSite(Site):
         headers = {"cookie": f"{COOKIE}={state.token}", KEY_HEADER: self._key}
         asked = SiteState(origin=origin, databases={"": state.uri}, headers=headers)
         path = f"/-/begin/{state.token}?to={quote(task.path)}"
-        return BundledEpisode(path, asked, self.states, state.token)
+        return BundledAttempt(path, asked, self.states, state.token)
 
-    def _drop(self, opened: asyncio.Future[EpisodeState]) -> None:
+    def _drop(self, opened: asyncio.Future[AppState]) -> None:
         if not opened.cancelled() and opened.exception() is None:
             self.states.close(opened.result().token)

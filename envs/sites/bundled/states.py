@@ -26,7 +26,7 @@ Build = Callable[[int, sqlite3.Connection], None]
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeState:
+class AppState:
     """The database of one episode. Only the thread that holds the lock uses the connection."""
 
     token: str = field(repr=False)
@@ -37,19 +37,19 @@ class EpisodeState:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class EpisodeStates:
+class AppStates:
     """The episodes of one site. Used by the server's thread and by those that begin or end them."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
         self._worlds: OrderedDict[int, sqlite3.Connection] = OrderedDict()
-        self._open: dict[str, EpisodeState] = {}
+        self._open: dict[str, AppState] = {}
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, seed: int) -> EpisodeState:
+    def open(self, seed: int) -> AppState:
         """Open a new episode in the world of a seed.
 
         Raises:
@@ -62,10 +62,10 @@ class EpisodeStates:
                 raise SiteError(f"{MAX_EPISODES} episodes are open on one site; close those that are over")
             connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
             self._world(seed).backup(connection)
-            state = self._open[token] = EpisodeState(token, uri, connection)
+            state = self._open[token] = AppState(token, uri, connection)
         return state
 
-    def get(self, token: str) -> EpisodeState | None:
+    def get(self, token: str) -> AppState | None:
         """Return the episode with this token, if there is one."""
         return self._open.get(token)
 

@@ -5,8 +5,10 @@ written; the shards are then merged without duplicates.
 
 ::
 
-    source (sources.py) ── candidates ── rubric (rubrics.py) ── check ── sub-tasks ── a shard's files (shard.py)
-    shards ── duplicates out ── tree or file, rejected.jsonl, manifest.json (merge.py)
+    source ── candidates ── rubric ── check ── sub-tasks ── a shard's files
+    shards ── duplicates out ── tree or file, rejected.jsonl, manifest.json
+
+`sources`, `rubrics`, `shard` and `merge` are the modules in this order.
 
 A shard is a pure function of its request and is written whole or not at all, so an interrupted
 build continues where it stopped. No Prefect here: `flows/build_tasks.py` runs the shards. See

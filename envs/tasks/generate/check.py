@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from envs.rewards import EpisodeEvidence, grade_by_program, record_answers
+from envs.rewards import GradingEvidence, grade_by_program, record_answers
 from envs.sites.bundled import APPLICATIONS, BundledSite
 from envs.tasks.generate.generate import solution_of
 from envs.tasks.generate.moves import Plan
@@ -51,7 +51,7 @@ class Checker:
                 raise NoStartPage(f"its start page {task.path} answers {reader.status}; correct path")
             for move in plan:
                 await reader.make(move)
-            evidence = EpisodeEvidence(
+            evidence = GradingEvidence(
                 final=reader.observe(task.instruction or ""),
                 answer=reader.answer,
                 server=await record_answers(task.rubric, episode.state),

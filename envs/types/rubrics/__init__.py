@@ -1,7 +1,8 @@
 """Rubrics: weighted groups of facts, and what it takes to pass.
 
-A fact says what is true of what an episode left behind, by one of the types in `facts`; most are checked by program, ``judge`` by a model.
-A rubric is frozen before a run: its hash is written down, and grading by another one is refused.
+A fact says what is true of what an episode left behind, by one of the types in `facts`; most are
+checked by program, ``judge`` by a model. A rubric is frozen before a run: its hash is written down,
+and grading by another one is refused.
 """
 
 from envs.types.rubrics.base import (

@@ -82,7 +82,8 @@ class FactBase(Record):
     holds_at: float = Field(default=1.0, gt=0, le=1)
     """Least confidence at which the fact holds, for the binary score and where it is required."""
     after: tuple[str, ...] = ()
-    """Ids of facts that must hold before this one makes sense. Sub-tasks use it, grading does not."""
+    """Ids of facts that must hold before this one makes sense. Sub-tasks use it, grading does
+    not."""
 
 
 class Patterned(FactBase):

@@ -33,7 +33,8 @@ MAX_SCRIPT = 4000
 class UrlFact(FactBase):
     """The page's address.
 
-    ``/path?query`` is compared without the host; in ``exact``, the order of the query and a last ``/`` do not count.
+    ``/path?query`` is compared without the host; in ``exact``, the order of the query and a last
+    ``/`` do not count.
     """
 
     type: Literal["url"] = "url"
@@ -139,7 +140,8 @@ class ElementStateFact(FactBase):
 
 
 class DomPresentFact(FactBase):
-    """A node of the last page matches a CSS selector (`envs.types.selectors` has what is supported)."""
+    """A node of the last page matches a CSS selector (`envs.types.selectors` has what is
+    supported)."""
 
     type: Literal["dom_element_present"] = "dom_element_present"
     selector: Css
@@ -166,10 +168,11 @@ class DomStyleFact(FactBase):
 class JsFact(FactBase):
     """A JavaScript expression of the last page is true.
 
-    It is evaluated once, at the end of the episode, where the page's own scripts can neither see nor change what it calls, and it may only read:
-    what would change anything is stopped. ``$(selector)`` and ``$$(selector)`` find the first and all elements. An
-    exception and any value but true and false make the fact not available, so it should be written as one that always is either
-    (``$("#total")?.textContent === "42"``).
+    It is evaluated once, at the end of the episode, where the page's own scripts can neither see
+    nor change what it calls, and it may only read: what would change anything is stopped.
+    ``$(selector)`` and ``$$(selector)`` find the first and all elements. An exception and any value
+    but true and false make the fact not available, so it should be written as one that always is
+    either (``$("#total")?.textContent === "42"``).
     """
 
     type: Literal["js"] = "js"
@@ -241,7 +244,8 @@ class HttpFact(FactBase):
 
 
 class SignalFact(FactBase):
-    """A browser signal of the episode: a field of `EpisodeSignals`, ``counts.<trouble>``, or one of W8's names."""
+    """A browser signal of the episode: a field of `EpisodeSignals`, ``counts.<trouble>``, or one of
+    W8's names."""
 
     type: Literal["signal_threshold"] = "signal_threshold"
     metric: Name
@@ -263,7 +267,8 @@ class JudgeFact(FactBase):
     type: Literal["judge"] = "judge"
     description: Annotated[str, Field(min_length=1, max_length=MAX_SCRIPT), AfterValidator(not_blank)]
     criterion: Literal["fact", "grounded"] = "fact"
-    """``fact``: the statement is true (WebGym's A). ``grounded``: the answer claims only what the pages show (WebGym's B)."""
+    """``fact``: the statement is true (WebGym's A). ``grounded``: the answer claims only what the
+    pages show (WebGym's B)."""
     holds_at: float = Field(default=HOLDS_JUDGED, gt=0, le=1)
 
 

@@ -28,7 +28,8 @@ class FactGroup(Record):
     weight: Weight = 1.0
     facts: tuple[Fact, ...] = Field(min_length=1)
     after: tuple[str, ...] = ()
-    """Names of groups that must have been reached first. Grading does not look at it; sub-tasks keep to it."""
+    """Names of groups that must have been reached first. Grading does not look at it; sub-tasks
+    keep to it."""
 
 
 class PassRequirements(Record):
@@ -47,7 +48,8 @@ class Rubric(Record):
 
     fact_groups: tuple[FactGroup, ...] = Field(min_length=1)
     gates: tuple[Fact, ...] = ()
-    """Facts that must hold, or the whole score is 0; they add nothing to it. WebGym's criterion against hallucinations is one."""
+    """Facts that must hold, or the whole score is 0; they add nothing to it. WebGym's criterion
+    against hallucinations is one."""
     pass_threshold: Share = PASS_THRESHOLD
     pass_requirements: PassRequirements = PassRequirements()
 

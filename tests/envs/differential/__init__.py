@@ -1,4 +1,5 @@
-"""Small pages on which ours and Playwright's actions are compared (`tests.envs.test_differential`)."""
+"""Small pages on which ours and Playwright's actions are compared
+(`tests.envs.test_differential`)."""
 
 from __future__ import annotations
 

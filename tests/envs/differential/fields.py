@@ -1,4 +1,5 @@
-"""Rows of forms: fields of each kind, lists to choose from, text that a page changes while it is typed."""
+"""Rows of forms: fields of each kind, lists to choose from, text that a page changes while it is
+typed."""
 
 from __future__ import annotations
 

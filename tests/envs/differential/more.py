@@ -1,4 +1,5 @@
-"""Rows that combine: widgets of several fields, keys with the mouse, what opens late, frames in frames."""
+"""Rows that combine: widgets of several fields, keys with the mouse, what opens late, frames in
+frames."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""Small pages and what is done on them. A step is a verb, the ``data-t`` of its target and what else it needs (`Step`)."""
+"""Small pages and what is done on them. A step is a verb, the ``data-t`` of its target and what
+else it needs (`Step`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 Step = tuple[str, ...]
-"""``click NAME``, ``double NAME``, ``triple NAME``, ``right NAME``, ``hover NAME``, ``type NAME TEXT`` (into an emptied field), ``press KEY``,
-``drag FROM TO``, ``select NAME LABEL…``, ``check NAME``, ``uncheck NAME``, ``scroll NAME``, ``upload NAME``, ``accept [TEXT]`` and
-``dismiss`` (the dialog that is open), ``acknowledge`` (an alert, which ours does by itself), ``back``, ``forward``,
+"""``click NAME``, ``double NAME``, ``triple NAME``, ``right NAME``, ``hover NAME``, ``type NAME
+TEXT`` (into an emptied field), ``press KEY``, ``drag FROM TO``, ``select NAME LABEL…``, ``check
+NAME``, ``uncheck NAME``, ``scroll NAME``, ``upload NAME``, ``accept [TEXT]`` and ``dismiss`` (the
+dialog that is open), ``acknowledge`` (an alert, which ours does by itself), ``back``, ``forward``,
 ``wait SECONDS``."""
 
 

@@ -1,4 +1,5 @@
-"""Servers on loopback for the tests: a site with everything that pages ask for, and canaries that nobody may reach."""
+"""Servers on loopback for the tests: a site with everything that pages ask for, and canaries that
+nobody may reach."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ async def serve(site: Site) -> AsyncIterator[Site]:
 
 
 class Canary:
-    """Counts who reaches it, over TCP and UDP on one port of every local address; answers an HTTP page that any origin may read."""
+    """Counts who reaches it, over TCP and UDP on one port of every local address; answers an HTTP
+    page that any origin may read."""
 
     def __init__(self) -> None:
         self.hits: list[str] = []

@@ -1,4 +1,5 @@
-"""The allow list: one spelling of every host, default deny, no way to loopback but by its own name."""
+"""The allow list: one spelling of every host, default deny, no way to loopback but by its own
+name."""
 
 from __future__ import annotations
 

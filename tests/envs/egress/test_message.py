@@ -17,7 +17,7 @@ def head(*lines: str) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
-def test_a_request_goes_on_in_origin_form_without_headers_of_the_connection() -> None:
+def test_requests_are_sent_in_origin_form_without_hop_by_hop_headers() -> None:
     request = parse_request(
         head(
             "GET http://127.0.0.1:81/a%20b?q=http://x/?y HTTP/1.1",

@@ -1,4 +1,5 @@
-"""Real pages in real Chromium: what they reach through the proxy, and that they reach nothing else, whatever they try."""
+"""Real pages in real Chromium: what they reach through the proxy, and that they reach nothing else,
+whatever they try."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from tests.envs.raw_chromium import RawChromium, RawSession, raw_chromium
 
 @dataclass
 class World:
-    """A browser with one hardened context, the site that it may see, and a canary that it may not."""
+    """A browser with one hardened context, the site that it may see, and a canary that it may
+    not."""
 
     chromium: RawChromium
     context: str
@@ -119,7 +121,8 @@ WAYS = {
     "redirect": "u => fetch('/to?url=' + encodeURIComponent(u)).then(() => 'reached', () => 'no')",
 }
 REACHED_NOTHING = {"no", "sent", "loaded", "opaque"}
-"""``loaded`` is the frame of the refusal, ``opaque`` its unreadable answer; the canary says that neither was more."""
+"""``loaded`` is the frame of the refusal, ``opaque`` its unreadable answer; the canary says that
+neither was more."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -221,7 +224,8 @@ async def test_a_page_cannot_use_another_lease_or_the_debugging_port(tmp_path: P
 
 
 async def fetched(page: RawSession, url: str) -> Any:
-    """1 if a script of the page could read it; asked again where a navigation of before has replaced the document."""
+    """1 if a script of the page could read it; asked again where a navigation of before has
+    replaced the document."""
     while True:
         try:
             return await page.evaluate("fetch(" + url + ").then(() => 1, () => 0)")

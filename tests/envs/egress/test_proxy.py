@@ -1,4 +1,5 @@
-"""The proxy with real sockets and no browser: what it passes on, what it refuses, and that nothing is left behind."""
+"""The proxy with real sockets and no browser: what it passes on, what it refuses, and that nothing
+is left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ async def dial(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.Stream
 
 
 async def ask(listener: Listener, *lines: str, body: bytes = b"") -> tuple[str, dict[str, str], bytes]:
-    """One request on a connection of its own: status line, headers, body as framed by its length or the connection's end."""
+    """One request on a connection of its own: status line, headers, body as framed by its length or
+    the connection's end."""
     reader, writer = await dial(listener)
     writer.write("\r\n".join([*lines, "", ""]).encode() + body)
     try:

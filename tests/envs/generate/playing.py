@@ -1,4 +1,5 @@
-"""Episodes of generated tasks as the loop plays and grades them, with an oracle in the place of the policy."""
+"""Episodes of generated tasks as the loop plays and grades them, with an oracle in the place of the
+policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Generated tasks in a real Chromium: solutions get 1, doing nothing does not pass, episodes do not meet."""
+"""Generated tasks in a real Chromium: solutions get 1, doing nothing does not pass, episodes do not
+meet."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool, WebSession
 from envs.episodes import part_sources
-from envs.rewards import EpisodeEvidence, grade_by_program, record_answers
+from envs.rewards import GradingEvidence, grade_by_program, record_answers
 from envs.sites import Site, make_site
 from envs.tasks.generate import TEMPLATES, solution_of
 from envs.tasks.generate.moves import Plan
@@ -44,7 +45,7 @@ async def play(session: WebSession, task: WebTask, plan: Plan) -> RewardBundle:
         assert frame.observation.error is None, frame.observation.error
     assert task.rubric is not None and session.server is not None
     answers = await record_answers(task.rubric, session.server)
-    evidence = EpisodeEvidence(final=frame.observation, answer=frame.said, server=answers)
+    evidence = GradingEvidence(final=frame.observation, answer=frame.said, server=answers)
     return grade_by_program(task.rubric, evidence, expected_hash=task.rubric_hash)
 
 
@@ -155,7 +156,7 @@ async def test_a_stored_episode_is_graded_again_after_its_server_is_gone() -> No
     stored = await run_episode(task, solution_of(task))
     assert stored.stop_reason is StopReason.ANSWER and stored.reward.score == 1.0 and stored.reward.passed
     assert task.rubric is not None
-    again = grade_by_program(task.rubric, EpisodeEvidence.of(stored), expected_hash=task.rubric_hash)
+    again = grade_by_program(task.rubric, GradingEvidence.of(stored), expected_hash=task.rubric_hash)
     assert again == stored.reward
     assert any("/api/orders/" in part.evidence for part in again.parts)
     idle = await run_episode(task, ())

@@ -1,4 +1,5 @@
-"""Every template's solution solves it, and nothing less does: played on the real applications, without a browser."""
+"""Every template's solution solves it, and nothing less does: played on the real applications,
+without a browser."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_file_a_tree_and_a_check(tmp_path: Path, capsys: pytest.CaptureFixture
     assert all(set(task.seeds) == {Split.HELD_OUT} for task in tasks)
 
 
-def test_a_set_says_how_its_splits_are_filled_and_what_to_do_about_an_empty_one(
+def test_a_task_set_tells_its_splits_and_the_fix_for_an_empty_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def said(*arguments: str) -> tuple[str, str]:

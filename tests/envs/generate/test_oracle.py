@@ -1,4 +1,5 @@
-"""The oracle of generated tasks: it solves every template in the browser, through the loop, from what a policy sees."""
+"""The oracle of generated tasks: it solves every template in the browser, through the loop, from
+what a policy sees."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ async def test_they_are_solved_by_marks_and_coordinates() -> None:
 
 
 async def test_pages_longer_than_the_window_are_scrolled() -> None:
-    """The office where 20 people of this world work: its list is read to the end, and its last line is clicked."""
+    """The office where 20 people of this world work: its list is read to the end, and its last line
+    is clicked."""
     spec = GeneratorSpec(kinds=("directory-count", "directory-open"), per_world=400)
     made = generate_world(spec, World("directory", 100_245, Split.DEMO))
     office = "Island Pier"

@@ -1,4 +1,5 @@
-"""The memory of an episode, and of a family: entries, limits, secrets, and a merge that does not depend on who comes first."""
+"""The memory of an episode, and of a family: entries, limits, secrets, and a merge that does not
+depend on who comes first."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ def test_what_is_typed_into_a_password_field_is_a_secret() -> None:
     assert typed_secret(Click(element=2), seen) == ""
 
 
-# -------------------------------------------------------------------------------------------------------- families
+# ----------------------------------------------------------------------------
+# families
 
 changes = st.lists(st.builds(MemoryChange, key=keys, value=words | st.none()), max_size=4).map(tuple)
 contributions = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), changes), max_size=6).map(

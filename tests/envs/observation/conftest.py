@@ -1,4 +1,5 @@
-"""Fixtures: a Chromium as episodes have it (one process for frames of all origins), pages of `benchmarks/pages`, and CDP sessions."""
+"""Fixtures: a Chromium as episodes have it (one process for frames of all origins), pages of
+`benchmarks/pages`, and CDP sessions."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ async def new_page(browser: Browser, scale: float = 1.0) -> AsyncIterator[tuple[
 
 @pytest.fixture
 def on_page(browser: Browser) -> Callable[..., Any]:
-    """``on_page(html, script, scale=1)``: what ``script(page, cdp)`` returns on a page of this body."""
+    """``on_page(html, script, scale=1)``: what ``script(page, cdp)`` returns on a page of this
+    body."""
 
     async def run(html: str, script: Script[T], scale: float = 1.0) -> T:
         async with new_page(browser, scale) as (page, cdp):
@@ -55,7 +57,8 @@ def on_page(browser: Browser) -> Callable[..., Any]:
 
 @pytest.fixture
 def on_labelled(browser: Browser) -> Callable[..., Any]:
-    """``on_labelled(script)``: what ``script(page, cdp)`` returns on the labelled page, with a frame of another origin and port."""
+    """``on_labelled(script)``: what ``script(page, cdp)`` returns on the labelled page, with a
+    frame of another origin and port."""
 
     async def run(script: Script[T], scale: float = 1.0) -> T:
         near, far = StaticServer(PAGES), StaticServer(PAGES)

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 (pages of one case a line)
-"""No page makes an observation larger than `MAX_CHARS`, and every cut is marked; what is typed is no word of a page."""
+"""No page makes an observation larger than `MAX_CHARS`, and every cut is marked; what is typed is
+no word of a page."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from playwright.async_api import CDPSession, Page
 
 from envs.observation import FULL, Observer, Reading
 from envs.observation.options import MAX_CHARS, MAX_OPTIONS, STATE_CHARS, TITLE_CHARS, URL_CHARS
-from envs.rewards.evidence import EpisodeEvidence
+from envs.rewards.evidence import GradingEvidence
 from envs.rewards.page_text import Pages, Shown
 from envs.types import Observation
 
@@ -100,7 +101,7 @@ def test_what_is_typed_is_no_word_of_the_page_until_the_page_says_it(on_fields: 
     before, after = on_fields(typed, listed)
 
     def lines(page: Observation) -> str:
-        pages = Pages(EpisodeEvidence(final=page, steps=(), answer=""))
+        pages = Pages(GradingEvidence(final=page, steps=(), answer=""))
         return "\n".join(pages.lines(Shown((page,), ()), True))
 
     assert "confirmed" not in lines(before)
@@ -117,7 +118,8 @@ def cache() -> dict[tuple[str, int], tuple[Observation, Observation]]:
 async def on_fields(
     anyio_backend: str, on_page: Any, cache: dict[tuple[str, int], tuple[Observation, Observation]]
 ) -> Any:
-    """What is seen with a text typed into every kind of field, and when the page shows it too; all cases in one browser."""
+    """What is seen with a text typed into every kind of field, and when the page shows it too; all
+    cases in one browser."""
 
     async def script(page: Page, cdp: CDPSession) -> None:
         for typed in ("Order confirmed", 'x" Order confirmed', 'Order confirmed" value "x'):

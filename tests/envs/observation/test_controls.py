@@ -1,7 +1,9 @@
 # ruff: noqa: E501 (a table: one case a line)
-"""What is listed of every kind of control and how it is written, one small case a cell, all in one real page.
+"""What is listed of every kind of control and how it is written, one small case a cell, all in one
+real page.
 
-What is expected was written down from what a person sees and can do, and from the ARIA and HTML specifications.
+What is expected was written down from what a person sees and can do, and from the ARIA and HTML
+specifications.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ PHANTOMS = {
 """What nobody sees: nothing of it may be listed or be in the text."""
 
 LISTED = {
-    # Transparent controls over something that is drawn for them, and other invisible things that can be used.
+    # Transparent controls over something that is drawn for them, and other invisible things that
+    # can be used.
     "styled checkbox": (
         f"<div {BOXED}><input type=checkbox aria-label=Own style='{OVER};opacity:0;z-index:1'><i style='{OVER};background:#ccc'></i></div>",
         ['checkbox "Own"'],

@@ -1,4 +1,5 @@
-"""Documents that are no HTML: XHTML, whose names have another case, and drawings by themselves or in it."""
+"""Documents that are no HTML: XHTML, whose names have another case, and drawings by themselves or
+in it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 (a table: one case a line)
-"""Checkboxes, radio buttons and switches that their page draws: listed with their state, and turned on by a point that is no link."""
+"""Checkboxes, radio buttons and switches that their page draws: listed with their state, and turned
+on by a point that is no link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a look says when the browser or we fail: its questions are asked at once, and several may fail together."""
+"""What a look says when the browser or we fail: its questions are asked at once, and several may
+fail together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ids are given once: they do not change while their node lives, and no two living nodes share one."""
+"""Ids are given once: they do not change while their node lives, and no two living nodes share
+one."""
 
 from __future__ import annotations
 

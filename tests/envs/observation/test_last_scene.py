@@ -1,4 +1,5 @@
-"""A look that uses the scene of the look before says what a first look says, whatever has changed between them."""
+"""A look that uses the scene of the look before says what a first look says, whatever has changed
+between them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # ruff: noqa: E501 (a table: one case a line)
-"""What lies on top of a page is numbered and written first where there is no room for all, and only there."""
+"""What lies on top of a page is numbered and written first where there is no room for all, and only
+there."""
 
 from __future__ import annotations
 

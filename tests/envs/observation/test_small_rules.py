@@ -1,4 +1,5 @@
-"""The rules that the shipped policy was trained on: what they show of MiniWoB pages stays as it was recorded."""
+"""The rules that the shipped policy was trained on: what they show of MiniWoB pages stays as it was
+recorded."""
 
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from envs.sites.miniwob import import_tasks
 from envs.types import Element
 
 RECORDED: dict[str, list[str]] = json.loads((Path(__file__).parent / "small_rules.json").read_text(encoding="utf-8"))
-"""Lines of the prompt by kind of task, at seed 1, recorded on 2026-11-24 before `full` learned more states."""
+"""Lines of the prompt by kind of task, at seed 1, recorded on 2026-11-24 before `full` learned more
+states."""
 
 
 def line(element: Element) -> str:
-    """As the policy's prompt writes an element; written out here so that a change of either is seen."""
+    """As the policy's prompt writes an element; written out here so that a change of either is
+    seen."""
     tag = "textbox" if element.tag == "input" else element.tag
     value = "***" if element.tag == "password" else element.value
     checked = "checked " if element.checked else ""

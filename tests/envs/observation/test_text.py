@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.observation.text import Page, Piece, describe, fit
+from envs.observation.text import Page, TextPiece, describe, fit
 from envs.types import Element, Hidden
 
 words = st.text(alphabet="ab c", min_size=1, max_size=600).filter(lambda text: bool(text.strip()))
@@ -22,7 +22,7 @@ def pages(draw: st.DrawFn) -> Page:
         pieces = []
         for is_element, text in line:
             number += is_element
-            pieces.append(Piece(f'[{number}] link "{text[:80]}"', number) if is_element else Piece(text))
+            pieces.append(TextPiece(f'[{number}] link "{text[:80]}"', number) if is_element else TextPiece(text))
         lines.append(pieces)
     return Page(lines, draw(counts))
 
@@ -57,7 +57,7 @@ def test_elements_are_kept_before_words_and_every_loss_is_counted(page: Page, bu
 
 
 def test_the_last_line_says_what_was_cut() -> None:
-    page = Page([[Piece('[1] link "a"', 1)], [Piece("x" * 2_400)], [Piece('[2] button "b"', 2)]], 0)
+    page = Page([[TextPiece('[1] link "a"', 1)], [TextPiece("x" * 2_400)], [TextPiece('[2] button "b"', 2)]], 0)
     text = fit(page, Hidden(below=14), 160)[0]
     lines = text.split("\n")
     assert lines[0] == '[1] link "a"' and lines[1] == "x" * 40 + "…" and lines[2] == '[2] button "b"'

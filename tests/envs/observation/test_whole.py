@@ -1,4 +1,5 @@
-"""Facts read the words of a page: labels to their ends, and nothing that the rendering for the policy adds."""
+"""Facts read the words of a page: labels to their ends, and nothing that the rendering for the
+policy adds."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from playwright.async_api import CDPSession, Page
 
 from envs.observation import FULL, SMALL, Observer
-from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program, read_rubric
 from envs.types import Observation
 
 LONG = "word " * 60
@@ -46,7 +47,7 @@ async def seen(anyio_backend: str, on_page: Any, cache: dict[str, Observation]) 
 def value(page: Observation, **fact: Any) -> float | None:
     """Of a fact on the page; ``None`` only if it is undecided."""
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "f", "type": "text", **fact}]}]})
-    bundle = grade_by_program(rubric, EpisodeEvidence(final=page))
+    bundle = grade_by_program(rubric, GradingEvidence(final=page))
     assert (bundle.parts[0].value is None) == bool(bundle.abstained)
     return bundle.parts[0].value
 

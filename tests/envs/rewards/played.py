@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from envs.rewards import DomElement, Download, EpisodeEvidence
+from envs.rewards import DomElement, Download, GradingEvidence
 from envs.signals import aggregate
 from envs.types import (
     Action,
@@ -98,7 +98,7 @@ DOM = (
     DomElement(tag="a", parent=1, attributes={"href": "/"}, styles={}),
 )
 
-EVIDENCE = EpisodeEvidence(
+EVIDENCE = GradingEvidence(
     steps=STEPS,
     final=DONE,
     answer="The total is $1,234.50",
@@ -116,7 +116,7 @@ EVIDENCE = EpisodeEvidence(
     },
     domdiff={"structuralSimilarity": 0.9, "text": 0.4},
 )
-NOTHING = EpisodeEvidence()
+NOTHING = GradingEvidence()
 """Nothing at all was recorded."""
 
 

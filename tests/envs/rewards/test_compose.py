@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards import Component, EpisodeEvidence, compose, grade_by_program, page_reward, read_rubric, score
+from envs.rewards import Component, GradingEvidence, compose, grade_by_program, page_reward, read_rubric, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.chromiumrl.quality import episode_quality
 from envs.types import ErrorCode, PartRole, RewardBundle, RewardPart, WebTask
@@ -157,9 +157,9 @@ async def test_the_parts_about_how_an_episode_went() -> None:
         each.model_copy(update={"form": form, "error": ErrorCode.UNKNOWN_ELEMENT if form == "prose" else None})
         for each, form in zip(STEPS, forms, strict=True)
     )
-    evidence = EpisodeEvidence(steps=steps, signals=signals())
+    evidence = GradingEvidence(steps=steps, signals=signals())
 
-    async def one(source: Any, seen: EpisodeEvidence = evidence) -> RewardPart:
+    async def one(source: Any, seen: GradingEvidence = evidence) -> RewardPart:
         (found,) = await source.parts(TASK, seen)
         assert isinstance(found, RewardPart)
         return found

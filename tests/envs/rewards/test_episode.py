@@ -1,4 +1,5 @@
-"""An ended episode is graded by its task's rubric, else by its page; the browser and the policy are stand-ins."""
+"""An ended episode is graded by its task's rubric, else by its page; the browser and the policy are
+stand-ins."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 from envs.browser.page_step import PageStep
 from envs.episodes import NOT_GRADED, part_sources
-from envs.rewards import EpisodeEvidence, read_rubric
+from envs.rewards import GradingEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
@@ -141,7 +142,7 @@ async def test_the_page_after_the_last_action_is_graded_by_the_rubric() -> None:
 async def test_the_last_page_is_kept_as_it_looks_where_a_step_led_to_it() -> None:
     last = PageStep(DONE, b"last", True, FACTS)
     assert (await play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
-    assert EpisodeEvidence.of(await play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
+    assert GradingEvidence.of(await play([OVER[0], last], RUBRIC)).final_screenshot == "blob of last"
     assert (await play(OVER, RUBRIC)).final_screenshot == "", "a page that shows nothing at its end"
     assert (await play([last], RUBRIC)).final_screenshot == "", "no step was taken"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from envs.observation.text import Page, Piece, fit
-from envs.rewards import Download, EpisodeEvidence, grade, grade_by_program, read_rubric, record_answers
+from envs.observation.text import Page, TextPiece, fit
+from envs.rewards import Download, GradingEvidence, grade, grade_by_program, read_rubric, record_answers
 from envs.rewards.compare import compare, number_in
 from envs.rewards.facts import NO_JUDGE, NO_SERVER, FactResult
 from envs.types import (
@@ -36,7 +36,7 @@ def rubric_of(**fact: Any) -> Any:
     return read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "f", **fact}]}], "gates": []})
 
 
-def value_of(evidence: EpisodeEvidence, **fact: Any) -> float | None:
+def value_of(evidence: GradingEvidence, **fact: Any) -> float | None:
     return grade_by_program(rubric_of(**fact), evidence).parts[0].value
 
 
@@ -186,14 +186,14 @@ def test_no_answer_is_a_wrong_answer() -> None:
 
 
 def test_a_stored_episode_keeps_its_last_page() -> None:
-    answered = EpisodeEvidence.of(trajectory())
+    answered = GradingEvidence.of(trajectory())
     assert value_of(answered, type="url", url="/orders/12") == 1
-    cut = EpisodeEvidence.of(trajectory(steps=STEPS[:2], final=None))
+    cut = GradingEvidence.of(trajectory(steps=STEPS[:2], final=None))
     assert cut.final is None and value_of(cut, type="url", url=LAMP.url) is None
-    assert EpisodeEvidence.of(trajectory(stop_reason="terminated", answer="success")).answer == ""
+    assert GradingEvidence.of(trajectory(stop_reason="terminated", answer="success")).answer == ""
 
 
-def test_what_was_recorded_at_the_end_is_graded_from_the_stored_episode_alone() -> None:
+def test_recorded_evidence_is_graded_from_the_stored_episode_alone() -> None:
     recorded = Recorded(
         dom=DOM,
         downloads=(Download(name="a.txt", size=3),),
@@ -201,13 +201,13 @@ def test_what_was_recorded_at_the_end_is_graded_from_the_stored_episode_alone() 
         absent={"x": "y"},
     )
     stored = Trajectory.model_validate_json(trajectory(recorded=recorded).model_dump_json(), strict=True)
-    evidence = EpisodeEvidence.of(stored)
+    evidence = GradingEvidence.of(stored)
     assert stored.recorded == recorded and evidence.dom == DOM
     assert value_of(evidence, type="dom_element_present", selector="#total > a") == 1
     assert value_of(evidence, type="download", name="a.txt") == 1
     assert value_of(evidence, type="js", expression="true") == 1
     assert value_of(evidence, type="js", expression="false") is None
-    failed = EpisodeEvidence.of(trajectory(recorded=Recorded(absent={"dom": "20,001 nodes", "downloads": "no folder"})))
+    failed = GradingEvidence.of(trajectory(recorded=Recorded(absent={"dom": "20,001 nodes", "downloads": "no folder"})))
     bundle = grade_by_program(rubric_of(type="dom_element_present", selector="a"), failed)
     assert bundle.parts[0].value is None and bundle.parts[0].evidence == "20,001 nodes"
     assert grade_by_program(rubric_of(type="download", name="a"), failed).parts[0].evidence == "no folder"
@@ -222,8 +222,8 @@ def listed(label: str, **more: Any) -> Element:
     return Element(index=1, tag="link", text=label, box=(0, 0, 1, 1), **more)
 
 
-LINES = [[Piece(f"line {number} of a long page, told at length")] for number in range(40)]
-CUT_TEXT = fit(Page([*LINES, [Piece("Order confirmed")]], 0), Hidden(), 300)[0]
+LINES = [[TextPiece(f"line {number} of a long page, told at length")] for number in range(40)]
+CUT_TEXT = fit(Page([*LINES, [TextPiece("Order confirmed")]], 0), Hidden(), 300)[0]
 OUT_OF_VIEW = fit(Page(LINES[:2], 5_000), Hidden(below=3), 8_000)[0]
 LONG = "a label of which no more than the first eighty characters are in an observation, so it en"
 
@@ -273,8 +273,9 @@ CAPS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 def test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false(
     left: dict[str, Any], fact: dict[str, Any], decided: dict[str, Any], negate: bool
 ) -> None:
-    """The episode abstains: a policy could otherwise hide a false fact by making a page large. What was seen still decides."""
-    evidence = EpisodeEvidence(answer="yes", **left)
+    """The episode abstains: a policy could otherwise hide a false fact by making a page large. What
+    was seen still decides."""
+    evidence = GradingEvidence(answer="yes", **left)
     bundle = grade_by_program(rubric_of(**fact, negate=negate), evidence)
     assert bundle.parts[0].value is None and bundle.score is None and "cannot be decided" in (bundle.abstained or "")
     others = [{"id": "f", **fact, "negate": negate}, {"id": "other", "type": "answer", "expected": "yes"}]
@@ -299,8 +300,8 @@ def test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false(
     ],
 )
 def test_a_page_that_was_read_whole_makes_a_fact_false(whole: dict[str, Any]) -> None:
-    assert value_of(EpisodeEvidence(**whole), **TEXT, text="Order confirmed") == 0
-    assert value_of(EpisodeEvidence(**whole), **TEXT, text="Order confirmed", negate=True) == 1
+    assert value_of(GradingEvidence(**whole), **TEXT, text="Order confirmed") == 0
+    assert value_of(GradingEvidence(**whole), **TEXT, text="Order confirmed", negate=True) == 1
 
 
 def test_facts_of_both_cases_look_at_one_page_each_in_its_own_way() -> None:
@@ -312,41 +313,41 @@ def test_facts_of_both_cases_look_at_one_page_each_in_its_own_way() -> None:
     ]
     for order in (facts, facts[::-1]):
         rubric = read_rubric({"fact_groups": [{"name": "g", "facts": order}]})
-        parts = grade_by_program(rubric, EpisodeEvidence(final=page("Paid"))).parts
+        parts = grade_by_program(rubric, GradingEvidence(final=page("Paid"))).parts
         assert {part.name: part.value for part in parts} == {"g/0": 0, "g/1": 1, "g/2": 1, "g/3": 1}
 
 
 def test_the_larger_of_two_tolerances_holds_and_they_are_not_added() -> None:
     near = ANSWER | {"expected": "100", "match": "number", "tolerance": 5, "relative_tolerance": 0.1}
-    values = [value_of(EpisodeEvidence(answer=answer), **near) for answer in ("110", "90", "111", "114")]
+    values = [value_of(GradingEvidence(answer=answer), **near) for answer in ("110", "90", "111", "114")]
     assert values == [1, 1, 0, 0]
 
 
 def test_an_empty_parameter_of_an_address_is_one() -> None:
-    at = EpisodeEvidence(final=page(url="http://shop.test/list?sale=&page=2"))
+    at = GradingEvidence(final=page(url="http://shop.test/list?sale=&page=2"))
     assert [value_of(at, **URL, url=url) for url in ("/list?page=2&sale=", "/list?page=2")] == [1, 0]
 
 
 def test_every_choice_of_a_list_is_on_the_page() -> None:
     choices = tuple(f"Town {number}" for number in range(10))
     shown = page("[1] select (Town 0, Town 1, Town 2 and 7 more)", listed("", options=choices))
-    assert value_of(EpisodeEvidence(final=shown), **TEXT, text="Town 9") == 1
+    assert value_of(GradingEvidence(final=shown), **TEXT, text="Town 9") == 1
 
 
 def test_words_that_were_never_recorded_are_not_missing() -> None:
     """Small observations have elements and no text: whether a word is on the page is not known."""
-    small = EpisodeEvidence(final=page("", listed("Buy")))
+    small = GradingEvidence(final=page("", listed("Buy")))
     assert value_of(small, **TEXT, text="Buy") == 1 and value_of(small, **TEXT, text="Sold out") is None
 
 
 def test_one_node_whose_style_was_not_read_may_be_the_right_one() -> None:
     nodes = (DomElement(tag="p", styles={"color": "red"}), DomElement(tag="p"))
     style = STYLE | {"selector": "p", "property": "color"}
-    assert value_of(EpisodeEvidence(dom=nodes), **style, expected_value="red") == 1
-    assert value_of(EpisodeEvidence(dom=nodes), **style, expected_value="blue") is None
+    assert value_of(GradingEvidence(dom=nodes), **style, expected_value="red") == 1
+    assert value_of(GradingEvidence(dom=nodes), **style, expected_value="blue") is None
     files = (Download(name="a.txt", size=1, sha256="b" * 64), Download(name="b.txt", size=1))
     either = FILE | {"name": ".txt", "match": "contains", "sha256": DIGEST}
-    assert value_of(EpisodeEvidence(downloads=files), **either) is None
+    assert value_of(GradingEvidence(downloads=files), **either) is None
 
 
 def test_what_a_rubric_needs_to_be_recorded() -> None:
@@ -436,7 +437,7 @@ async def test_what_the_server_says_is_checked(fact: dict[str, Any], value: floa
 class Juror:
     """Says yes to what is red, fails at what is hard."""
 
-    async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
+    async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: GradingEvidence) -> FactResult:
         if "hard" in fact.description:
             raise JudgeError("the judge answered 500 three times")
         sure = 0.75 if "red" in fact.description and evidence.steps else 0.25
@@ -463,7 +464,7 @@ async def test_a_judge_is_asked_and_its_cost_recorded() -> None:
 
 async def test_other_errors_of_a_judge_are_not_swallowed() -> None:
     class Broken:
-        async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: EpisodeEvidence) -> FactResult:
+        async def judge(self, fact: JudgeFact, group: FactGroup | None, evidence: GradingEvidence) -> FactResult:
             raise KeyError("a bug")
 
     with pytest.raises(ExceptionGroup):
@@ -471,7 +472,8 @@ async def test_other_errors_of_a_judge_are_not_swallowed() -> None:
 
 
 def test_a_label_that_ends_in_dots_of_its_own_is_not_shortened() -> None:
-    """``Search…`` is all that the field is called: a text that is not there is not there. A list with more choices may have it."""
+    """``Search…`` is all that the field is called: a text that is not there is not there. A list
+    with more choices may have it."""
     wanted = {"type": "text", "text": "Order placed"}
-    assert value_of(EpisodeEvidence(final=page("Shop", listed("Search…"))), **wanted) == 0.0
-    assert value_of(EpisodeEvidence(final=page("Shop", listed("Country", more_options=150))), **wanted) is None
+    assert value_of(GradingEvidence(final=page("Shop", listed("Search…"))), **wanted) == 0.0
+    assert value_of(GradingEvidence(final=page("Shop", listed("Country", more_options=150))), **wanted) is None

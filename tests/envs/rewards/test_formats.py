@@ -313,7 +313,7 @@ SPECIAL: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
 ]
 
 
-def test_hundreds_of_mutated_rubrics_are_each_refused_with_field_and_reason() -> None:
+def test_mutated_rubrics_are_each_refused_with_field_and_reason() -> None:
     assert isinstance(read_rubric(OURS), Rubric)
     count = 0
     for name, data in mutants():

@@ -1,4 +1,5 @@
-"""Regular expressions of rubrics: they find what Python's `re` finds in texts of any length, or are refused when a rubric is read."""
+"""Regular expressions of rubrics: they find what Python's `re` finds in texts of any length, or are
+refused when a rubric is read."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program, read_rubric
 from envs.rewards.compare import find_text, same_page
 from envs.types import Observation
 from envs.types.patterns import Undecided, check_pattern, search
@@ -34,7 +35,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("pattern", REFUSED)
-def test_what_has_no_linear_bound_or_another_meaning_is_refused_when_the_rubric_is_read(pattern: str) -> None:
+def test_patterns_without_a_linear_bound_are_refused_on_reading(pattern: str) -> None:
     with pytest.raises(ValueError, match=REFUSED[pattern]):
         check_pattern(pattern)
     if len(pattern) > 500:
@@ -58,7 +59,8 @@ HARD = (r"(a+)+b", r"(a*)*b", r"(a|aa)+$b", r"(\w+\s?)+:$", "a?" * 30 + "a" * 30
 @pytest.mark.parametrize("pattern", [*HARD, r"order \d+ confirmed"])
 @pytest.mark.parametrize("when", ["end", "ever"])
 def test_a_pattern_is_found_at_the_end_of_the_longest_page(pattern: str, when: str) -> None:
-    """The text is found wherever it stands: after 3 pages of 24 lines, each as long as an observation may be."""
+    """The text is found wherever it stands: after 3 pages of 24 lines, each as long as an
+    observation may be."""
     filler = "\n".join(["a" * 8_000] * 24)
     last = {r"(\w+\s?)+:$": "aa:", r"order \d+ confirmed": "order 12 confirmed", r"(a|aa)+$b": "never"}.get(
         pattern, "a" * 40 + "b"
@@ -74,9 +76,9 @@ def test_a_pattern_is_found_at_the_end_of_the_longest_page(pattern: str, when: s
             ]
         }
     )
-    (part,) = grade_by_program(rubric, EpisodeEvidence(final=pages[1])).parts
+    (part,) = grade_by_program(rubric, GradingEvidence(final=pages[1])).parts
     assert part.value == (last != "never")
-    assert grade_by_program(rubric, EpisodeEvidence(final=pages[0])).parts[0].value == 0
+    assert grade_by_program(rubric, GradingEvidence(final=pages[0])).parts[0].value == 0
 
 
 def test_what_is_found_is_what_python_finds() -> None:
@@ -88,7 +90,7 @@ def test_what_is_found_is_what_python_finds() -> None:
     # Case is folded by the pattern, not in the text: "ß" would be "ss", which the pattern is not.
     rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
         {"id": "f", "type": "answer", "match": "regex", "expected": r"^hauptstraße \d+"}]}]})  # fmt: skip
-    assert grade_by_program(rubric, EpisodeEvidence(answer="HAUPTSTRAßE 7")).parts[0].value == 1
+    assert grade_by_program(rubric, GradingEvidence(answer="HAUPTSTRAßE 7")).parts[0].value == 1
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_boundaries_and_spaces_beside_other_letters_are_decided(pattern: str, te
             ]
         }
     )
-    bundle = grade_by_program(rubric, EpisodeEvidence(answer=text))
+    bundle = grade_by_program(rubric, GradingEvidence(answer=text))
     assert bundle.parts[0].value == float(found is not None) and not bundle.abstained
 
 

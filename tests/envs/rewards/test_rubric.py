@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.rewards import EpisodeEvidence, FactResult, combine, grade_by_program, read_rubric
+from envs.rewards import FactResult, GradingEvidence, combine, grade_by_program, read_rubric
 from envs.types import Fact, JudgeError, PartRole, RewardBundle, Rubric, rubric_hash
 
 from .played import EVIDENCE, NOTHING
@@ -32,7 +32,7 @@ def two_groups(**more: Any) -> Rubric:
     return read_rubric({"fact_groups": groups, "gates": []} | more)
 
 
-def graded(rubric: Rubric, evidence: EpisodeEvidence = NOTHING, **values: float | None) -> RewardBundle:
+def graded(rubric: Rubric, evidence: GradingEvidence = NOTHING, **values: float | None) -> RewardBundle:
     return combine(rubric, {name: FactResult(value=value, evidence="said") for name, value in values.items()}, evidence)
 
 

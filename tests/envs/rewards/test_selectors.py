@@ -92,7 +92,8 @@ def test_anything_else_is_read_or_refused(text: str) -> None:
 
 
 def slow(selector: Selector, nodes: Sequence[DomElement]) -> list[int]:
-    """What a selector means, by trying every ancestor in turn and counting siblings for each node."""
+    """What a selector means, by trying every ancestor in turn and counting siblings for each
+    node."""
 
     def holds(test: _Test, at: int) -> bool:
         node = nodes[at]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards import EpisodeEvidence, grade_by_program, read_rubric, record_answers
+from envs.rewards import GradingEvidence, grade_by_program, read_rubric, record_answers
 from envs.rewards.server_answers import value_at
 from envs.types import ServerAnswer, SiteError
 
@@ -49,9 +49,9 @@ class State:
         return self.order if path.endswith("12") else None
 
 
-async def recorded(state: State) -> EpisodeEvidence:
-    evidence = EpisodeEvidence(final=DONE, server=await record_answers(RUBRIC, state))
-    return EpisodeEvidence.model_validate_json(evidence.model_dump_json())
+async def recorded(state: State) -> GradingEvidence:
+    evidence = GradingEvidence(final=DONE, server=await record_answers(RUBRIC, state))
+    return GradingEvidence.model_validate_json(evidence.model_dump_json())
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ async def test_a_question_that_failed_says_why() -> None:
 
 
 def test_what_was_not_asked_is_not_known() -> None:
-    without = grade_by_program(RUBRIC, EpisodeEvidence(final=DONE))
+    without = grade_by_program(RUBRIC, GradingEvidence(final=DONE))
     assert [part.value for part in without.parts] == [None] * 4
-    other = EpisodeEvidence(final=DONE, server=(ServerAnswer(database="", asked="SELECT 1", rows=((1,),)),))
+    other = GradingEvidence(final=DONE, server=(ServerAnswer(database="", asked="SELECT 1", rows=((1,),)),))
     reward = grade_by_program(RUBRIC, other)
     assert [part.value for part in reward.parts] == [None] * 4
     assert "was not asked" in reward.parts[0].evidence
@@ -113,17 +113,17 @@ async def test_only_what_facts_are_about_is_kept() -> None:
         ("lines",): [],
         (): {},
     }
-    kept = grade_by_program(rubric, EpisodeEvidence(final=DONE, server=answers))
+    kept = grade_by_program(rubric, GradingEvidence(final=DONE, server=answers))
     assert [part.value for part in kept.parts] == [1, 1, 0, 0]
     assert "4111" not in str(answers)
 
 
 def test_answers_that_were_kept_whole_are_read_as_before() -> None:
     whole = ServerAnswer(asked="/api/orders/12", value={"city": "Marlow", "lines": [7]})
-    reward = grade_by_program(RUBRIC, EpisodeEvidence(final=DONE, server=(whole,)))
+    reward = grade_by_program(RUBRIC, GradingEvidence(final=DONE, server=(whole,)))
     assert [part.value for part in reward.parts] == [None, 1, 1, None]
     emptied = ServerAnswer(
         asked="/api/orders/12", value={}
     )  # kept for a fact about the whole answer: of its parts nothing is known
-    reward = grade_by_program(RUBRIC, EpisodeEvidence(final=DONE, server=(emptied,)))
+    reward = grade_by_program(RUBRIC, GradingEvidence(final=DONE, server=(emptied,)))
     assert [part.value for part in reward.parts] == [None] * 4

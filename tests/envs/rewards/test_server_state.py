@@ -1,4 +1,5 @@
-"""The state of a real server: rows of SQLite files and JSON over HTTP, read only, within a deadline."""
+"""The state of a real server: rows of SQLite files and JSON over HTTP, read only, within a
+deadline."""
 
 from __future__ import annotations
 
@@ -206,7 +207,8 @@ def test_nobody_there_and_no_origin(origin: str) -> None:
 
 
 def test_a_site_of_others_is_asked_as_its_pages_are(origin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that leads to this machine is not, and what is connected to is the address that was checked."""
+    """A name that leads to this machine is not, and what is connected to is the address that was
+    checked."""
     port = int(origin.rpartition(":")[2])
     asked: list[str] = []
 

@@ -1,4 +1,5 @@
-"""A judge endpoint on loopback that answers as it is told, or misbehaves. HTTP by hand, so that it can be broken by hand."""
+"""A judge endpoint on loopback that answers as it is told, or misbehaves. HTTP by hand, so that it
+can be broken by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from envs.rewards.judge import Judge, JudgeConfig, JudgeEpisode, JudgeFact, JudgeModels, JudgeStep
+from envs.rewards.judge import Judge, JudgeCase, JudgeConfig, JudgedFact, JudgeModels, JudgeStep
 
 Request = dict[str, Any]
 Answerer = Callable[["FakeJudge", Request], bytes | Awaitable[bytes] | None]
@@ -154,7 +155,7 @@ def config(url: str, **changes: Any) -> JudgeConfig:
     return JudgeConfig(base_url=url, **(known | changes))
 
 
-async def judge_once(answer: Answerer, episode: JudgeEpisode, **changes: Any) -> tuple[Any, FakeJudge]:
+async def judge_once(answer: Answerer, episode: JudgeCase, **changes: Any) -> tuple[Any, FakeJudge]:
     """One episode, one judge, one server."""
     async with fake_judge(answer) as fake, Judge(config(fake.url, **changes)) as judge:
         return await judge.judge(episode), fake
@@ -166,7 +167,7 @@ def jpeg(shade: int) -> bytes:
     return data.getvalue()
 
 
-def episode(count: int = 3, **changes: Any) -> JudgeEpisode:
+def episode(count: int = 3, **changes: Any) -> JudgeCase:
     """A shopping episode with two facts."""
     known: dict[str, Any] = {
         "instruction": "Find the price of the cheapest kettle.",
@@ -176,11 +177,11 @@ def episode(count: int = 3, **changes: Any) -> JudgeEpisode:
         ),
         "answer": "19.99",
         "facts": (
-            JudgeFact(fact_id="sorted", text="the list is sorted by price", group="search"),
-            JudgeFact(fact_id="price", text="the answer is the first price of the list"),
+            JudgedFact(fact_id="sorted", text="the list is sorted by price", group="search"),
+            JudgedFact(fact_id="price", text="the answer is the first price of the list"),
         ),
     }
-    return JudgeEpisode(**(known | changes))
+    return JudgeCase(**(known | changes))
 
 
 def folder_files(folder: Path) -> list[Path]:

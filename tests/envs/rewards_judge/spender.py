@@ -1,4 +1,5 @@
-"""A worker's judge as a process of its own: ``python -m tests.envs.rewards_judge.spender URL LEDGER EPISODES LIMITS``.
+"""A worker's judge as a process of its own: ``python -m tests.envs.rewards_judge.spender URL LEDGER
+EPISODES LIMITS``.
 
 Says when it begins, and what it sent.
 """

@@ -1,4 +1,5 @@
-"""Pages and answers that talk to the judge. The fake judge here obeys whatever it finds outside of the data section."""
+"""Pages and answers that talk to the judge. The fake judge here obeys whatever it finds outside of
+the data section."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ TURN_ENDS = re.compile(r"<\|(?:im_end|im_start|eot_id)\|>|<(?:end|start)_of_turn
 
 
 def outside(words: str) -> str:
-    """What is not in a data section, as a judge reads it whose template knows the control tokens of all models."""
+    """What is not in a data section, as a judge reads it whose template knows the control tokens of
+    all models."""
     if TURN_ENDS.search(words):
         return words  # the data could end the turn: all of it is out
     kept, mark = [], None

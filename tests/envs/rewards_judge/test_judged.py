@@ -1,4 +1,5 @@
-"""A rubric before the judge: one grading for all facts, partial credit, the gate, abstentions, costs."""
+"""A rubric before the judge: one grading for all facts, partial credit, the gate, abstentions,
+costs."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from envs.rewards import EpisodeEvidence, from_webgym, grade
+from envs.rewards import GradingEvidence, from_webgym, grade
 from envs.rewards.judge import Judge
 from envs.rewards.judge.records import data_url
-from envs.rewards.judge_facts import NO_CLAIM, NOT_APART, THE_END, EpisodeJudge
+from envs.rewards.judge_facts import NO_CLAIM, NOT_APART, THE_END, RubricJudge
 from envs.types import RewardBundle
 from tests.envs.rewards.played import DONE, EVIDENCE
 from tests.envs.rewards_judge.fake_judge import (
@@ -34,10 +35,10 @@ RUBRIC = from_webgym(
 )
 
 
-def run(answer: Any, evidence: Any = EVIDENCE, **changes: Any) -> tuple[RewardBundle, FakeJudge, EpisodeJudge]:
-    async def main() -> tuple[RewardBundle, FakeJudge, EpisodeJudge]:
+def run(answer: Any, evidence: Any = EVIDENCE, **changes: Any) -> tuple[RewardBundle, FakeJudge, RubricJudge]:
+    async def main() -> tuple[RewardBundle, FakeJudge, RubricJudge]:
         async with fake_judge(answer) as fake, Judge(config(fake.url, **changes)) as judge:
-            asked = EpisodeJudge(judge, RUBRIC, instruction="Buy a red lamp.", screenshot=lambda _: jpeg(9))
+            asked = RubricJudge(judge, RUBRIC, instruction="Buy a red lamp.", screenshot=lambda _: jpeg(9))
             return await grade(RUBRIC, evidence, judge=asked), fake, asked
 
     return asyncio.run(main())
@@ -98,9 +99,9 @@ def test_the_page_after_the_last_action_is_shown_last() -> None:
         assert threading.current_thread() is not threading.main_thread(), "files are read beside the event loop"
         return jpeg(200 if name == "last" else 9)
 
-    async def main(evidence: EpisodeEvidence) -> FakeJudge:
+    async def main(evidence: GradingEvidence) -> FakeJudge:
         async with fake_judge(judged()) as fake, Judge(config(fake.url)) as judge:
-            asked = EpisodeJudge(judge, RUBRIC, instruction="Buy a red lamp.", screenshot=screenshot)
+            asked = RubricJudge(judge, RUBRIC, instruction="Buy a red lamp.", screenshot=screenshot)
             await grade(RUBRIC, evidence, judge=asked)
             return fake
 

@@ -1,4 +1,5 @@
-"""One budget for all judges of a run: exact for requests whoever asks at once, dies, or is started again."""
+"""One budget for all judges of a run: exact for requests whoever asks at once, dies, or is started
+again."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.rewards.judge import CallError, DamagedLedger, Judge, Judgement, Ledger, Limits, Spent
+from envs.rewards.judge import CallError, DamagedLedger, Judge, Judgement, Ledger, SpendingLimits, Spent
 from envs.rewards.judge import ledger as module
 from envs.rewards.judge.ledger import Budget
 from envs.types import StorageError
@@ -38,7 +39,7 @@ from tests.envs.rewards_judge.fake_judge import (
 )
 
 ROOT = Path(__file__).parents[3]
-NONE = Limits(None, None)
+NONE = SpendingLimits(None, None)
 
 
 async def soon(fake: FakeJudge, request: dict[str, Any]) -> bytes:
@@ -64,7 +65,7 @@ async def sent(process: Process) -> dict[str, int]:
 
 
 def test_limits_say_what_is_used_up_and_what_is_left() -> None:
-    limits = Limits(3, 500)
+    limits = SpendingLimits(3, 500)
     assert limits.refusal(Spent(requests=2, tokens=499)) is None and NONE.refusal(Spent(requests=10**9)) is None
     assert "3 requests" in str(limits.refusal(Spent(requests=3))) and "500 tokens" in str(
         limits.refusal(Spent(tokens=500))
@@ -85,7 +86,7 @@ def test_the_file_holds_the_sums_of_what_was_claimed_and_paid(
     assert ledger.read() == Spent() and not ledger.path.exists(), "looking makes no file"
     for tokens in events:
         if tokens is None:
-            ledger.claim(Limits(most, None))
+            ledger.claim(SpendingLimits(most, None))
         else:
             ledger.pay(tokens)
     claims = sum(each is None for each in events)
@@ -93,7 +94,7 @@ def test_the_file_holds_the_sums_of_what_was_claimed_and_paid(
 
 
 def test_threads_with_ledgers_of_their_own_claim_each_request_once(tmp_path: Path) -> None:
-    path, limits = tmp_path / "deep" / "judge_spent.sqlite", Limits(50, None)
+    path, limits = tmp_path / "deep" / "judge_spent.sqlite", SpendingLimits(50, None)
 
     def claim_all(_: int) -> int:
         ledger, count = Ledger(path), 0
@@ -109,7 +110,7 @@ def test_threads_with_ledgers_of_their_own_claim_each_request_once(tmp_path: Pat
 FORK = multiprocessing.get_context("fork")
 
 
-class SlowLimits(Limits):
+class SlowLimits(SpendingLimits):
     """Decide slowly, so that processes which are not kept apart meet here."""
 
     def refusal(self, spent: Spent) -> str | None:
@@ -118,13 +119,14 @@ class SlowLimits(Limits):
 
 
 BETWEEN = 0.05
-"""Seconds between the look and the count of a wrong ledger: others look meanwhile, whatever the machine does."""
+"""Seconds between the look and the count of a wrong ledger: others look meanwhile, whatever the
+machine does."""
 
 
 class LooksFirst(Ledger):
     """Looks in one transaction and counts in another, which is wrong."""
 
-    def claim(self, limits: Limits) -> str | None:
+    def claim(self, limits: SpendingLimits) -> str | None:
         refused = limits.refusal(self.read())
         time.sleep(BETWEEN)
         return refused or super().claim(NONE)
@@ -165,8 +167,9 @@ def test_without_one_transaction_the_budget_would_be_exceeded(tmp_path: Path) ->
     )  # no multiple of the five processes, which may keep step
 
 
-def test_a_process_killed_at_any_moment_loses_no_claim_and_counts_none_twice(tmp_path: Path) -> None:
-    """It writes a byte after a claim, so the claim that it was killed in may have been counted without one."""
+def test_a_kill_at_any_moment_loses_and_doubles_no_claim(tmp_path: Path) -> None:
+    """It writes a byte after a claim, so the claim that it was killed in may have been counted
+    without one."""
     ledger, before = Ledger(tmp_path / "spent"), 0
     for number in range(10):
         said = tmp_path / f"said-{number}"
@@ -180,7 +183,11 @@ def test_a_process_killed_at_any_moment_loses_no_claim_and_counts_none_twice(tmp
         spent = ledger.read().requests
         assert said.stat().st_size <= spent - before <= said.stat().st_size + 1
         before = spent
-    assert before > 0 and ledger.claim(Limits(before + 1, None)) is None and ledger.claim(Limits(before + 1, None))
+    assert (
+        before > 0
+        and ledger.claim(SpendingLimits(before + 1, None)) is None
+        and ledger.claim(SpendingLimits(before + 1, None))
+    )
 
 
 TORN = """
@@ -205,7 +212,7 @@ def test_what_a_process_had_half_written_when_it_was_killed_is_taken_back(tmp_pa
     assert ledger.read() == Spent(requests=1) and not (tmp_path / "spent-journal").exists()
 
 
-def test_the_file_has_a_rollback_journal_and_its_count_survives_a_failing_transaction(tmp_path: Path) -> None:
+def test_the_count_survives_a_failing_transaction(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "spent")
     ledger.pay(5)
     with closing(sqlite3.connect(ledger.path)) as connection:
@@ -219,7 +226,8 @@ def test_the_file_has_a_rollback_journal_and_its_count_survives_a_failing_transa
 
 
 async def test_two_workers_at_once_send_exactly_what_the_budget_allows(tmp_path: Path) -> None:
-    """Sixty episodes of four questions each are 240 requests for each of the two; there are 250 for both."""
+    """Sixty episodes of four questions each are 240 requests for each of the two; there are 250 for
+    both."""
 
     async with fake_judge(judged()) as fake:
         workers = [await start(fake, tmp_path / "spent", 60, budget_requests=250) for _ in range(2)]
@@ -229,7 +237,8 @@ async def test_two_workers_at_once_send_exactly_what_the_budget_allows(tmp_path:
 
 
 async def test_tokens_overshoot_by_no_more_than_was_under_way(tmp_path: Path) -> None:
-    """A request costs 110. With at most four paid there is room for another; eight may then be under way (four of each worker)."""
+    """A request costs 110. With at most four paid there is room for another; eight may then be
+    under way (four of each worker)."""
 
     async with fake_judge(judged(criterion_a=soon, criterion_b=soon, blocking=soon)) as fake:
         workers = [await start(fake, tmp_path / "spent", 8, budget_tokens=550) for _ in range(2)]
@@ -239,7 +248,7 @@ async def test_tokens_overshoot_by_no_more_than_was_under_way(tmp_path: Path) ->
     assert Ledger(tmp_path / "spent").read() == Spent(requests=count, tokens=110 * count)
 
 
-async def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_with_what_is_left(
+async def test_a_killed_worker_loses_nothing_and_the_next_goes_on(
     tmp_path: Path,
 ) -> None:
     enough = asyncio.Event()
@@ -261,7 +270,7 @@ async def test_a_worker_that_is_killed_takes_nothing_along_and_the_next_goes_on_
     assert 40 - 4 <= seen <= 40, "counted before it is sent: only what was on its way at the kill may be missing"
 
 
-async def test_tokens_are_counted_also_if_the_caller_is_cancelled_before_a_thread_is_free(tmp_path: Path) -> None:
+async def test_tokens_are_counted_if_the_caller_is_cancelled_early(tmp_path: Path) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     free = threading.Event()
     busy = asyncio.create_task(asyncio.to_thread(free.wait, 20))
@@ -301,7 +310,7 @@ def test_a_run_that_is_resumed_goes_on_with_what_is_left(tmp_path: Path) -> None
     assert Ledger(tmp_path / "spent").read().requests == 10
 
 
-async def test_an_endpoint_that_tells_absurd_numbers_of_tokens_does_not_spoil_the_count(tmp_path: Path) -> None:
+async def test_absurd_token_counts_of_an_endpoint_are_not_added(tmp_path: Path) -> None:
     def answer(fake: FakeJudge, request: dict[str, Any]) -> bytes:
         return completion("hm", usage=(10**60, 10**60))
 
@@ -335,7 +344,7 @@ def test_the_file_of_numbers_of_an_older_version_is_where_the_count_begins(tmp_p
     old.write_text('{"requests":7,"tokens":770}'.ljust(95) + "\n")
     ledger = Ledger(tmp_path / "judge_spent.sqlite")
     assert ledger.read() == Spent(requests=7, tokens=770) and not ledger.path.exists()
-    assert ledger.claim(Limits(8, None)) is None and ledger.claim(Limits(8, None)) is not None
+    assert ledger.claim(SpendingLimits(8, None)) is None and ledger.claim(SpendingLimits(8, None)) is not None
     ledger.pay(110)
     assert Ledger(ledger.path).read() == Spent(requests=8, tokens=880)
     old.unlink()
@@ -380,17 +389,16 @@ def stopped_owner(path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def test_a_stopped_owner_of_the_lock_is_an_error_and_nobody_but_the_budget_waits_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twenty at once: those behind the first do not wait as long once more, and the loop's threads are free all the time."""
+def test_a_stopped_lock_owner_is_an_error_for_the_budget_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty at once: those behind the first do not wait as long once more, and the loop's threads
+    are free all the time."""
     monkeypatch.setattr(module, "LOCK_SECONDS", 1.0)
     ledger = Ledger(tmp_path / "spent")
     ledger.pay(1)
 
     async def main(process: subprocess.Popen[bytes]) -> list[str]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        budget = Budget(Limits(9, None), ledger)
+        budget = Budget(SpendingLimits(9, None), ledger)
         claims = [asyncio.create_task(budget.claim()) for _ in range(20)]
         await asyncio.sleep(0.05)
         assert await asyncio.to_thread(lambda: "free") == "free" and not any(claim.done() for claim in claims)
@@ -441,7 +449,7 @@ async def test_a_damaged_ledger_is_told_until_it_is_mended(tmp_path: Path) -> No
     assert ledger.read() == Spent(requests=3)
 
 
-def test_an_answer_that_was_paid_for_is_used_also_if_its_tokens_cannot_be_counted(
+def test_a_paid_answer_is_used_if_its_tokens_cannot_be_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(self: Ledger, tokens: int) -> None:

@@ -1,4 +1,5 @@
-"""A judge endpoint that misbehaves in every way: no exception, the right state, the right record."""
+"""A judge endpoint that misbehaves in every way: no exception, the right state, the right
+record."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from envs.rewards.judge import Judge, JudgeConfig, JudgeFact, Judgement, JudgeModels, JudgeStep
+from envs.rewards.judge import Judge, JudgeConfig, JudgedFact, Judgement, JudgeModels, JudgeStep
 from envs.rewards.judge.client import pause
 from envs.rewards.judge.payloads import retry_after
 from envs.rewards.judge.prompts import PROMPTS_VERSION, about_pictures, key_points, reference, same_answer, system_of
@@ -94,7 +94,8 @@ def test_replies_that_are_refused(reply: str) -> None:
 
 
 def test_a_judge_is_told_of_what_it_is_not_shown() -> None:
-    """Or it takes the end of what it was given for the end of the page, and what comes later for something that is not there."""
+    """Or it takes the end of what it was given for the end of the page, and what comes later for
+    something that is not there."""
     steps = (JudgeStep(screenshot=jpeg(1), action="type [" + "a" * 2_000 + "]", page_text="x" * 50 + "total 7"),)
     asked = {
         chars: about_pictures(Purpose.CRITERION_B, episode(1, steps=steps), [0], page_text_chars=chars).text
@@ -106,7 +107,8 @@ def test_a_judge_is_told_of_what_it_is_not_shown() -> None:
 
 
 def test_a_change_of_the_prompts_comes_with_a_new_version() -> None:
-    """The version is in every cache key. After a change of wording: raise it, and record the new digest here."""
+    """The version is in every cache key. After a change of wording: raise it, and record the new
+    digest here."""
     page = JudgeStep(screenshot=jpeg(1), action="click [1]", url="http://x/", page_text="a page", changes="a node")
     shown = episode(1, steps=(page,), reference_answer="20")
     asked = [
@@ -327,8 +329,8 @@ def test_what_is_no_picture_is_refused_when_the_episode_is_made() -> None:
     with pytest.raises(ValidationError, match="JPEG, PNG or WebP"):
         JudgeStep(screenshot=b"<html>", action="click")
     with pytest.raises(ValidationError):
-        JudgeFact(fact_id="", text="x")
-    twin = JudgeFact(fact_id="a", text="x")
+        JudgedFact(fact_id="", text="x")
+    twin = JudgedFact(fact_id="a", text="x")
     with pytest.raises(ValidationError, match="a is there twice"):
         episode(1, facts=(twin, twin))
 

@@ -1,6 +1,8 @@
-"""The judge before a real server, any OpenAI-compatible one that takes pictures and schemas. What it decides is not asked: a random model will do.
+"""The judge before a real server, any OpenAI-compatible one that takes pictures and schemas. What
+it decides is not asked: a random model will do.
 
-    ROLLWRIGHT_JUDGE_URL=http://127.0.0.1:8000/v1 ROLLWRIGHT_JUDGE_MODEL=tiny pytest -s tests/envs/rewards_judge/test_real_server.py
+    export ROLLWRIGHT_JUDGE_URL=http://127.0.0.1:8000/v1 ROLLWRIGHT_JUDGE_MODEL=tiny
+    pytest -s tests/envs/rewards_judge/test_real_server.py
 
 benchmarks/judge-servers.md tells how to serve a small model by vLLM on a CPU, and what was seen.
 """
@@ -22,9 +24,9 @@ from envs.rewards.judge import (
     CallError,
     CallRecord,
     Judge,
+    JudgeCase,
     JudgeConfig,
-    JudgeEpisode,
-    JudgeFact,
+    JudgedFact,
     Judgement,
     JudgeModels,
     JudgeStep,
@@ -42,7 +44,8 @@ EPISODES = 6
 
 
 def config(**changes: Any) -> JudgeConfig:
-    """Twice the length of a reply that a schema allows, in tokens of a model without any sense; no second try."""
+    """Twice the length of a reply that a schema allows, in tokens of a model without any sense; no
+    second try."""
     known: dict[str, Any] = {
         "models": JudgeModels(default=MODEL),
         "structured": "json_schema",
@@ -65,8 +68,8 @@ def screenshot(number: int) -> bytes:
     return data.getvalue()
 
 
-def episode(number: int, steps: int = 3) -> JudgeEpisode:
-    return JudgeEpisode(
+def episode(number: int, steps: int = 3) -> JudgeCase:
+    return JudgeCase(
         instruction=f"Find the price of the cheapest kettle in shop {number}.",
         steps=tuple(
             JudgeStep(
@@ -76,8 +79,8 @@ def episode(number: int, steps: int = 3) -> JudgeEpisode:
         ),
         answer="19.99",
         facts=(
-            JudgeFact(fact_id="sorted", text="the list is sorted by price", group="search"),
-            JudgeFact(fact_id="price", text="the answer is the first price of the list"),
+            JudgedFact(fact_id="sorted", text="the list is sorted by price", group="search"),
+            JudgedFact(fact_id="price", text="the answer is the first price of the list"),
         ),
         reference_answer="19.99",
     )
@@ -116,7 +119,8 @@ def test_every_question_of_a_style_is_answered_in_form(style: JudgeStyle) -> Non
 
 
 def test_votes_at_a_temperature_are_read_too() -> None:
-    """Seeds differ, so a model without any sense says both: more questions come up than at temperature 0."""
+    """Seeds differ, so a model without any sense says both: more questions come up than at
+    temperature 0."""
     found = judge_all(config(temperature=1.0, votes=3))
     calls = [call for each in found for call in each.calls]
     print(dict(Counter(str(call.purpose) for call in calls)))

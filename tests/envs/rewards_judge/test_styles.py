@@ -1,4 +1,5 @@
-"""The flows: what is asked, in which order, of which model, with which pictures, and what it comes to."""
+"""The flows: what is asked, in which order, of which model, with which pictures, and what it comes
+to."""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ def test_a_task_without_facts_is_one_fact() -> None:
     assert judgement.facts == {} and asked(fake)["reference"] == 1
 
 
-def test_only_keyframes_are_shown_the_last_always_and_failed_calls_keep_theirs() -> None:
+def test_the_judge_sees_keyframes_and_always_the_last_one() -> None:
     def keyframes(fake: FakeJudge, request: dict[str, Any]) -> bytes:
         number = int(text_of(request).rpartition("Screenshot ")[2].split()[0])
         return {1: says("NOT RELEVANT"), 2: says("RELEVANT"), 3: completion("hm")}.get(number, says("NOT RELEVANT"))

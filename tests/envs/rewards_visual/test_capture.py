@@ -1,4 +1,5 @@
-"""Pages as a real browser has them: styles, frames, shadow roots, form state, scrolling, paths; in episodes and for references."""
+"""Pages as a real browser has them: styles, frames, shadow roots, form state, scrolling, paths; in
+episodes and for references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a page of somebody's HTML looks like in a real browser: its blocks, its picture, and what it cannot do."""
+"""What a page of somebody's HTML looks like in a real browser: its blocks, its picture, and what it
+cannot do."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import pytest
 from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
-from envs.rewards import EpisodeEvidence
+from envs.rewards import GradingEvidence
 from envs.rewards.design2code import DesignScore, design_score, ssim
 from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
 from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage, pixels
@@ -142,7 +143,8 @@ def test_what_is_cut_off_does_not_count_in_the_box(shared_drawer: Callable[[str]
 
 
 async def test_a_page_reaches_nothing_and_runs_nothing() -> None:
-    """Images, styles, frames, refreshes and scripts of a submitted page: no connection is made, no script runs."""
+    """Images, styles, frames, refreshes and scripts of a submitted page: no connection is made, no
+    script runs."""
     listener = socket.create_server(("127.0.0.1", 0))
     came: list[Any] = []
 
@@ -196,9 +198,10 @@ def test_odd_pages_are_drawn(shared_drawer: Callable[[str], RenderedPage]) -> No
     task = import_tasks()[0]
     for reference, built in (("huge", "small"), ("small", "huge"), ("small", "small")):
         source = DesignSource(Drew(), lambda task, page=reference: page)  # type: ignore[arg-type,misc]
-        evidence = EpisodeEvidence.model_construct(steps=(SimpleNamespace(action=Submit(html=built), error=None),))
+        evidence = GradingEvidence.model_construct(steps=(SimpleNamespace(action=Submit(html=built), error=None),))
         (part,) = asyncio.run(source.parts(task, evidence))
-        # Of a page that was not seen whole nobody knows how like the other it is, and the episode abstains.
+        # Of a page that was not seen whole nobody knows how like the other it is, and the episode
+        # abstains.
         assert (part.value is None and part.required) == ("huge" in (reference, built)), part
 
 

@@ -1,4 +1,5 @@
-"""Design2Code, DOM similarity and step diffs in the loop: real browser, real sites, real store; the policy says what it is told to."""
+"""Design2Code, DOM similarity and step diffs in the loop: real browser, real sites, real store; the
+policy says what it is told to."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
-from envs.rewards import EpisodeEvidence, read_rubric
+from envs.rewards import GradingEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
 from envs.rewards.chromiumrl.source import NOT_RECORDED
 from envs.rewards.design2code import Image
 from envs.rewards.design2code.render import PageRenderer
 from envs.rewards.design2code.source import NOTHING, DesignSource, submitted
-from envs.rewards.judge import JudgeEpisode, JudgeStep, Purpose
+from envs.rewards.judge import JudgeCase, JudgeStep, Purpose
 from envs.rewards.judge.prompts import about_pictures
-from envs.rewards.judge_facts import EpisodeJudge
+from envs.rewards.judge_facts import RubricJudge
 from envs.sites import Design2CodeSite, Site, StaticSite
 from envs.sites.design2code import FOLDER, import_tasks
 from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, Trajectory, WebTask
@@ -159,9 +160,9 @@ async def test_clip_takes_the_place_of_ssim_and_sees_no_letters(tmp_path: Path) 
 
 
 def test_what_was_handed_in_is_the_last_action_that_was_taken() -> None:
-    def ended(*steps: tuple[Any, ErrorCode | None]) -> EpisodeEvidence:
+    def ended(*steps: tuple[Any, ErrorCode | None]) -> GradingEvidence:
         made = [SimpleNamespace(action=action, error=error) for action, error in steps]
-        return EpisodeEvidence.model_construct(steps=tuple(made))
+        return GradingEvidence.model_construct(steps=tuple(made))
 
     page = Submit(html="<p>")
     assert submitted(ended((page, None))) == "<p>"
@@ -169,16 +170,16 @@ def test_what_was_handed_in_is_the_last_action_that_was_taken() -> None:
     assert submitted(ended((page, None), (SimpleNamespace(), None))) is None and submitted(ended()) is None
 
 
-async def test_tasks_of_other_sites_have_no_visual_part_and_a_missing_reference_is_told() -> None:
+async def test_visual_parts_need_the_site_and_a_reference() -> None:
     def reference(task: WebTask) -> str:
         raise SiteError("no such page")
 
     source = DesignSource(PageRenderer(None), reference)  # type: ignore[arg-type]
     task = import_tasks()[0]
-    assert (await source.parts(task.model_copy(update={"site": "shop"}), EpisodeEvidence())) == ()
+    assert (await source.parts(task.model_copy(update={"site": "shop"}), GradingEvidence())) == ()
     step = SimpleNamespace(action=Submit(html="<p>"), error=None)
     with pytest.raises(SiteError, match="no such page"):
-        await source.parts(task, EpisodeEvidence.model_construct(steps=(step,)))
+        await source.parts(task, GradingEvidence.model_construct(steps=(step,)))
     with pytest.raises(SiteError, match=r"99\.html is not there"):
         Design2CodeSite().reference(task.model_copy(update={"path": "/99.png"}))
 
@@ -197,7 +198,7 @@ async def test_a_reference_that_is_no_text_is_told_and_read_in_a_thread(tmp_path
     step = SimpleNamespace(action=Submit(html="<p>"), error=None)
     source = DesignSource(PageRenderer(None), reference)  # type: ignore[arg-type]
     with pytest.raises(SiteError, match="cannot be read"):
-        await source.parts(task, EpisodeEvidence.model_construct(steps=(step,)))
+        await source.parts(task, GradingEvidence.model_construct(steps=(step,)))
     assert threads and threads != [threading.get_ident()]
 
 
@@ -232,7 +233,8 @@ LIKE = read_rubric(
 
 @pytest.fixture(scope="module")
 async def ordered(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, list[Trajectory]]:
-    """Right and wrong by similarity, right and wrong by a rubric, and two with a reference that is not there."""
+    """Right and wrong by similarity, right and wrong by a rubric, and two with a reference that is
+    not there."""
     folder = tmp_path_factory.mktemp("ordered")
     store = RunStore(folder / "run")
     tasks = [order(), order(rubric=LIKE), order("/gone.html"), order("/gone.html", LIKE)]
@@ -272,8 +274,8 @@ def test_steps_are_told_by_their_differences(ordered: tuple[RunStore, list[Traje
 
 def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Trajectory]]) -> None:
     store, (ended, *_) = ordered
-    grading = EpisodeJudge(None, LIKE, instruction="Order.", screenshot=store.blob)  # type: ignore[arg-type]
-    episode = grading._episode(EpisodeEvidence.of(ended))
+    grading = RubricJudge(None, LIKE, instruction="Order.", screenshot=store.blob)  # type: ignore[arg-type]
+    episode = grading._episode(GradingEvidence.of(ended))
     assert 'attr:value of input[1]: "" -> "Ada"' in episode.steps[0].changes
     assert 'added p: "Ordered by Ada"' in episode.steps[1].changes and episode.steps[2].changes == ""
     asked = about_pictures(Purpose.VERDICT, episode, [0, 1, 2], page_text_chars=1000)
@@ -281,7 +283,7 @@ def test_the_judge_is_shown_what_steps_changed(ordered: tuple[RunStore, list[Tra
     assert "document changes by the action" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=0).text
 
 
-async def test_a_dialog_that_is_left_open_does_not_keep_the_last_page_from_being_compared(tmp_path: Path) -> None:
+async def test_the_last_page_is_compared_with_a_dialog_open(tmp_path: Path) -> None:
     asking = FORM.replace('onclick="', 'onclick="confirm(`Sure?`);')
     site = shop(tmp_path / "shop")
     (tmp_path / "shop" / "form.html").write_text(asking, encoding="utf-8")
@@ -299,7 +301,7 @@ async def test_without_captures_nothing_is_kept_and_the_part_says_why(tmp_path: 
 
 def test_steps_without_changes_leave_a_judges_questions_as_they_were() -> None:
     plain = JudgeStep(screenshot=(FOLDER / "1.png").read_bytes(), action="click", url="u", page_text="t")
-    episode = JudgeEpisode(instruction="Do.", steps=(plain,))
+    episode = JudgeCase(instruction="Do.", steps=(plain,))
     assert "changed" not in about_pictures(Purpose.VERDICT, episode, [0], page_text_chars=9).text
     other = episode.model_copy(update={"steps": (plain.model_copy(update={"changes": "x"}),)})
     assert episode.digest != other.digest

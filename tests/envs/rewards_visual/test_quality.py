@@ -70,7 +70,8 @@ def test_memory_counts_in_mebibytes_and_a_paint_without_a_time_is_left_out() -> 
 
 
 def test_weak_points_a_b_c_what_was_not_measured_is_no_perfect_zero() -> None:
-    """ChromiumRL leaves LCP, GPU bytes and paint at 0, which its own formula takes for the best there is."""
+    """ChromiumRL leaves LCP, GPU bytes and paint at 0, which its own formula takes for the best
+    there is."""
     slow = dict(layout_ms=150, style_ms=45)
     zeroes = signals(
         **slow, gpu_bytes=0, first_contentful_paint_ms=0, largest_paint=LargestPaint(element="", size=0, ms=0)

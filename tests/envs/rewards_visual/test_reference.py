@@ -1,4 +1,5 @@
-"""Reference pages are entered as episodes are: with the site's state of the seed, its log-in, below the path of its address."""
+"""Reference pages are entered as episodes are: with the site's state of the seed, its log-in, below
+the path of its address."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.cdp.client import ConnectionLost
 from envs.episodes.visual_evidence import VisualRewardSources
-from envs.rewards import Component, EpisodeEvidence, grade_by_program, read_rubric
+from envs.rewards import Component, GradingEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl import source as sources
 from envs.rewards.chromiumrl.capture import capture_page
@@ -77,7 +78,8 @@ async def test_a_live_site_is_entered_below_its_path_with_its_log_in(tmp_path: P
 
 
 class SlowPool:
-    """A pool whose pages take until they are let go, and of which some fail; counts what it is asked for."""
+    """A pool whose pages take until they are let go, and of which some fail; counts what it is
+    asked for."""
 
     options = SimpleNamespace(settle_budget_ms=1.0)
 
@@ -126,14 +128,15 @@ async def test_references_do_not_wait_for_each_other_and_failures_are_remembered
 
 
 async def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path: Path) -> None:
-    """Neither like nor unlike its reference: the episode abstains, whatever else it is graded by."""
+    """Neither like nor unlike its reference: the episode abstains, whatever else it is graded
+    by."""
 
     pool, site = SlowPool(), StaticSite("s", tmp_path)
     page = await pool.scratch_tab(site, None, deadline=1, what="/x")
     blob = page.model_copy(update={"cut": True}).model_dump_json().encode()
     task = task_on("s", "/", "/x")
     source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
-    evidence = EpisodeEvidence(final_dom="a", page_facts={"done": True, "raw_reward": 1.0})
+    evidence = GradingEvidence(final_dom="a", page_facts={"done": True, "raw_reward": 1.0})
     found = {source.component: await source.parts(task, evidence)}
     bundle = compose(found, {Component.SEMANTIC: 1.0})
     assert bundle.score is None and "more than 20,000 nodes" in (bundle.abstained or "")

@@ -83,7 +83,8 @@ def test_one_changed_text_by_hand() -> None:
     assert native.score == pytest.approx(0.3 + 0.3 * 0.5 + 0.2 + 0.2) and native.changed == 1
     assert native.regions == ("/html[1]/body[1]/p[1]",)
     assert native.page_score == pytest.approx(1 - 0.3 * 0.5 / 2)  # one text of two
-    # 0.7 * 0.5 + 0.2 + 0.1 = 0.65 is too little for ChromiumRL's third pass: the paragraph counts as replaced.
+    # 0.7 * 0.5 + 0.2 + 0.1 = 0.65 is too little for ChromiumRL's third pass: the paragraph counts
+    # as replaced.
     greedy = dom_similarity(reference, live, "chromiumrl")
     assert (greedy.structural, greedy.text, greedy.layout, greedy.style) == (0, 1, 1, 1)
     assert greedy.score == pytest.approx(0.7) and (greedy.inserted, greedy.deleted) == (2, 2)
@@ -200,7 +201,8 @@ def test_on_the_whole_page_every_repair_pays(order: list[int], repaired: int) ->
 
 
 def test_in_the_changed_regions_a_repair_may_cost() -> None:
-    """Why there is a score of the whole page: the better of two faults no longer counts once it is repaired."""
+    """Why there is a score of the whole page: the better of two faults no longer counts once it is
+    repaired."""
     wanted, worse = listing("a b c d", "e f g h"), listing("a b c x", "e y z w")
     better = listing("a b c d", "e y z w")
     both, one = dom_similarity(wanted, worse), dom_similarity(wanted, better)

@@ -1,4 +1,5 @@
-"""The weak points of ChromiumRL's arithmetic (facts section 2.6): reproduced in one mode, right in the other.
+"""The weak points of ChromiumRL's arithmetic (facts section 2.6): reproduced in one mode, right in
+the other.
 
 (a), (b) and (c), signals that are 0 without having been measured, are in test_quality.py.
 """

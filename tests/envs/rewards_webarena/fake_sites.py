@@ -1,4 +1,5 @@
-"""What WebArena's checks ask, on loopback: a shop with Magento's REST API and pages of orders, a GitLab with a project's members."""
+"""What WebArena's checks ask, on loopback: a shop with Magento's REST API and pages of orders, a
+GitLab with a project's members."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class FakeShop:
 
 
 def member(name: str, role: str) -> str:
-    """A row of the table of members. Of some the role can be chosen: its cell has more than one span."""
+    """A row of the table of members. Of some the role can be chosen: its cell has more than one
+    span."""
     shown = f"<span>{role}</span>" if role != "Maintainer" else f"<button><span>{role}</span></button> <span>max</span>"
     return f"""<tr><td data-label="Account"><span class="gl-avatar-labeled-label">The {name}</span>
 <span class="gl-avatar-labeled-sublabel">@{name}</span></td><td class="col-max-role">{shown}</td></tr>"""
@@ -117,7 +119,8 @@ MEMBERS = "<table>" + "".join(
 
 
 class FakeGitLab(Quiet):
-    """``/plants/-/project_members`` for who has the cookie ``_gitlab_session=in``; others are sent to the log-in."""
+    """``/plants/-/project_members`` for who has the cookie ``_gitlab_session=in``; others are sent
+    to the log-in."""
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path

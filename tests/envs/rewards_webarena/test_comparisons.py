@@ -158,7 +158,7 @@ PLACEHOLDERS: list[tuple[int, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("row", "placeholders"), PLACEHOLDERS)
-def test_placeholders_of_evaluators_that_a_task_does_not_have_do_not_matter(
+def test_placeholders_of_absent_evaluators_do_not_matter(
     row: int, placeholders: dict[str, Any], tmp_path: Path
 ) -> None:
     plain, filled = broken(lambda raw: None, row), broken(lambda raw: raw["eval"].update(placeholders), row)
@@ -183,7 +183,7 @@ def test_a_task_that_asks_about_a_picture_is_refused_with_its_reason(image: Any,
     assert [(problem.row, problem.field) for problem in problems] == [(2, "image")]
 
 
-def test_a_check_that_asks_a_helper_of_visualwebarenas_alone_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_helper_of_visualwebarena_alone_is_refused_by_name(tmp_path: Path) -> None:
     look = {"url": "func:shopping_get_num_reviews('B1')", "locator": "", "required_contents": {"exact_match": "1"}}
     evaluation = {"eval_types": ["program_html"], "program_html": [look]}
     (tmp_path / "task.json").write_text(json.dumps(broken(lambda raw: raw.update(VISUAL_ROW, eval=evaluation), 0)))
@@ -212,7 +212,8 @@ def read_eval_of(**evaluation: Any) -> WebArenaEval:
 
 
 async def test_rows_of_visualwebarena_are_compared_in_its_own_way() -> None:
-    """Its single words are words of the text, and its addresses are compared as they are; WebArena's are not."""
+    """Its single words are words of the text, and its addresses are compared as they are;
+    WebArena's are not."""
     wanted = {"eval_types": ["string_match"], "reference_answers": {"must_include": ["red", "two words"]}}
     for answer, ours, theirs in (("bored, two wordsmiths", 0, 1), ("red, in two words", 1, 1)):
         assert (await scores(visual(**wanted), answer), await scores(read_eval_of(**wanted), answer)) == (ours, theirs)

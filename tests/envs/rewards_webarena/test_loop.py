@@ -1,4 +1,5 @@
-"""WebArena's tasks in the loop: imported with their evaluators, looked at in a real browser on a server of this machine, graded afterwards."""
+"""WebArena's tasks in the loop: imported with their evaluators, looked at in a real browser on a
+server of this machine, graded afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
 from envs.episodes.read_end import read_end
-from envs.rewards import Component, EpisodeEvidence
+from envs.rewards import Component, GradingEvidence
 from envs.rewards.compose import compose
 from envs.rewards.webarena import WebArenaParts, read_eval
 from envs.sites import LiveOptions, make_site
@@ -84,7 +85,7 @@ ALL_THREE = {
 
 async def graded(task: WebTask, answer: str, url: str, looked: tuple[PageText, ...] | None) -> RewardBundle:
     final = Observation(instruction="", elements=(), url=url, viewport=(1, 1))
-    evidence = EpisodeEvidence(final=final, answer=answer, looked=looked)
+    evidence = GradingEvidence(final=final, answer=answer, looked=looked)
     parts = await WebArenaParts({"gitlab": "http://git.test/"}).parts(task, evidence)
     return compose({Component.TASK: parts}, {Component.TASK: 1.0})
 
@@ -119,7 +120,7 @@ async def test_changed_evaluators_are_refused_and_others_have_no_parts() -> None
     with pytest.raises(JudgeError, match="were changed since"):
         await graded(changed, "", "", None)
     plain = task_of(ALL_THREE, evaluators=None, evaluators_hash="")
-    assert await WebArenaParts().parts(plain, EpisodeEvidence()) == ()
+    assert await WebArenaParts().parts(plain, GradingEvidence()) == ()
 
 
 async def test_a_run_does_not_go_on_with_changed_evaluators() -> None:
@@ -230,7 +231,7 @@ async def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(for
             return recorded
 
     async def values(recorded: Recorded) -> list[float | None]:
-        evidence = EpisodeEvidence(looked=recorded.looked)
+        evidence = GradingEvidence(looked=recorded.looked)
         return [part.value for part in await WebArenaParts(addresses).parts(task, evidence)]
 
     done = await episode(1)
@@ -276,7 +277,8 @@ WAYS = [("plain", False), ("plain", True), ("guarded", False), ("cached", True),
 
 
 async def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() -> None:
-    """As in the benchmark: the page is asked for again, except where the check is about the page as it was left."""
+    """As in the benchmark: the page is asked for again, except where the check is about the page as
+    it was left."""
 
     async def run(origin: str) -> list[list[float | None]]:
         addresses, found = {"gitlab": origin}, []
@@ -304,7 +306,7 @@ async def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() ->
                     frame = await session.step(Click(element=fields["button"]))
                 recorded = await read_end(session, task, addresses)
                 assert recorded is not None
-                evidence = EpisodeEvidence(final=frame.observation, looked=recorded.looked)
+                evidence = GradingEvidence(final=frame.observation, looked=recorded.looked)
                 parts = await WebArenaParts(addresses).parts(task, evidence)
                 found.append([part.value for part in parts])
         return found
@@ -316,7 +318,8 @@ async def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() ->
 
 
 async def test_an_episode_from_log_in_to_reward(forge: str, tmp_path: Path) -> None:
-    """The runner, the browser and the reward stage of a worker; the policy is two turns that were written down."""
+    """The runner, the browser and the reward stage of a worker; the policy is two turns that were
+    written down."""
     login = tmp_path / "login.json"
     cookie = {
         "name": "id",

@@ -1,6 +1,8 @@
-"""The benchmark's own 812 configurations (``config_files/test.raw.json``), which are no part of this repository.
+"""The benchmark's own 812 configurations (``config_files/test.raw.json``), which are no part of
+this repository.
 
-ROLLWRIGHT_WEBARENA_CONFIGS=…/test.raw.json python -m pytest tests/envs/rewards_webarena/test_public_configs.py
+ROLLWRIGHT_WEBARENA_CONFIGS=…/test.raw.json python -m pytest
+tests/envs/rewards_webarena/test_public_configs.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""WebArena's helpers that ask sites: a shop and a GitLab on loopback, asked and graded; and what they are without a log-in or an answer."""
+"""WebArena's helpers that ask sites: a shop and a GitLab on loopback, asked and graded; and what
+they are without a log-in or an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from envs.browser import BrowserPool
 from envs.episodes.read_end import read_end
-from envs.rewards import EpisodeEvidence
+from envs.rewards import GradingEvidence
 from envs.rewards.webarena import KNOWN, WebArenaParts, lacking, read_eval, site_helpers
 from envs.rewards.webarena.members import project_member_role
 from envs.rewards.webarena.shop import Shop, read_account
@@ -63,7 +64,8 @@ def rating(sku: str = "B1") -> Question:
     return lambda shop: shop.review_rating(sku)
 
 
-# ---------------------------------------------------------------------------------------------------- the shop
+# ----------------------------------------------------------------------------
+# the shop
 
 
 async def test_the_newest_order_and_review_as_the_benchmark_has_them(account: Path) -> None:
@@ -101,7 +103,7 @@ async def test_many_episodes_share_one_token(account: Path) -> None:
     assert await ask(shop, account, many) == [",".join(["60"] * 8)] and shop.made == 1
 
 
-async def test_an_account_that_was_refused_is_not_sent_again_until_it_is_another_one(account: Path) -> None:
+async def test_a_refused_account_is_sent_again_only_when_it_changes(account: Path) -> None:
     account.write_text(json.dumps({**ACCOUNT, "password": "hidden-wrong"}))
     shop, said = FakeShop(), list[str]()
 
@@ -207,7 +209,8 @@ async def test_any_json_is_an_answer_or_an_error(found: Any) -> None:
             assert isinstance(await question(Says("", "")), str)
 
 
-# ------------------------------------------------------------------------------------------------ what is lacking
+# ------------------------------------------------------------------------------------------------
+# what is lacking
 
 EVERYWHERE = {"shopping": "http://s.test", "gitlab": "http://g.test"}
 
@@ -244,7 +247,8 @@ def test_what_a_check_lacks_is_known_before_a_run(
     assert site_helpers(addresses, logins).keys() == KNOWN
 
 
-# ------------------------------------------------------------------------------------------------ GitLab, and a run
+# ------------------------------------------------------------------------------------------------
+# GitLab, and a run
 
 
 class Shown:
@@ -262,7 +266,7 @@ class Shown:
         return self._value
 
 
-async def test_a_name_is_data_in_the_expression_and_a_script_that_fails_is_no_member() -> None:
+async def test_a_name_is_data_and_a_failing_script_finds_no_member() -> None:
     page = Shown("http://g.test/p/-/project_members", "Guest")
     assert (await project_member_role(page, 'a"); alert("')) == "Guest"
     assert '=== "@a\\"); alert(\\""' in page.ran[0]
@@ -313,7 +317,7 @@ async def test_the_role_of_a_member_is_read_with_the_episodes_log_in(gitlab: str
             return recorded
 
     async def values(recorded: Recorded) -> list[float | None]:
-        evidence = EpisodeEvidence(looked=recorded.looked)
+        evidence = GradingEvidence(looked=recorded.looked)
         return [part.value for part in await WebArenaParts(addresses).parts(task_of("gitlab", checks), evidence)]
 
     within = await seen({"gitlab": str(login)})
@@ -328,7 +332,8 @@ async def test_the_role_of_a_member_is_read_with_the_episodes_log_in(gitlab: str
 def test_a_worker_asks_the_shop_and_grades_by_its_answers(
     account: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One episode that answers at once, played, looked at and graded by a worker, as a run has it."""
+    """One episode that answers at once, played, looked at and graded by a worker, as a run has
+    it."""
     checks = [
         look("document.querySelector('.items').outerText", ORDER, exact_match="order 191"),
         look(AUTHOR, "last", must_include=["Emma & Co"]),

@@ -1,4 +1,5 @@
-"""WebArena's evaluators: pages through a scripted page, helpers, the product and the partial score."""
+"""WebArena's evaluators: pages through a scripted page, helpers, the product and the partial
+score."""
 
 from __future__ import annotations
 
@@ -156,7 +157,7 @@ async def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> Non
     assert [part.name for part in found.parts] == ["url_match", "program_html 0", "program_html 1"]
 
 
-async def test_a_page_is_loaded_anew_where_the_episode_stands_on_it_and_the_last_one_is_not() -> None:
+async def test_the_page_is_reloaded_and_the_last_page_is_not() -> None:
     page = Page("http://git.test/x", {"http://git.test/x": {"html": "saved"}})
     checks = [PageCheck(url=url, required_contents={"must_include": ["saved"]}) for url in (page.at, "last", page.at)]  # type: ignore[arg-type]
     rules = WebArenaEval(eval_types=(EvalType.PROGRAM_HTML,), program_html=tuple(checks))
@@ -172,7 +173,7 @@ async def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask])
     assert (await grade(tasks[9004], at="http://git.test/", page=git())).parts[0].value == 0.0
 
 
-async def test_what_is_not_on_the_page_is_a_zero_and_what_does_not_answer_is_none(
+async def test_absent_content_scores_zero_and_no_answer_is_none(
     tasks: dict[int, WebArenaTask],
 ) -> None:
     for star in (None, PageScriptError("no .star"), 2, ""):

@@ -1,4 +1,5 @@
-"""Shifts within 500 ms of an input are input shifts, by the time of the page and whenever their frame is drawn."""
+"""Shifts within 500 ms of an input are input shifts, by the time of the page and whenever their
+frame is drawn."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame
 SHIFT = """<!DOCTYPE html><body style="margin:0"><div id=top style="height:0"></div>
 <div id=block style="height:300px;width:800px;background:navy;color:white">block</div>
 <button id=b style="position:fixed;top:500px;left:0;width:100px;height:50px">b</button>"""
-"""The block moves down 60 px when the top grows to 60: impact (300 + 60) / 600 of the viewport, distance 60 / 800 (the longer side)."""
+"""The block moves down 60 px when the top grows to 60: impact (300 + 60) / 600 of the viewport,
+distance 60 / 800 (the longer side)."""
 EXPECTED_SHIFT = (360 / 600) * (60 / 800)
 GROW = "document.getElementById('top').style.height = '60px'"
 BUSY = "(ms => { const end = performance.now() + ms; while (performance.now() < end); })"
@@ -50,7 +51,8 @@ class Tab:
         await self.page.goto(self.site.origin + path)
 
     async def show(self, body: str, path: str = "/page") -> None:
-        """Load a page as a session does: a free clock until it is loaded, then settle and draw a frame."""
+        """Load a page as a session does: a free clock until it is loaded, then settle and draw a
+        frame."""
         self.site.pages[path] = body
         await self.go(path)
         await self.settle()

@@ -9,7 +9,7 @@ import httpx
 
 from envs.sites.bundled import APPLICATIONS
 from envs.sites.bundled.app import COOKIE, make_app
-from envs.sites.bundled.states import EpisodeStates
+from envs.sites.bundled.states import AppStates
 
 KEY = "the key of grading"
 ORIGIN = "http://127.0.0.1:1"
@@ -19,7 +19,7 @@ class Served:
     """One site with its states; every `visitor` has an episode of its own."""
 
     def __init__(self, name: str) -> None:
-        self.states = EpisodeStates(APPLICATIONS[name].build)
+        self.states = AppStates(APPLICATIONS[name].build)
         self.app = make_app(APPLICATIONS[name], self.states, KEY)
 
     def visitor(self, token: str = "", **headers: str) -> httpx.AsyncClient:

@@ -1,4 +1,5 @@
-"""The pages: every control has a label, nothing comes from elsewhere, and forms refuse what makes no sense."""
+"""The pages: every control has a label, nothing comes from elsewhere, and forms refuse what makes
+no sense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every episode has a state of its own: exact at its beginning, out of reach for others, gone at its end."""
+"""Every episode has a state of its own: exact at its beginning, out of reach for others, gone at
+its end."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from envs.sites.bundled import APPLICATIONS
 from envs.sites.bundled import states as states_module
 from envs.sites.bundled.app import KEY_HEADER
 from envs.sites.bundled.shop import shop_world
-from envs.sites.bundled.states import EpisodeState, EpisodeStates
+from envs.sites.bundled.states import AppState, AppStates
 from envs.types import SeedRange, SiteError, Split, WebTask
 
 from .serving import KEY, Served, dump
@@ -31,14 +32,14 @@ TASK = WebTask(
 
 @pytest.mark.parametrize("name", sorted(APPLICATIONS))
 def test_an_episode_begins_with_its_world_whatever_was_done_before(name: str) -> None:
-    states = EpisodeStates(APPLICATIONS[name].build)
+    states = AppStates(APPLICATIONS[name].build)
     first = states.open(7)
     fresh = dump(first.connection)
     table = {"shop": "products", "tracker": "tickets", "directory": "people"}[name]
     first.connection.execute(f"DELETE FROM {table}")
     first.connection.commit()
     assert dump(states.open(7).connection) == fresh
-    assert dump(EpisodeStates(APPLICATIONS[name].build).open(7).connection) == fresh
+    assert dump(AppStates(APPLICATIONS[name].build).open(7).connection) == fresh
     assert dump(states.open(8).connection) != fresh
 
 
@@ -139,7 +140,7 @@ async def test_a_site_hands_out_a_state_that_grading_can_ask() -> None:
 
 def test_episodes_that_nobody_closes_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states_module, "MAX_EPISODES", 3)
-    states = EpisodeStates(APPLICATIONS["shop"].build)
+    states = AppStates(APPLICATIONS["shop"].build)
     kept = [states.open(1) for _ in range(3)]
     with pytest.raises(SiteError, match="3 episodes are open"):
         states.open(1)
@@ -154,7 +155,7 @@ def test_worlds_that_were_not_used_for_long_are_dropped(monkeypatch: pytest.Monk
     def build(seed: int, db: object) -> None:
         built.append(seed)
 
-    states = EpisodeStates(build)
+    states = AppStates(build)
     for seed in (1, 2, 1, 3, 1, 2):
         states.open(seed)
     assert built == [1, 2, 3, 2]
@@ -166,7 +167,7 @@ async def test_an_episode_that_is_given_up_while_it_begins_leaves_no_state(monke
     begun, go_on, open_now = threading.Event(), threading.Event(), site.states.open
     opened: list[str] = []
 
-    def slowly(seed: int) -> EpisodeState:
+    def slowly(seed: int) -> AppState:
         begun.set()
         assert go_on.wait(10)
         state = open_now(seed)

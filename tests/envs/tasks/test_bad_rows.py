@@ -1,4 +1,5 @@
-"""A thousand bad rows among good ones: each refused with file, line, field and reason; the good ones kept and counted."""
+"""A thousand bad rows among good ones: each refused with file, line, field and reason; the good
+ones kept and counted."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def test_files_that_cannot_be_read_are_problems_of_the_file(tmp_path: Path, name
 def test_whatever_pyarrow_raises_is_a_problem_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Not all of its errors are a ValueError or an OSError: a codec that it was built without is neither."""
+    """Not all of its errors are a ValueError or an OSError: a codec that it was built without is
+    neither."""
     path = tmp_path / "t.parquet"
     save_parquet(path, [task(0)])
 

@@ -1,4 +1,5 @@
-"""A thousand task rows with a broken rubric among good ones: each refused with file, line, field and reason; the good ones kept and counted."""
+"""A thousand task rows with a broken rubric among good ones: each refused with file, line, field
+and reason; the good ones kept and counted."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ def refused(random: Random) -> tuple[dict[str, Any], str]:
     return rubric, ".".join(name.split(".")[:2])
 
 
-def test_a_thousand_rows_with_broken_rubrics_are_each_named_and_the_good_ones_kept(tmp_path: Path) -> None:
+def test_a_thousand_rows_with_broken_rubrics_are_each_named(tmp_path: Path) -> None:
     random = Random(4)
     path = tmp_path / "graded.jsonl"
     lines, good, expected = [], [], {}

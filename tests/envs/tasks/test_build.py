@@ -1,4 +1,5 @@
-"""Sets built from sources: shards that are pure functions of their orders, a merge without doubles, nothing lost without a reason."""
+"""Sets built from sources: shards that are pure functions of their orders, a merge without doubles,
+nothing lost without a reason."""
 
 from __future__ import annotations
 
@@ -156,7 +157,7 @@ for request in map(ShardRequest.model_validate_json, sys.stdin):
 """
 
 
-def test_a_process_that_is_killed_leaves_whole_shards_and_the_rest_is_built_by_another(tmp_path: Path) -> None:
+def test_a_killed_build_leaves_whole_shards_for_the_next(tmp_path: Path) -> None:
     save_tasks(tmp_path / "own.jsonl", [graded(number) for number in range(420)])
     source = FileSource(name="own", paths=("own.jsonl",), shards=6, decompose=DecompositionRules())
     requests = requests_of(source, tmp_path)

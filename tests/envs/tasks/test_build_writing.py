@@ -59,7 +59,7 @@ def test_rubrics_are_written_for_tasks_without_and_refusals_are_kept(tmp_path: P
     assert row["task"]["instruction"] == "Do something else" and asked == 3 + 6
 
 
-def test_a_shard_without_answers_is_left_to_another_time_and_what_was_answered_is_kept(tmp_path: Path) -> None:
+def test_a_shard_without_answers_is_left_for_later(tmp_path: Path) -> None:
     some_rows(tmp_path)
     down = True
 
@@ -142,7 +142,7 @@ def test_writing_without_a_writer_is_a_configuration_error(tmp_path: Path) -> No
         build_shard(request_of(ASKED, tmp_path))
 
 
-def test_how_an_endpoint_is_reached_and_paid_decides_no_shard_and_schemas_do(tmp_path: Path) -> None:
+def test_schemas_decide_shards_and_endpoint_settings_do_not(tmp_path: Path) -> None:
     some_rows(tmp_path)
 
     def digest(**limits: object) -> str:
@@ -167,7 +167,7 @@ def lamp_requests(folder: Path, url: str, budget: int | None) -> list[ShardReque
     return requests_of(LAMPS, folder, writer=known.model_copy(update={"endpoint": endpoint}), **more)
 
 
-def test_workers_with_shards_of_one_build_spend_one_budget_and_a_greater_one_buys_the_rest(tmp_path: Path) -> None:
+def test_workers_of_one_build_share_one_budget(tmp_path: Path) -> None:
     lamp_rows(tmp_path)
     spent = Ledger(tmp_path / "writer_spent.sqlite")
     two = ProcessPoolExecutor(2, multiprocessing.get_context("spawn"))

@@ -1,4 +1,5 @@
-"""Sub-tasks: true subsets of their parent's rubric, closed under what comes before, the same each time."""
+"""Sub-tasks: true subsets of their parent's rubric, closed under what comes before, the same each
+time."""
 
 from __future__ import annotations
 

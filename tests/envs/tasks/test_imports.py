@@ -341,7 +341,8 @@ def test_levels_of_mind2web_by_the_number_of_actions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", SAMPLES)
 def test_no_column_is_dropped_without_a_word(tmp_path: Path, source: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Each unknown column is named once; one that may say what is right in a line of its own, with what to do."""
+    """Each unknown column is named once; one that may say what is right in a line of its own, with
+    what to do."""
     known = written(tmp_path / "known.json", SAMPLES[source])
     list(import_tasks(source, known))
     assert caplog.messages == []

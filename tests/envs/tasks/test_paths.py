@@ -1,4 +1,5 @@
-"""Public functions take a path as text and as an object, and one file where several may be given."""
+"""Public functions take a path as text and as an object, and one file where several may be
+given."""
 
 from __future__ import annotations
 

@@ -180,7 +180,8 @@ def test_what_is_always_solved_is_drawn_at_the_floor() -> None:
     sampler = CurriculumSampler(index, 1, memory=0.0, floor=0.25)
     sampler.observe("old", 1.0)
     drawn = np.concatenate([sampler.draw(1) for _ in range(2_000)])
-    # One at a time: the share of the old is 0.25 / 1.25 = 0.2, deviation sqrt(2000 * 0.2 * 0.8) = 17.9; 4 of them.
+    # One at a time: the share of the old is 0.25 / 1.25 = 0.2, deviation sqrt(2000 * 0.2 * 0.8) =
+    # 17.9; 4 of them.
     assert abs(int((drawn < 100).sum()) - 400) < 4 * 17.9
     assert len(set(sampler.draw(200).tolist())) == 200
 

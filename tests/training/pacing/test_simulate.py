@@ -33,7 +33,7 @@ def without_variance_check(workload: Workload) -> Workload:
     return dataclasses.replace(workload, group_size=12)
 
 
-def test_synchronous_period_is_rollout_and_update_and_asynchronous_the_longer_of_both() -> None:
+def test_the_period_is_the_sum_or_the_longer_of_rollout_and_update() -> None:
     workload = without_variance_check(ALIKE)
     synchronous = simulate(workload, ROOMY, Schedule(batch=2), versions=5)
     assert synchronous.period == pytest.approx(30 + 20)
@@ -42,7 +42,8 @@ def test_synchronous_period_is_rollout_and_update_and_asynchronous_the_longer_of
     assert simulate(workload, ROOMY, Schedule(2, staleness=4), versions=20).period == pytest.approx(20)
     assert simulate(workload, ROOMY, Schedule(2, staleness=4), versions=20).binds == "trainer"
     slow = dataclasses.replace(workload, update_seconds=Distribution(1))
-    # One batch after the other through browsers that hold just one: 26 s of browser each, judging does not hold it.
+    # One batch after the other through browsers that hold just one: 26 s of browser each, judging
+    # does not hold it.
     machine = Machine(browsers=24, engine_turns=10_000)
     for held, period in ((False, 26), (True, 30)):
         schedule = Schedule(2, staleness=4, judge_holds_browser=held)

@@ -7,7 +7,7 @@ import pytest
 from training.pacing.staleness import staleness, staleness_histogram
 
 
-def test_it_is_counted_from_the_oldest_token_to_the_version_that_is_updated() -> None:
+def test_staleness_counts_from_the_oldest_token_to_the_update() -> None:
     assert staleness(7, 7) == 0
     assert staleness(7, 5) == 2
     with pytest.raises(ValueError, match="version 8"):

@@ -107,7 +107,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def renderer() -> Renderer:
-    """Bans the ends of turns too, so that turns end at their limit and there are tokens to compare."""
+    """Bans the ends of turns too, so that turns end at their limit and there are tokens to
+    compare."""
     renderer = Renderer(READER, "")
     renderer.banned_ids = sorted([*renderer.banned_ids, *ENDS])
     return renderer
@@ -115,7 +116,8 @@ def renderer() -> Renderer:
 
 @pytest.fixture(scope="session")
 def policy(server: Served) -> Policy:
-    """``policy(version)``: the reader with noise of that version on all tensors; version 0 is the reader itself."""
+    """``policy(version)``: the reader with noise of that version on all tensors; version 0 is the
+    reader itself."""
 
     def make(version: int) -> Path:
         folder = server.root / f"v{version:06d}"

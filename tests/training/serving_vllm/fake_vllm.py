@@ -1,4 +1,5 @@
-"""The routes of a vLLM server without a model, in a thread (`fake`) or as a program of two processes.
+"""The routes of a vLLM server without a model, in a thread (`fake`) or as a program of two
+processes.
 
 Tokens are 7, 7, 7, …; the weights are the name of the folder that was loaded last.
 """
@@ -25,7 +26,8 @@ EXPANSION = 3
 
 
 class FakeVllm(Quiet):
-    """Answers as vLLM 0.32 does. Each test makes a class of its own, which holds the server's state."""
+    """Answers as vLLM 0.32 does. Each test makes a class of its own, which holds the server's
+    state."""
 
     protocol_version = "HTTP/1.1"
     release: ClassVar[str] = "0.32.0"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture
-from training.serving.vllm.probe import ProbeResult, TransformersScorer, Turn, compare
+from training.serving.vllm.probe import ProbeResult, ProbeTurn, TransformersScorer, compare
 
 EXACT = 1e-4
 """Largest |difference| of log-probs in float32; 1e-5 is seen."""
@@ -21,7 +21,7 @@ class Judge:
         self._scorer = TransformersScorer(renderer)
 
     def __call__(self, folder: Path, request: GenerationRequest, generation: Generation) -> ProbeResult:
-        turn = Turn(request, generation)
+        turn = ProbeTurn(request, generation)
         return compare([turn], self._scorer(folder, [turn]))
 
 

@@ -1,4 +1,5 @@
-"""What a vLLM server answers becomes a generation, a fault of the engine, or a mistake that asking again does not mend."""
+"""What a vLLM server answers becomes a generation, a fault of the engine, or a mistake that asking
+again does not mend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each family of models on a server of its own: one, two and five pictures, whole weights and an adapter, as transformers scores them."""
+"""Each family of models on a server of its own: one, two and five pictures, whole weights and an
+adapter, as transformers scores them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from training.policy.renderer import Renderer
 from training.serving.engine import GenerationRequest, Picture
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions
-from training.serving.vllm.probe import TransformersScorer, Turn, compare
+from training.serving.vllm.probe import ProbeTurn, TransformersScorer, compare
 from training.serving.vllm.service import make_supervisor
 
 from ..test_context import encoded, make_steps
@@ -38,12 +39,12 @@ async def compare_all(client: ServerClient, renderer: Renderer, version: int, fo
     for images in (1, 2, 5):
         request = ask(renderer, images)
         generation = await client.generate(request, version, adapter=adapter)
-        turn = Turn(request, generation)
+        turn = ProbeTurn(request, generation)
         found = compare([turn], scorer(folder, [turn]))
         print(f"{folder.name}, {images} pictures: {found.mean:.1e} in the mean, {found.maximum:.1e} at most")
         assert found.mean <= LIMIT and found.tokens == 12
         if images > 1:
-            swapped = Turn(replace(request, pictures=request.pictures[::-1]), generation)
+            swapped = ProbeTurn(replace(request, pictures=request.pictures[::-1]), generation)
             assert compare([swapped], scorer(folder, [swapped])).mean > 10 * LIMIT
 
 

@@ -12,7 +12,7 @@ import pytest
 from envs.types import EngineError, PolicyError
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
-from training.serving.vllm.probe import Probe, TransformersScorer, Turn
+from training.serving.vllm.probe import Probe, ProbeTurn, TransformersScorer
 from training.serving.vllm.publishing import Publication
 from training.serving.vllm.supervisor import Replica, Supervisor
 
@@ -34,7 +34,7 @@ class Server:
         return Generation((7,), (self.logprob,), (VersionSpan(version, 0, 1),), "length")
 
 
-def score(folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
+def score(folder: Path, turns: Sequence[ProbeTurn]) -> list[list[float]]:
     """What the checkpoint's log-probs should be: -1 everywhere."""
     return [[-1.0]] * len(turns)
 
@@ -62,7 +62,8 @@ async def test_the_wrong_one_is_named(probe: Probe) -> None:
 
 
 class Exact(Server):
-    """Its log-probs are those of the reader, before temperature where vLLM was started without ``--logprobs-mode``."""
+    """Its log-probs are those of the reader, before temperature where vLLM was started without
+    ``--logprobs-mode``."""
 
     def __init__(self, renderer: Renderer, *, raw: bool) -> None:
         super().__init__("http://server", None)
@@ -71,7 +72,7 @@ class Exact(Server):
     async def generate(self, request: GenerationRequest, version: int, *, adapter: bool = False) -> Generation:
         ids = tuple(self.renderer.encode_response("click [3]"))
         asked = replace(request, temperature=1.0) if self.raw else request
-        (logprobs,) = TransformersScorer(self.renderer)(READER, [Turn(asked, Generation(ids, (), (), "stop"))])
+        (logprobs,) = TransformersScorer(self.renderer)(READER, [ProbeTurn(asked, Generation(ids, (), (), "stop"))])
         return Generation(ids, tuple(logprobs), (VersionSpan(version, 0, len(ids)),), "stop")
 
 

@@ -1,4 +1,5 @@
-"""Turns go to the episode's server, new episodes to the least loaded one, none to one that rests."""
+"""Turns go to the episode's server, new episodes to the least loaded one, none to one that
+rests."""
 
 from __future__ import annotations
 

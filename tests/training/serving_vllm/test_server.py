@@ -1,4 +1,5 @@
-"""A real vLLM server serves what the trainer trains, before and after publications; and what would go wrong shows."""
+"""A real vLLM server serves what the trainer trains, before and after publications; and what would
+go wrong shows."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ async def test_turns_in_flight_go_on_with_tokens_of_one_version_each(
 
 
 def _part(differ: Judge, folder: Path, request: GenerationRequest, turn: Generation, start: int, end: int) -> float:
-    """The largest difference of the tokens ``start`` to ``end - 1``: what comes before them is prompt."""
+    """The largest difference of the tokens ``start`` to ``end - 1``: what comes before them is
+    prompt."""
     ids = (*request.prompt.ids, *turn.token_ids[:start])
     longer = replace(request, prompt=replace(request.prompt, ids=ids))
     return differ(
@@ -135,7 +137,8 @@ async def test_a_version_in_the_name_of_an_image_keeps_its_embedding_fresh(
 
 
 async def test_a_second_run_finds_nothing_of_the_first(served: Served, renderer: Renderer, policy: Policy) -> None:
-    """Both have a version 1, by which prefixes and images are cached; the probe's prompts are the same ones."""
+    """Both have a version 1, by which prefixes and images are cached; the probe's prompts are the
+    same ones."""
     for folder in (policy(1), policy(2)):
         run = Supervisor([Replica(served.client(renderer))], served.root, update="fast", probe=Probe(renderer))
         await run.start(1, folder)

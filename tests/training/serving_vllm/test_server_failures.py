@@ -1,4 +1,5 @@
-"""A real vLLM server that is killed or stopped is started again, whole, and serves the current policy."""
+"""A real vLLM server that is killed or stopped is started again, whole, and serves the current
+policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Servers that die are started again and get the current version first; a bad version leaves the last good one."""
+"""Servers that die are started again and get the current version first; a bad version leaves the
+last good one."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ async def test_a_bad_version_leaves_the_last_good_one_everywhere(servers: Server
     await supervisor.close()
 
 
-async def test_servers_that_sleep_are_left_alone_and_woken_before_they_get_weights(servers: Servers) -> None:
+async def test_sleeping_servers_wake_before_they_get_weights(servers: Servers) -> None:
     kinds, clients = servers
     supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
     await supervisor.start(0, V0)
@@ -143,7 +144,8 @@ async def test_a_server_of_somebody_else_that_was_restarted_gets_the_version(ser
 
 
 async def test_nothing_of_an_earlier_run_is_left_on_servers_of_somebody_else(servers: Servers, tmp_path: Path) -> None:
-    """Both runs have a version 1: its cached prefixes, images and adapters would be taken for the other's."""
+    """Both runs have a version 1: its cached prefixes, images and adapters would be taken for the
+    other's."""
     kinds, clients = servers
     kinds[0].label, kinds[1].adapters = "1", ("policy-v1", "policy-v4")
     supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"), update="fast")

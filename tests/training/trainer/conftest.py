@@ -1,4 +1,5 @@
-"""Runs made by hand: a tiny random policy as version 0, stored episodes with real screenshots, and batches over them."""
+"""Runs made by hand: a tiny random policy as version 0, stored episodes with real screenshots, and
+batches over them."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class HandMadeRun:
     def add_episode(
         self, episode_id: str, steps: int, score: float, *, seed: int, behaviour: float = -6.9
     ) -> Trajectory:
-        """Store an episode whose texts differ in length; every token with the same stored log-probability."""
+        """Store an episode whose texts differ in length; every token with the same stored
+        log-probability."""
         made = []
         for index in range(steps):
             rng = np.random.default_rng([seed, index])

@@ -1,4 +1,5 @@
-"""``python -m tests.training.trainer.gradients RUN FOLDER`` on each rank: weights and metrics of one update, for each way to divide it."""
+"""``python -m tests.training.trainer.gradients RUN FOLDER`` on each rank: weights and metrics of
+one update, for each way to divide it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from training.trainer.update import Stopwatch, run_update
 from .conftest import make_spec
 
 SCALE = 3.0
-"""Of the advantages, so that steps are large beside the rounding of the weights that they are added to."""
+"""Of the advantages, so that steps are large beside the rounding of the weights that they are added
+to."""
 LONG = 600
 """Tokens of a micro-batch: several rows."""
 SHORT = 100
@@ -34,11 +36,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "zero0": {"micro_batch_rows": 2, "zero_stage": 0},
     "zero3": {"micro_batch_rows": 2, "zero_stage": 3},
 }
-"""Divisions of one optimiser step; ZeRO 2 unless a stage is named. The last one leaves transformers in its mode."""
+"""Divisions of one optimiser step; ZeRO 2 unless a stage is named. The last one leaves transformers
+in its mode."""
 
 
 def spec_of(way: str) -> TrainerSpec:
-    """A step of Adam that is smooth in the gradient (its epsilon is as large), so that it shows how large that is."""
+    """A step of Adam that is smooth in the gradient (its epsilon is as large), so that it shows how
+    large that is."""
     smooth = {"learning_rate": 1.0, "max_grad_norm": 1e9, "llamafactory": {"adam_epsilon": 1.0}}
     return make_spec(total_updates=1, trainer={**smooth, **WAYS[way]})
 

@@ -1,4 +1,5 @@
-"""A LoRA run publishes adapters: with the run's first version they make the model that was trained."""
+"""A LoRA run publishes adapters: with the run's first version they make the model that was
+trained."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from training.policy.adapters import base_of, is_adapter, load_policy
 from training.policy.renderer import Renderer, find_images
 from training.serving.engine import Generation, GenerationRequest, Picture
 from training.serving.local import LocalModel
-from training.serving.vllm.probe import TransformersScorer, Turn
+from training.serving.vllm.probe import ProbeTurn, TransformersScorer
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import publish_policy
 from training.trainer.rows import TrainingRow, read_rows
@@ -67,14 +68,15 @@ def test_adapters_on_tied_weights_are_refused(target: str, tmp_path: Path, check
 
 
 def engine_scores(folder: Path, rows: list[TrainingRow]) -> torch.Tensor:
-    """Log-probs of the rows' responses under the policy in ``folder``, by the probe's forward pass."""
+    """Log-probs of the rows' responses under the policy in ``folder``, by the probe's forward
+    pass."""
     renderer = Renderer(folder, "qwen2_vl")
     renderer.banned_ids = []
     turns = [turn_of(renderer, row) for row in rows]
     return torch.tensor([value for values in TransformersScorer(renderer)(folder, turns) for value in values])
 
 
-def turn_of(renderer: Renderer, row: TrainingRow) -> Turn:
+def turn_of(renderer: Renderer, row: TrainingRow) -> ProbeTurn:
     image = renderer.image_token_id
     request = GenerationRequest(
         prompt=find_images(row.prompt_ids, image, [list(row.prompt_ids).count(image)]),
@@ -85,7 +87,7 @@ def turn_of(renderer: Renderer, row: TrainingRow) -> Turn:
         max_new_tokens=len(row.response_ids),
         temperature=1.0,
     )
-    return Turn(request, Generation(tuple(row.response_ids), (), (), "stop"))
+    return ProbeTurn(request, Generation(tuple(row.response_ids), (), (), "stop"))
 
 
 def test_a_version_holds_the_adapter_alone(published: Published) -> None:

@@ -1,4 +1,5 @@
-"""One update moves the weights alike, however its rows are divided: micro-batches, processes, ZeRO stages."""
+"""One update moves the weights alike, however its rows are divided: micro-batches, processes, ZeRO
+stages."""
 
 from __future__ import annotations
 

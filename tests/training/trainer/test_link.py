@@ -1,4 +1,5 @@
-"""The link between a run's owner and its trainer's processes: news arrive at once, and each side notices that the other is gone."""
+"""The link between a run's owner and its trainer's processes: news arrive at once, and each side
+notices that the other is gone."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ def test_both_sides_notice_a_link_that_stays_cut(owner: OwnerLink) -> None:
     until(lambda: bool(node.why and rank.why), 6)
 
 
-def test_a_node_that_is_killed_is_missed_soon_and_one_that_says_goodbye_never(owner: OwnerLink) -> None:
+def test_a_killed_node_is_missed_and_a_closed_one_is_not(owner: OwnerLink) -> None:
     host, _, port = owner.address.rpartition(":")
     for name, last in (("node 0", b"\n"), ("node 1", b"bye\n")):
         with socket.create_connection((host, int(port))) as connection:

@@ -71,7 +71,8 @@ def wait_for_lock(store: RunStore) -> None:
 
 
 def two_updates(run: HandMadeRun, spec: TrainerSpec) -> dict[str, Any]:
-    """Train versions 1 and 2 without interruption, and a third one that overflows; the manifest of 2."""
+    """Train versions 1 and 2 without interruption, and a third one that overflows; the manifest of
+    2."""
     run.fill(1, 40)
     run.fill(2, 40)
     with TrainerProcess.start(run.store.root, spec) as trainer:
@@ -218,7 +219,8 @@ def test_every_engine_takes_the_same_steps(
     expected = finished.store.manifest(2)["metrics"]
     assert manifest["metrics"]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-3)
     assert manifest["metrics"]["loss"] == pytest.approx(expected["loss"], abs=1e-4)
-    # Adam's steps have unit size even where the gradient is rounding noise (key biases), so a handful of weights may be further off.
+    # Adam's steps have unit size even where the gradient is rounding noise (key biases), so a
+    # handful of weights may be further off.
     found = differences(run.store, finished.store)
     assert (found < 1e-5).float().mean() > 0.9999
     assert found.max() < 1e-4
@@ -295,10 +297,9 @@ def test_a_damaged_state_is_recognised_without_starting_anything(finished: HandM
         find_resume_point(store, spec)
 
 
-def test_a_state_is_not_read_again_for_its_manifest_and_damage_anywhere_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its parts, directory and end; files that are no archive; and another state of the same sizes."""
+def test_a_state_is_read_once_and_any_damage_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts, directory and end; files that are no archive; and another state of the same
+    sizes."""
     hashed, hash_file = list[str](), checkpoint_files.file_sha256
 
     def counted(path: Path) -> str:
@@ -422,7 +423,8 @@ def test_moving_a_damaged_policy_away_makes_the_same_one_again(finished: HandMad
 def test_a_full_disk_ends_the_trainer_with_one_line_and_no_restart(
     small_disk: Callable[[int], Path], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A state takes three times the room of its policy. What was written of it is gone, so that the line itself finds room."""
+    """A state takes three times the room of its policy. What was written of it is gone, so that the
+    line itself finds room."""
     needed = sum(path.stat().st_size for path in checkpoint.iterdir())
     run = make_run(small_disk(3 * needed + 2**20) / "run", checkpoint)
     run.fill(1, 20)

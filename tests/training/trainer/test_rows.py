@@ -37,7 +37,8 @@ def test_rows_are_as_stored(run: HandMadeRun) -> None:
 
 
 def test_processes_read_their_own_pictures_and_together_all_of_them(run: HandMadeRun) -> None:
-    """Lengths, advantages and tokens are known to all; what is missing is noticed by who needs it."""
+    """Lengths, advantages and tokens are known to all; what is missing is noticed by who needs
+    it."""
     batch = run.fill(1, 9)
     whole = read_rows(run.store, batch)
     lengths = [len(row) for row in whole]

@@ -1,4 +1,5 @@
-"""Each update of a run has a learning rate above zero, the same after a restart, and it is the one that moves the weights."""
+"""Each update of a run has a learning rate above zero, the same after a restart, and it is the one
+that moves the weights."""
 
 from __future__ import annotations
 
@@ -67,10 +68,9 @@ def largest_steps(run: HandMadeRun, trainer: PolicyTrainer, versions: list[int])
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_the_reported_rate_moves_the_weights_in_every_update_and_after_a_restart(
-    run: HandMadeRun, scheduler: str, tmp_path: Path
-) -> None:
-    """With both betas 0 Adam's step is the sign of the gradient times the rate, so the largest change of a weight *is* the rate."""
+def test_the_reported_rate_moves_the_weights_in_every_update(run: HandMadeRun, scheduler: str, tmp_path: Path) -> None:
+    """With both betas 0 Adam's step is the sign of the gradient times the rate, so the largest
+    change of a weight *is* the rate."""
     settings = {"scheduler": scheduler, "learning_rate": PEAK, "adam_beta1": 0.0, "adam_beta2": 0.0}
     spec = make_spec(trainer=settings, total_updates=UPDATES)
     trainer = build_trainer(run.store, spec, 0)
@@ -85,7 +85,8 @@ def test_the_reported_rate_moves_the_weights_in_every_update_and_after_a_restart
 
 
 def test_a_state_of_an_older_schedule_goes_on_with_today_s_rate(run: HandMadeRun) -> None:
-    """Older Rollwrights kept a scheduler of transformers, which had been moved once for each update and ended at zero."""
+    """Older Rollwrights kept a scheduler of transformers, which had been moved once for each update
+    and ended at zero."""
     from transformers import get_linear_schedule_with_warmup
 
     spec = make_spec(trainer={"scheduler": "linear", "learning_rate": PEAK}, total_updates=UPDATES)

@@ -1,4 +1,5 @@
-"""A trainer whose state is written every few updates goes on exactly, from the last state and the batches since."""
+"""A trainer whose state is written every few updates goes on exactly, from the last state and the
+batches since."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def test_what_follows_a_kill_has_the_same_weights(
 def test_it_goes_on_from_the_last_state_and_refuses_other_weights(
     whole: RunStore, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Version 3 is done again from version 2, by its batch; by another batch it would have other weights."""
+    """Version 3 is done again from version 2, by its batch; by another batch it would have other
+    weights."""
     run, spec = filled_run(tmp_path / "run", checkpoint), spec_of(2)
     store = run.store
     train_until_killed(store, spec, monkeypatch)

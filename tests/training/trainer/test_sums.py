@@ -1,4 +1,5 @@
-"""What two processes report of a batch that they share, in micro-batches, is what numpy computes of the whole batch."""
+"""What two processes report of a batch that they share, in micro-batches, is what numpy computes of
+the whole batch."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ WORLD, ROWS, COLUMNS, CAP = 2, 11, 9, 2.0
 
 
 def make_batch() -> tuple[torch.Tensor, ...]:
-    """Log-probabilities of the policy, at the update's start and of sampling, the mask, and each row's images."""
+    """Log-probabilities of the policy, at the update's start and of sampling, the mask, and each
+    row's images."""
     torch.manual_seed(3)
     logprobs, proximal, behaviour = (-2 * torch.rand(ROWS, COLUMNS) for _ in range(3))
     images = torch.tensor([0, 1, 1, 1, 2, 2, 4, 4, MAX_IMAGES, MAX_IMAGES + 1, 40])
@@ -28,7 +30,8 @@ def make_batch() -> tuple[torch.Tensor, ...]:
 
 
 def report_share(rank: int, folder: str) -> None:
-    """One process: its rows in micro-batches of two; a last one of one row has it again as filler."""
+    """One process: its rows in micro-batches of two; a last one of one row has it again as
+    filler."""
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=WORLD)
     logprobs, proximal, behaviour, mask, images = make_batch()
     own, total = list(range(rank, ROWS, WORLD)), LossMetrics()

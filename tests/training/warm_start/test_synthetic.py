@@ -1,4 +1,5 @@
-"""Synthetic samples: well-formed, the same for a seed, and rendered as the shipped reader was trained on them."""
+"""Synthetic samples: well-formed, the same for a seed, and rendered as the shipped reader was
+trained on them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from training.warm_start import synthetic
 from training.warm_start.synthetic import SKILLS, Sample
 
 TRAINED_TEXT = "c0d6947a66ee17690f1040dfa4b0f16a5d7214d93dcd5222e93d008395535f5e"
-"""sha256 over the text of 1600 single and 1600 many-task samples as the research code that trained datasets/policies/reader wrote it."""
+"""sha256 over the text of 1600 single and 1600 many-task samples as the research code that trained
+datasets/policies/reader wrote it."""
 
 
 def stream() -> Iterator[Sample]:
@@ -28,7 +30,8 @@ def stream() -> Iterator[Sample]:
 
 
 def test_the_text_is_what_the_shipped_reader_was_trained_on():
-    """A change of the prompt's form, or of the sample stream, fails here: the shipped reader would not know the new text."""
+    """A change of the prompt's form, or of the sample stream, fails here: the shipped reader would
+    not know the new text."""
     digest = hashlib.sha256()
     for sample in stream():
         digest.update(f"{''.join(synthetic.render_sample(sample))}\n{format_action(sample.action)}\n".encode())

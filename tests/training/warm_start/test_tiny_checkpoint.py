@@ -1,4 +1,5 @@
-"""The tiny checkpoint: a tokenizer that loses nothing, and sizes that the rest of the system counts on."""
+"""The tiny checkpoint: a tokenizer that loses nothing, and sizes that the rest of the system counts
+on."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def test_a_page_is_48_image_tokens_and_is_not_resized(renderer):
 
 
 def test_training_prompts_are_those_of_rollouts_token_for_token(renderer):
-    """Segments that are tokenized apart, in our constants, against LLaMA-Factory's template over the whole prompt."""
+    """Segments that are tokenized apart, in our constants, against LLaMA-Factory's template over
+    the whole prompt."""
     samples = synthetic.samples("chat")
     for _ in range(200):
         sample = next(samples)

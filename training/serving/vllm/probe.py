@@ -43,7 +43,7 @@ LOW_PRECISION_LIMIT = 5e-2
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ProbeTurn:
     """A probe request and the server's answer."""
 
     request: GenerationRequest
@@ -53,7 +53,7 @@ class Turn:
 class Scorer(Protocol):
     """Computes the log-probs that a checkpoint gives to tokens. Blocks."""
 
-    def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
+    def __call__(self, folder: Path, turns: Sequence[ProbeTurn]) -> list[list[float]]:
         """Return the log-prob of each generated token, under the temperature and the bans."""
 
 
@@ -120,7 +120,7 @@ class Probe:
 
     async def _ask(
         self, client: ServerClient, requests: Sequence[GenerationRequest], version: int, adapter: bool
-    ) -> list[Turn] | EngineError:
+    ) -> list[ProbeTurn] | EngineError:
         turns = []
         for request in requests:
             try:
@@ -129,11 +129,11 @@ class Probe:
                 return error
             if served := sorted({span.version for span in generation.version_spans} - {version}):
                 raise PolicyError(f"{client.address} serves v{served[0]} and not v{version}")
-            turns.append(Turn(request, generation))
+            turns.append(ProbeTurn(request, generation))
         return turns
 
 
-def compare(turns: Sequence[Turn], expected: Sequence[Sequence[float]]) -> ProbeResult:
+def compare(turns: Sequence[ProbeTurn], expected: Sequence[Sequence[float]]) -> ProbeResult:
     """Return the mean and largest |difference| over all tokens; infinite without any token."""
     differences = [
         abs(ours - theirs)
@@ -191,11 +191,11 @@ class TransformersScorer:
         self._renderer = renderer
 
     @torch.inference_mode()
-    def __call__(self, folder: Path, turns: Sequence[Turn]) -> list[list[float]]:
+    def __call__(self, folder: Path, turns: Sequence[ProbeTurn]) -> list[list[float]]:
         model = load_policy(folder, torch.float32).eval()
         return [self._score(model, turn) for turn in turns]
 
-    def _score(self, model: Any, turn: Turn) -> list[float]:
+    def _score(self, model: Any, turn: ProbeTurn) -> list[float]:
         prompt, generated = turn.request.prompt.ids, turn.generation.token_ids
         ids = torch.tensor([[*prompt, *generated]])
         model.model.rope_deltas = None  # transformers keeps the offset of the last call
