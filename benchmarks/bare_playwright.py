@@ -23,7 +23,7 @@ from pathlib import Path
 from playwright.async_api import CDPSession, Page, ViewportSize, async_playwright
 
 from benchmarks.rates import Rate, cpu_seconds, measure
-from envs.browser.chromium import LAUNCH_ARGS
+from envs.browser.process.chromium import LAUNCH_ARGS
 
 VIEWPORT = (1280, 720)
 WARM_STEPS = 3

@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks import Figure
 from envs.browser import BrowserPool
+from envs.episodes.page_renderer import PageRenderer
 from envs.rewards.design2code import Image, PageBlocks, TextBlock, design_score
-from envs.rewards.design2code.render import PageRenderer
 
 BLOCKS, WIDTH, HEIGHT = 100, 1280, 720
 DIFFERENT = 0.25

@@ -12,8 +12,8 @@ import time
 from itertools import islice
 
 from benchmarks import Figure
-from envs.tasks.generate import GeneratorSpec, generate
-from envs.tasks.generate.check import checker
+from envs.bundled.generate import GeneratorSpec, generate
+from envs.bundled.generate.check import checker
 from envs.types import WebTask
 
 COUNT = 100_000

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.bare_playwright import bare_rate
 from benchmarks.browsergym import DEFAULTS, NO_WAITS, browsergym_rate
 from benchmarks.rates import Rate, interleave
-from envs.browser.chromium import find_chromium
+from envs.browser.process.chromium import find_chromium
 from envs.sites.static_server import StaticServer
 
 PAGES = Path(__file__).parent / "pages"

@@ -11,9 +11,9 @@ from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.batches import BatchRow, TrainingBatch
 from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
+from training.records.batches import BatchRow, TrainingBatch
 from training.trainer.spec import TrainerSpec
 
 # As the trainer has it, so that both sides are alike; OpenMP reads it when torch is imported, which

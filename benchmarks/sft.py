@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from training.ledger.store import RunStore
-from training.trainer.launch import group_environment
-from training.trainer.node import project_root
+from training.trainer.control.launch import group_environment
+from training.trainer.control.node import project_root
 from training.trainer.spec import read_spec
 
 

@@ -22,7 +22,7 @@ from benchmarks.rows import ROWS, make_spec, make_store, quickstart, write_batch
 from benchmarks.sft import seconds_of_sft
 from tasks_lib.config import TrainConfig
 from training.ledger.store import RunStore
-from training.trainer.launch import TrainerProcess
+from training.trainer.control.launch import TrainerProcess
 
 UPDATES = 3
 """The first one warms up (allocator, file cache) and is left out."""

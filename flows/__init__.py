@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from tasks_lib.preflight.startup import begin_command
+from tasks_lib.commands.startup import begin_command
 
 if (
     sys.argv[0] == "-m"

@@ -20,11 +20,11 @@ from prefect import flow
 
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import open_build, split_warnings, summary_rows
+from tasks_lib.commands.command_line import run_command
+from tasks_lib.commands.task_check import check_command, file_to_check
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_build, check_once
-from tasks_lib.preflight.task_check import check_command, file_to_check
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _of_run(folder: Path) -> tuple[dict[str, str], Iterator[Finding]]:
-    from tasks_lib.preflight.doctor import examine  # seconds
+    from tasks_lib.commands.doctor import examine  # seconds
 
     def checks() -> Iterator[Finding]:
         yield from examine(folder)

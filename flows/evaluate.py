@@ -18,6 +18,7 @@ from prefect import flow
 from rich.markup import escape
 
 from envs.types import JudgeError, Split
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import EvaluateConfig, describe_split, resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
@@ -27,7 +28,6 @@ from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_once
 from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.processes.prefect_run import announce_run

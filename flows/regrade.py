@@ -17,10 +17,10 @@ from typing import Any
 from prefect import flow
 from rich.markup import escape
 
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_regrading
 from tasks_lib.preflight.tasks import ask_judge
 from tasks_lib.regrading.batches import Regrading, figure

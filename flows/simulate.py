@@ -20,10 +20,10 @@ from typing import Any
 from prefect import flow
 from prefect.context import FlowRunContext
 
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_simulation
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.simulation.compare import compare, describe_row, document_of, rows_of

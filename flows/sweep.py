@@ -18,9 +18,9 @@ from prefect import flow
 from rich.markup import escape
 
 from flows.train import train
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config.parameters import named_after, parameters_of, takes_groups
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.report.artifacts import artifact_key, publish_table

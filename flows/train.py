@@ -16,6 +16,7 @@ from prefect import flow
 from rich.markup import escape
 
 from envs.types import DiskError, RollwrightError, Split
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import TrainConfig, resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import publish_base
@@ -26,7 +27,6 @@ from tasks_lib.loops.asynchronous import AsynchronousLoop
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.processes.prefect_run import announce_run, run_as_task

@@ -16,10 +16,10 @@ from typing import Any
 
 from prefect import flow
 
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import WarmStartConfig
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_once, check_warm_start
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster

@@ -128,7 +128,7 @@ class Policy:
 
     def update(self) -> None:
         """One, on turns of version 0."""
-        from training.batches import TrainingBatch
+        from training.records.batches import TrainingBatch
         from training.trainer.update import Stopwatch, run_update
 
         requests = [self.request(images) for images in IMAGES]

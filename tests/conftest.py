@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from envs.types import StopReason
-from training.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord
 
 # An example that is slow on a loaded machine is no failure. The examples are the same in every run,
 # so that a change is what fails; `--hypothesis-profile=explore` draws new ones.

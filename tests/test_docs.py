@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from envs.bundled.generate.__main__ import main as generate
 from envs.sites import StaticServer
-from envs.tasks.generate.__main__ import main as generate
+from tasks_lib.commands.arguments import FLOWS, model_of
+from tasks_lib.commands.command_line import run_command
+from tasks_lib.commands.task_check import check_command
 from tasks_lib.config import TrainConfig, merge, parse_assignments, resolve
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight import flows as checks
-from tasks_lib.preflight.arguments import FLOWS, model_of
-from tasks_lib.preflight.command_line import run_command
-from tasks_lib.preflight.task_check import check_command
 from tasks_lib.simulation.compare import compare, describe_row, rows_of
 from tasks_lib.simulation.config import SimulateConfig
 from training.ledger.store import RunStore
@@ -175,7 +175,7 @@ def test_examples_of_training_can_be_run_one_after_the_other(tmp_path: Path) -> 
 
 def test_every_command_is_of_a_module_that_is_there() -> None:
     modules = {module for module, _ in COMMANDS}
-    others = {"envs.tasks.generate", "flows.doctor", "flows.serve", "training.warm_start.pretrain"}
+    others = {"envs.bundled.generate", "flows.doctor", "flows.serve", "training.warm_start.pretrain"}
     assert modules - set(FLOWS) <= others
     assert modules >= set(FLOWS)
 
@@ -195,7 +195,7 @@ def test_settings_that_are_shown_alone_are_accepted() -> None:
 
 
 def test_commands_of_the_task_generator_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [arguments for module, arguments in COMMANDS if module == "envs.tasks.generate"]
+    found = [arguments for module, arguments in COMMANDS if module == "envs.bundled.generate"]
     assert found
     monkeypatch.chdir(tmp_path)
     for output, *arguments in found:

@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 
 from envs.browser import end_evidence
-from envs.browser.connection import ConnectionTimes
 from envs.browser.dispatcher import Limits
 from envs.browser.options import MAX_MEMORY_MB, RECYCLE_AFTER, RETIRE_AFTER
+from envs.browser.process.connection import ConnectionTimes
+from envs.bundled.generate.spec import WORLDS
 from envs.ends.blocklist import MAX_TIMES
 from envs.memory import episode as memory
 from envs.observation import whole_page
 from envs.rewards.chromiumrl import capture
 from envs.rewards.webarena import shop
 from envs.sites import server_state, site_http
-from envs.tasks.generate.spec import WORLDS
 from envs.types import Split
 from envs.types.actions import MAX_HTML
 from envs.types.rubrics import HOLDS_JUDGED, HOLDS_SIMILAR, PASS_THRESHOLD

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tasks_lib.episode.actors import EncodedSituation, Turn
+from tasks_lib.worker.actors import EncodedSituation, Turn
 from training.policy.context import Message
 from training.policy.rendered import RenderedPrompt
 

@@ -17,9 +17,9 @@ from playwright.async_api import Page, ViewportSize, async_playwright
 
 from benchmarks import Figure
 from benchmarks.rates import cpu_seconds
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.pool import BrowserPool
-from envs.oracles import oracle_action
+from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
+from envs.bundled.oracles import oracle_action
 from envs.settle import BASE_STYLE
 from envs.sites.miniwob import STYLE, VIEWPORT, MiniWobSite, import_tasks
 from envs.types import WebTask

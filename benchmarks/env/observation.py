@@ -24,7 +24,7 @@ from playwright.async_api import Page, async_playwright
 from benchmarks import Figure
 from benchmarks.env.pages import PAGES, VIEWPORT, page_task, static_pages
 from envs.browser import BrowserPool
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
 from envs.cdp import Cdp
 from envs.cdp.client import CdpSession, connect_client
 from envs.observation import FULL, IdBook, Observer, Reading, compose

@@ -21,7 +21,7 @@ import psutil
 from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks import Figure
-from envs.browser.chromium import find_chromium
+from envs.browser.process.chromium import find_chromium
 from envs.egress import EGRESS_ARGS, AllowList, EgressProxy, Listener
 from envs.signals import SignalReader
 

@@ -15,11 +15,11 @@ from typing import Any, cast
 
 from benchmarks import Figure
 from envs.types import WebTask
-from tasks_lib.episode.live import LiveState
-from tasks_lib.worker.committing import Play
+from tasks_lib.worker.live import LiveState
 from tasks_lib.worker.permits import Permits
-from training.groups import GroupSpec
+from tasks_lib.worker.playing import Play
 from training.policy.rendered import RenderedPrompt
+from training.records.groups import GroupSpec
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
 

@@ -12,11 +12,11 @@ browser; ``dispatcher`` shares the machine fairly over episodes. Nothing here kn
 reward or a policy; a ``Site`` says all that is known of a site.
 """
 
-from envs.browser.chromium import chromium_version, find_chromium
 from envs.browser.options import Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
-from envs.browser.pinned import PINNED_PRODUCT
 from envs.browser.pool import BrowserPool
+from envs.browser.process.chromium import chromium_version, find_chromium
+from envs.browser.process.pinned import PINNED_PRODUCT
 from envs.browser.session import WebSession
 from envs.settle import SettleReason
 

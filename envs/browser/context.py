@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.background import start_background
-from envs.browser.connection import Connection
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.options import ContextOptions
+from envs.browser.process.connection import Connection
 from envs.browser.tab import FirstRequest, Tab, show_blank
 from envs.cancel_scope import CancelScope
 from envs.cdp.client import CdpSession

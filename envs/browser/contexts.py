@@ -7,9 +7,9 @@ import logging
 from dataclasses import replace
 
 from envs.background import start_background
-from envs.browser.browsers import BrowserSet, ContextCache
 from envs.browser.context import BrowserContext
 from envs.browser.options import ContextOptions, Device, PoolCounters, PoolOptions
+from envs.browser.process.browsers import BrowserSet, ContextCache
 from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.browser.connection import ConnectionTimes
 from envs.browser.dispatcher import CORES
+from envs.browser.process.connection import ConnectionTimes
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
 from envs.types import BrowserError, read_date
@@ -155,7 +155,7 @@ class PoolOptions:
     @property
     def prompt_frames(self) -> bool:
         """True if pages draw a frame as soon as it is complete
-        (`envs.browser.chromium.prompt_frames`)."""
+        (`envs.browser.process.chromium.prompt_frames`)."""
         return self.screenshots and self.holds_clocks and self.max_sessions <= PROMPT_PER_CORE * CORES
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.contexts import ContextLender
 from envs.browser.dispatcher import Dispatcher, OperationKind
 from envs.browser.end_evidence import DownloadFolder, own_world, script_cause
-from envs.browser.episode import TaskPage
+from envs.browser.page import TaskPage
 from envs.browser.page_step import PageStep
 from envs.browser.tab import Tab, shown_address
 from envs.cancel_scope import finish_shielded

@@ -9,7 +9,7 @@ from typing import Any
 
 from envs.browser import PageStep, WebSession
 from envs.browser.context import PageCrashed
-from envs.browser.episode import unchanged
+from envs.browser.page import unchanged
 from envs.episodes.ending import EndWatch
 from envs.episodes.read_end import read_end
 from envs.memory import EpisodeMemory, typed_secret

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from envs.browser import BrowserPool, PageStep
+from envs.episodes.page_renderer import PageRenderer
+from envs.episodes.reference_page import PageTooLarge, ReferenceSource
 from envs.rewards import GradingEvidence, PartSource
 from envs.rewards.chromiumrl import DomSnapshot, Mode, step_diff
-from envs.rewards.chromiumrl.source import PageTooLarge, ReferenceSource
 from envs.rewards.design2code import Clip
-from envs.rewards.design2code.render import PageRenderer
 from envs.rewards.design2code.source import DesignSource
 from envs.sites import Design2CodeSite
 from envs.sites.base import Site

@@ -4,73 +4,20 @@ A site serves pages on loopback, resets an episode from a seed, and reads the fa
 declare. It knows no browser process, no policy and no run; a session asks it for scripts and a URL.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from envs.egress import AllowList
+from envs.lazy import lazy_names
 from envs.sites.base import Site, SiteEpisode
-from envs.sites.bundled import APPLICATIONS, BundledSite
 from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite, read_cookies, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.server_state import SiteState
 from envs.sites.static_server import StaticServer, StaticSite
-from envs.types import ConfigError, TaskError
-from envs.types.extensions import Extensions, is_reference
-from envs.types.near import near
 
-SITES: Extensions[Callable[[], Site]] = Extensions(
-    "site",
-    "rollwright.sites",
-    {
-        "design2code": Design2CodeSite,
-        "miniwob": MiniWobSite,
-        **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
-    },
-)
-"""Makers of sites, by the name in ``WebTask.site``: the project's own, then installed ones."""
-
-
-def is_served(name: str, addresses: Mapping[str, str] = MappingProxyType({})) -> bool:
-    """Return True if a task's site is started for it: bundled, installed, or ``module:function``.
-
-    Any other site is a live one.
-
-    Args:
-        addresses: Addresses of live sites by name; a name among them is live.
-    """
-    return name not in addresses and (name in SITES or is_reference(name))
-
-
-def make_site(name: str, live: LiveOptions | None = None) -> Site:
-    """Make a site that is not started yet.
-
-    It is one that is served (`is_served`), else the live site of that name or host.
-
-    Raises:
-        TaskError: it is neither; the message lists the served names.
-        ConfigError: a site of an extension cannot be imported in this process, or is not a `Site`.
-    """
-    if is_served(name, (live or LiveOptions()).addresses):
-        return _make_served(name)
-    try:
-        return LiveSite(name, live)
-    except ConfigError as error:
-        raise TaskError(f"{error}. {near(name, SITES).capitalize()}Bundled sites are: {', '.join(SITES)}") from error
-
-
-def _make_served(name: str) -> Site:
-    make = SITES.find(name)
-    site = make() if callable(make) else make
-    if not isinstance(site, Site):
-        raise ConfigError(
-            f"site {name!r}: {make!r} made {site!r}; expected an envs.Site, such as a StaticSite or a subclass of Site"
-        )
-    if site.name != name:
-        raise ConfigError(f"site {name!r}: its name is {site.name!r}; it must be the one that tasks give")
-    return site
-
+if TYPE_CHECKING:
+    from envs.bundled.sites import APPLICATIONS, BundledSite
+    from envs.sites.registry import SITES, is_served, make_site
 
 __all__ = [
     "APPLICATIONS",
@@ -91,3 +38,11 @@ __all__ = [
     "read_cookies",
     "split_address",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "envs.bundled.sites": ("APPLICATIONS", "BundledSite"),
+        "envs.sites.registry": ("SITES", "is_served", "make_site"),
+    },
+)

@@ -22,6 +22,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
+from envs.bundled.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted_splits
 from envs.rewards.judge import Ledger
 from envs.tasks import TreeLayout
 from envs.tasks.assembly import (
@@ -38,7 +39,6 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted_splits
 from envs.types import ConfigError, JudgeError, RollwrightError, Split, StorageError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import PROJECT

@@ -17,9 +17,9 @@ from typing import Any
 import orjson
 import psutil
 
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
+from training.records.groups import EpisodeSummary, GroupRecord
 
 logger = logging.getLogger(__name__)
 

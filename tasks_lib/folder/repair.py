@@ -17,13 +17,10 @@ from types import MappingProxyType
 
 from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
-from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.evidence import lost_evidence
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
 from training.ledger.seal import json_bytes
-from training.ledger.states import EpisodeState
 from training.ledger.store import (
     RunStore,
     atomic_write_bytes,
@@ -34,6 +31,9 @@ from training.ledger.store import (
     sha256_of,
     write_json,
 )
+from training.records.batches import TrainingBatch, build_batch
+from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.states import EpisodeState
 
 Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of each group's stored trajectories, by group id."""

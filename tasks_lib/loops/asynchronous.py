@@ -30,7 +30,6 @@ from functools import partial
 from typing import Any
 
 from envs.types import TrainingError
-from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.loops.base import PhaseTimer, TrainingLoop, train_metrics
 from tasks_lib.loops.load import AdaptiveConcurrency
@@ -43,14 +42,15 @@ from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.rollouts.shards import RunningShard
 from tasks_lib.rollouts.use import TrainerQueue
 from tasks_lib.worker.requests import RolloutReport
+from tasks_lib.worker.reward_stage import judge_account
 from tasks_lib.worker.rollout_worker import serve_version
-from training.batches import TrainingBatch
-from training.groups import GroupRecord
 from training.ledger.checkpoint_files import REMOVED
 from training.ledger.journal import read_batch
 from training.ledger.store import policy_name
 from training.pacing.admission import Pace
 from training.pacing.staleness import staleness, staleness_histogram
+from training.records.batches import TrainingBatch
+from training.records.groups import GroupRecord
 
 LOOK_SECONDS = 10.0
 """Longest wait in seconds for an event, before the loop checks that something can still end."""

@@ -22,10 +22,10 @@ from tasks_lib.processes.trainer import Trainer
 from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside, recover_evaluations
 from tasks_lib.rollouts.shards import describe_late_batches
 from tasks_lib.rollouts.use import WorkerAccount, mean_waits, trainer_idle
-from training.batches import TrainingBatch, build_batch
-from training.groups import GroupRecord
 from training.ledger.journal import groups_of_version, published_batch, read_batch
 from training.ledger.store import policy_name
+from training.records.batches import TrainingBatch, build_batch
+from training.records.groups import GroupRecord
 
 MAX_DRAWS = 2
 """Draws of a batch's groups while none has a training signal. Then a version is published

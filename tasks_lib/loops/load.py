@@ -1,7 +1,7 @@
 """Adapts the number of groups under way to the load of an asynchronous run's machines.
 
 Workers write the CPU and the memory of their machine, and what their episodes do, once a second
-(`tasks_lib.episode.live`).
+(`tasks_lib.worker.live`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tasks_lib.episode.live import Doing, WorkerState
+from tasks_lib.worker.live import Doing, WorkerState
 from training.ledger.store import RunStore
 from training.pacing import concurrency
 from training.pacing.concurrency import Bounds, Load

@@ -26,9 +26,9 @@ from tasks_lib.rollouts.evaluation import mark_evaluations_doubtful
 from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutRequest
-from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import Journal, read_group
 from training.ledger.store import RunStore
+from training.records.groups import GroupRecord, GroupSpec
 from training.serving.config import ServingConfig
 
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.loops.base import MAX_DRAWS, PhaseTimer, TrainingLoop, train_metrics
 from tasks_lib.loops.run import iteration_line
 from tasks_lib.processes.trainer import update_policy
 from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout
-from training.batches import TrainingBatch
-from training.groups import GroupRecord
+from tasks_lib.worker.reward_stage import judge_account
+from training.records.batches import TrainingBatch
+from training.records.groups import GroupRecord
 
 
 class SynchronousLoop(TrainingLoop):

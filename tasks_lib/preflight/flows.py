@@ -28,7 +28,6 @@ from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import check_sources, check_splits, plan_of
 from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
 from tasks_lib.config.refusals import describe_value
-from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.checkpoints import (
     check_checkpoint,
     check_model_template,
@@ -52,6 +51,7 @@ from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from tasks_lib.warm_start.successes import check_runs
+from tasks_lib.worker.reward_stage import judge_account
 from training.config import Settings, TrainerConfig
 from training.ledger.store import RunStore
 from training.policy.templates import template_names, template_source

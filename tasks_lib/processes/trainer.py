@@ -14,12 +14,12 @@ from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.processes.dask_clients import connect_client
 from tasks_lib.processes.trainer_nodes import JOIN_SECONDS, DaskNodes
-from training.batches import TrainingBatch
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.evidence import lost_evidence
 from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
-from training.trainer.launch import TrainerNodes, TrainerProcess
+from training.records.batches import TrainingBatch
+from training.trainer.control.launch import TrainerNodes, TrainerProcess
 from training.trainer.spec import TrainerSpec
 
 START_SECONDS = 600.0

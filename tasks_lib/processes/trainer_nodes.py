@@ -12,9 +12,9 @@ import distributed
 
 from envs.types import ConfigError, TrainingError
 from tasks_lib.processes.dask_clients import TRAINER_RESOURCE, workers_offering
-from training.trainer.launch import Group, free_port
-from training.trainer.link import OwnerLink
-from training.trainer.node import END_SECONDS, run_node
+from training.trainer.control.launch import Group, free_port
+from training.trainer.control.link import OwnerLink
+from training.trainer.control.node import END_SECONDS, run_node
 
 JOIN_SECONDS = 600.0
 """Longest wait for missing machines, such as after one of them died."""

@@ -22,7 +22,6 @@ from envs.types import ConfigError, Cost, Split, TaskError, WebTask
 from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.config.differences import differences
 from tasks_lib.config.parts import check_measured
-from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.frozen_config import read_frozen
 from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
@@ -30,6 +29,7 @@ from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.worker.requests import GradeReport, GradeRequest
+from tasks_lib.worker.reward_stage import judge_account
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json

@@ -16,8 +16,8 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
 
 from envs.types import AnyPath, StorageError, WebTask
-from training.groups import GroupRecord
 from training.ledger.store import RunStore, read_json
+from training.records.groups import GroupRecord
 
 
 def _numbers(value: Any) -> Any:

@@ -27,8 +27,8 @@ from envs.types import (
 from tasks_lib.report.data import RunData, describe_phase
 from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut_text
 from tasks_lib.report.regraded import Grade, GradedEpisode, RegradingData, classify_change
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore
+from training.records.groups import EpisodeSummary, GroupRecord
 
 MAX_EPISODES = 40
 """Maximum number of episodes. A person can leaf through them, and the page has about a megabyte."""

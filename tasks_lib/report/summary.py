@@ -121,7 +121,7 @@ STATES = {
     "abandoned": "given up: its group had enough others",
     "in_flight": "not settled when last counted",
 }
-"""States of episodes (`training.ledger.states`) with their meanings, in the order of the table."""
+"""States of episodes (`training.records.states`) with their meanings, in the order of the table."""
 
 SETTLED: dict[str, str] = {
     SettleReason.RESTED: "nothing was left to wait for",

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tasks_lib.rollouts.sampling import GroupSampler
-from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import groups_of_version, read_group
 from training.ledger.store import RunStore
 from training.pacing.admission import Pace, capacity
 from training.pacing.window import LiveGroup, fits, next_batch
+from training.records.batches import build_batch
+from training.records.groups import GroupRecord, GroupSpec
 
 MAX_LEFT_OUT = 2
 """Batches' worth of groups without a training signal, after which no more are started."""

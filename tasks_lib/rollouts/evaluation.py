@@ -15,13 +15,13 @@ import orjson
 
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
-from tasks_lib.episode.reward_stage import judge_account
 from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
 from tasks_lib.folder.repair import recount_advice
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.sampling import with_memories
 from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.reward_stage import judge_account
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, move_aside_advice, policy_name, read_json, sha256_of, write_json
 

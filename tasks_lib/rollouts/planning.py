@@ -16,7 +16,7 @@ from envs.tasks import TaskIndex
 from envs.types import ConfigError, Split, WebTask
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.folder.task_sets import with_hashes
-from training.groups import GroupSpec
+from training.records.groups import GroupSpec
 
 FEW_SEEDS = 1000
 """Page seeds of a task up to which a draw repeats no seed. With more a repeat hardly happens."""

@@ -26,9 +26,9 @@ from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import PolicyConfig
-from training.groups import GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
+from training.records.groups import GroupRecord, GroupSpec
 from training.serving.config import ServingConfig
 
 logger = get_logger(__name__)

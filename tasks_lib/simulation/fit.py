@@ -12,10 +12,10 @@ import orjson
 from envs.types import ConfigError, Step, Trajectory
 from tasks_lib.config import PacingConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
 from training.pacing.workload import Distribution, Machine, Schedule, Workload
+from training.records.groups import EpisodeSummary, GroupRecord
 
 MAX_TRAJECTORIES = 400
 """Most trajectories that are read for the seconds of steps.

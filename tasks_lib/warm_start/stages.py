@@ -27,7 +27,7 @@ import psutil
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from envs.oracles import is_generated, oracle_of
+from envs.bundled.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
 from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
@@ -44,7 +44,6 @@ from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollout, Rollouts
 from tasks_lib.warm_start.successes import take_successes
 from tasks_lib.worker.requests import ActorName, RolloutRequest
-from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.environment import TORCH_ENVIRONMENT
 from training.ledger.checkpoint_files import MANIFEST, RECIPE, file_hashes
@@ -52,6 +51,7 @@ from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, policy_name, read_json, write_json
 from training.policy.adapters import is_adapter, merge_adapter
+from training.records.batches import build_batch
 from training.warm_start.recipe import Recipe, stage_path
 
 MAY_CHANGE = frozenset({"root", "cluster", "output", "gate"})

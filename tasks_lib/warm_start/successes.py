@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.types import ConfigError, Step, TrainingError, Trajectory
-from tasks_lib.episode.turns import picture_size
 from tasks_lib.rollouts.shards import Rollout
+from tasks_lib.worker.turns import picture_size
 from training.config import PolicyConfig
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
 from training.policy.context import Message
 from training.policy.prompts import system_text, tools_text
+from training.records.groups import EpisodeSummary, GroupRecord
 
 if TYPE_CHECKING:  # importing torch takes seconds
     from training.policy.renderer import Renderer

@@ -1,8 +1,13 @@
-"""State of a Dask worker: sites, browsers and the inference engine.
+"""The Dask worker: plays episodes and grades them.
 
-The state lives for as long as the worker does.
+``rollout_worker`` is the worker's Dask plugin, which keeps its sites, browsers and inference engine
+for as long as the worker lives, and ``event_loop`` its thread. ``requests`` has the requests and
+reports.
 
-``rollout_worker`` is the worker's Dask plugin and ``event_loop`` its thread. ``requests`` has the
-requests and reports. ``slots`` and ``permits`` decide which episode is played where and when,
-``committing`` plays them and stores finished groups, and ``blocklist`` records the walls of sites.
+``playing`` plays the episodes of a slot and stores finished groups, ``slots`` and ``permits``
+decide which is played where and when, and ``blocklist`` records the walls of sites. ``attempt``
+plays one episode: ``actors`` and ``teacher`` choose its actions, ``turns`` leads from a captured
+page to an answer (a ``pipeline``), ``oversampling`` gives up slow episodes, and ``reward_stage``
+grades. ``live`` writes the file that a task monitor shows. ``envs.episodes`` says how an episode
+ends.
 """

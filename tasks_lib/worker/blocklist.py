@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from envs.ends import Block, WallSighting, blocked_sites, blocks
 from envs.episodes import JUDGED_WALL
 from envs.types import SiteError, StorageError, Trajectory, WebTask
-from tasks_lib.episode.live import worker_name
+from tasks_lib.worker.live import worker_name
 from training.ledger.store import (
     BACKUP,
     RunStore,

@@ -15,8 +15,8 @@ from envs.sites import LiveOptions
 from envs.types import Record, WebTask
 from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig, TeacherConfig
 from training.config import PolicyConfig
-from training.groups import GroupSpec
 from training.ledger.store import RunStore
+from training.records.groups import GroupSpec
 from training.serving.config import ServingConfig
 
 ActorName = Literal["policy", "oracle", "teacher"]

@@ -33,23 +33,20 @@ from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, LiveSite, Site, make_site
 from envs.types import BrowserError
 from tasks_lib.config import resolve_path
-from tasks_lib.episode.activity import LENT, ActivityClock
-from tasks_lib.episode.actors import Actor, OracleActor, PolicyActor
-from tasks_lib.episode.clip import load_clip
-from tasks_lib.episode.live import LiveFile, LiveState
-from tasks_lib.episode.oversampling import OverSampling
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.reward_stage import RewardStage, judge_account
-from tasks_lib.episode.teacher import SPENT, TeacherActor, TeacherClient
-from tasks_lib.episode.turns import encode_stage, fit_picture, stage_metrics, turn_pipeline
 from tasks_lib.folder.regraded import Regraded
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.serving import connect_engine
-from tasks_lib.worker.committing import GroupCommitter, Play
+from tasks_lib.worker.activity import LENT, ActivityClock
+from tasks_lib.worker.actors import Actor, OracleActor, PolicyActor
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.clip import load_clip
 from tasks_lib.worker.event_loop import WorkerLoop
+from tasks_lib.worker.live import LiveFile, LiveState
+from tasks_lib.worker.oversampling import OverSampling
 from tasks_lib.worker.permits import Permits
+from tasks_lib.worker.playing import GroupCommitter, Play
 from tasks_lib.worker.requests import (
     GradeReport,
     GradeRequest,
@@ -59,8 +56,11 @@ from tasks_lib.worker.requests import (
     WorkerRequest,
     WorkerUse,
 )
-from training.groups import GroupSpec
+from tasks_lib.worker.reward_stage import RewardStage, judge_account
+from tasks_lib.worker.teacher import SPENT, TeacherActor, TeacherClient
+from tasks_lib.worker.turns import encode_stage, fit_picture, stage_metrics, turn_pipeline
 from training.ledger.store import RunStore, write_json_once
+from training.records.groups import GroupSpec
 from training.serving.engine import Engine
 
 if TYPE_CHECKING:  # imports torch: seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from training.groups import GroupSpec
+from training.records.groups import GroupSpec
 
 CHUNK = 4
 """Episodes of one group that a slot runs in a row.

@@ -20,8 +20,8 @@ from playwright.async_api import BrowserContext, CDPSession, Page, async_playwri
 from playwright.async_api import Error as PlaywrightError
 
 from envs.actions import ActionContext, ActionError, Dialogs, Effect, Interceptor, execute
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
-from envs.browser.pinned import environment
+from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.process.pinned import environment
 from envs.cdp import CdpError
 from envs.settle import VirtualClock
 from envs.types import Action

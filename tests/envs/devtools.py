@@ -21,7 +21,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
 from envs.cdp import CdpError, ConnectionLost
 
 START_SECONDS = 30.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from envs.browser.chromium import ChromiumProcess, find_chromium
+from envs.browser.process.chromium import ChromiumProcess, find_chromium
 from envs.cdp import CdpError
 
 BASE_ARGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from envs.browser import BrowserPool
-from envs.browser.browser import Browser
-from envs.browser.connection import Connection
 from envs.browser.context import BrowserContext
 from envs.browser.options import ContextOptions, Device, PoolOptions
-from envs.browser.states import ConnectionState
+from envs.browser.process.browser import Browser
+from envs.browser.process.connection import Connection
+from envs.browser.process.states import ConnectionState
 from envs.browser.tab import FirstRequest
 from envs.cdp import CdpError
 from envs.observation import ObservationOptions

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from envs.browser import PoolCounters, PoolOptions
-from envs.browser.browsers import BrowserSet, ContextCache
+from envs.browser.process.browsers import BrowserSet, ContextCache
 from envs.egress import EgressProxy
 from envs.types import WebTask
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess, find_chromium
+from envs.browser.process.chromium import LAUNCH_ARGS, ChromiumProcess, find_chromium
 from envs.cdp import Rectangles, Rows, binary, cbor, tables
 from envs.cdp.client import CdpClient, CdpError, connect_client
 from envs.cdp.envelopes import ARRAY, BREAK, ENVELOPE, HEADER, MAP

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from envs.browser import PoolOptions, find_chromium
-from envs.browser.chromium import _spawn, prompt_frames
 from envs.browser.dispatcher import CORES
+from envs.browser.process.chromium import _spawn, prompt_frames
 from envs.types import BrowserError, Click, WebTask
 
 FLAG = "--run-all-compositor-stages-before-draw"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.actions.locate import pixels
-from envs.oracles.parts import spot
+from envs.bundled.oracles.parts import spot
 from envs.types.actions import GRID
 
 sides = st.tuples(st.integers(1, 4000), st.integers(1, 4000))

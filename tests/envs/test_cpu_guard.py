@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.browser import cpu_guard
-from envs.browser.cpu_guard import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, CpuGuard
+from envs.browser.process import cpu_guard
+from envs.browser.process.cpu_guard import LOOK_SECONDS, SPUN_SECONDS, STARVED_SECONDS, CpuGuard
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how often a thread waited")
 
@@ -126,8 +126,8 @@ def test_a_process_that_ended_is_forgotten() -> None:
     ids=["no field", "empty field", "no number", "empty file", "short stat", "words in stat", "nothing"],
 )
 def test_a_system_that_tells_less_ends_no_look(monkeypatch: pytest.MonkeyPatch, stat: bytes, status: bytes) -> None:
-    monkeypatch.setattr("envs.browser.cpu_guard._read", lambda path: stat if path.endswith("stat") else status)
-    monkeypatch.setattr("envs.browser.cpu_guard._threads", lambda _: [7])
+    monkeypatch.setattr("envs.browser.process.cpu_guard._read", lambda path: stat if path.endswith("stat") else status)
+    monkeypatch.setattr("envs.browser.process.cpu_guard._threads", lambda _: [7])
     watch = CpuGuard(lambda: asyncio.sleep(0, [7]))
     for now in range(3):
         watch.look([7], float(now))

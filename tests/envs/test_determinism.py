@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envs.browser.pinned import FONTS, PINNED_FOLDER, environment
+from envs.browser.process.pinned import FONTS, PINNED_FOLDER, environment
 from envs.settle import FONT_FAMILIES, PROCESS_ARGS
 from tests.envs.devtools import Session, chromium
 from tests.envs.driving import Driven, open_driven

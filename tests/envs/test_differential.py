@@ -16,8 +16,8 @@ import pytest
 from playwright.async_api import Browser, Dialog, Locator, Page, async_playwright
 
 from envs.browser import BrowserPool, PageStep, find_chromium
-from envs.browser.chromium import LAUNCH_ARGS
-from envs.browser.pinned import environment
+from envs.browser.process.chromium import LAUNCH_ARGS
+from envs.browser.process.pinned import environment
 from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, Split, WebTask
 from envs.types import actions as act

@@ -26,8 +26,8 @@ from envs.types import Invalid, PartRole, RewardBundle, RewardPart, Split
 from envs.types.actions import ACTIONS
 from envs.types.extensions import Extensions, is_reference
 from tasks_lib.config import RewardConfig, TrainConfig, WarmStartConfig
-from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.preflight.extensions import check_extensions
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.envs.rewards.played import trajectory
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -37,8 +37,8 @@ from envs import (
     open_env,
     open_env_sync,
 )
+from envs.bundled.oracles import oracle_of
 from envs.episodes import NOT_GRADED, part_sources
-from envs.oracles import oracle_of
 from envs.registry import FAMILIES, find_task
 from envs.rewards import score
 from envs.rewards.compose import WEIGHTS
@@ -46,7 +46,7 @@ from envs.rewards.functions import FunctionSource
 from envs.sites import StaticServer
 from envs.types import StopReason, Trajectory
 from tasks_lib.config import RewardConfig
-from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.reward_stage import RewardStage
 
 ROOT = Path(__file__).resolve().parents[2]
 Play = Callable[..., Any]

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from envs.browser import BrowserPool
-from envs.oracles import ORACLES, oracle_action
-from envs.oracles.parts import spot
+from envs.bundled.oracles import ORACLES, oracle_action
+from envs.bundled.oracles.parts import spot
 from envs.sites import Site
 from envs.sites.miniwob_kinds import KINDS
 from envs.types import Action, Click, Element, Invalid, Observation, Split, TaskError, Type, WebTask, read_action

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.browser.browser import Browser
-from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess, find_chromium
-from envs.browser.connection import ConnectionTimes
 from envs.browser.options import ContextOptions, Device
-from envs.browser.states import ConnectionState
+from envs.browser.process.browser import Browser
+from envs.browser.process.chromium import LAUNCH_ARGS, ChromiumProcess, find_chromium
+from envs.browser.process.connection import ConnectionTimes
+from envs.browser.process.states import ConnectionState
 from envs.cdp import cbor
 from envs.cdp.client import ConnectionLost
 from envs.cdp.envelopes import ENVELOPE, HEADER

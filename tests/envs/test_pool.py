@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from envs.browser import BrowserPool, find_chromium
-from envs.browser.chromium import CHROMIUM_VARIABLE
+from envs.browser.process.chromium import CHROMIUM_VARIABLE
 from envs.types import BrowserError, Click, Type, WebTask
 
 
@@ -172,8 +172,8 @@ def test_a_wrong_executable_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(BrowserError, match=f"{CHROMIUM_VARIABLE}=.*none is no executable file"):
         find_chromium()
     monkeypatch.delenv(CHROMIUM_VARIABLE)
-    monkeypatch.setattr("envs.browser.chromium.CANDIDATES", ())
-    monkeypatch.setattr("envs.browser.chromium.PINNED_FOLDER", tmp_path)
+    monkeypatch.setattr("envs.browser.process.chromium.CANDIDATES", ())
+    monkeypatch.setattr("envs.browser.process.chromium.PINNED_FOLDER", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     with pytest.raises(BrowserError, match="make setup"):

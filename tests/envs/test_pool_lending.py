@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from envs.browser import BrowserPool
-from envs.browser.browser import Browser
-from envs.browser.connection import Connection
 from envs.browser.context import BrowserContext
+from envs.browser.process.browser import Browser
+from envs.browser.process.connection import Connection
 from envs.egress import AllowList, EgressProxy
 from envs.observation import ObservationOptions
 from envs.types import BrowserError, Click, WebTask
@@ -101,9 +101,9 @@ class Place:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Machine]]:
     def make() -> Machine:
         made = Machine()
-        monkeypatch.setattr("envs.browser.browser.BrowserContext.open", made.open)
-        monkeypatch.setattr("envs.browser.browsers.Browser.launch", made.launch)
-        monkeypatch.setattr("envs.browser.browsers.find_chromium", lambda: Path("chromium"))
+        monkeypatch.setattr("envs.browser.process.browser.BrowserContext.open", made.open)
+        monkeypatch.setattr("envs.browser.process.browsers.Browser.launch", made.launch)
+        monkeypatch.setattr("envs.browser.process.browsers.find_chromium", lambda: Path("chromium"))
         return made
 
     yield make
@@ -316,8 +316,8 @@ async def test_a_pool_that_cannot_be_entered_leaves_nothing(monkeypatch: pytest.
             await asyncio.sleep(3600)
         raise BrowserError("it does not start")
 
-    monkeypatch.setattr("envs.browser.browsers.Browser.launch", launch)
-    monkeypatch.setattr("envs.browser.browsers.find_chromium", lambda: Path("chromium"))
+    monkeypatch.setattr("envs.browser.process.browsers.Browser.launch", launch)
+    monkeypatch.setattr("envs.browser.process.browsers.find_chromium", lambda: Path("chromium"))
     pool = BrowserPool()
     entering = asyncio.create_task(pool.__aenter__())
     await launching.wait()

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from envs.browser import BrowserPool, PoolOptions, find_chromium
-from envs.browser.chromium import LAUNCH_ARGS, ChromiumProcess
 from envs.browser.options import Device
+from envs.browser.process.chromium import LAUNCH_ARGS, ChromiumProcess
 from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto, WebTask
 from tests.envs.raw_chromium import debugging_address
@@ -246,7 +246,7 @@ async def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callabl
 async def test_an_old_browser_is_replaced_when_its_pages_are_back(
     monkeypatch: pytest.MonkeyPatch, miniwob: Any, miniwob_tasks: dict[str, WebTask]
 ) -> None:
-    monkeypatch.setattr("envs.browser.browsers.WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("envs.browser.process.browsers.WATCH_SECONDS", 0.05)
 
     async with miniwob(retire_after=2) as (pool, site):
         first = pool.browser_pids()[0]

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from envs.browser import BrowserPool, PageStep
+from envs.bundled.oracles import oracle_action
 from envs.cdp.json_format import read
-from envs.oracles import oracle_action
 from envs.sites import Site
 from envs.types import Action, BrowserError, Click, Invalid, Select, Type, WebTask
 

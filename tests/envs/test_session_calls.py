@@ -12,7 +12,7 @@ import pytest
 from envs.actions import ActionError
 from envs.browser import BrowserPool, WebSession
 from envs.browser.dispatcher import Dispatcher
-from envs.browser.episode import unchanged
+from envs.browser.page import unchanged
 from envs.browser.page_step import PageStep
 from envs.sites import MiniWobSite
 from envs.types import (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs.browser import PageStep
-from envs.browser.episode import TaskPage
+from envs.browser.page import TaskPage
 from envs.observation.dom import Dom
 from envs.observation.occlusion import _chained_clips, _nested_clips, containers
 from envs.observation.snapshot import capture, decode

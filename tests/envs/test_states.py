@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.browser.states import JOURNAL_LENGTH, TRANSITIONS, ConnectionMachine, ConnectionState
+from envs.browser.process.states import JOURNAL_LENGTH, TRANSITIONS, ConnectionMachine, ConnectionState
 from envs.types import BrowserError
 
 S = ConnectionState

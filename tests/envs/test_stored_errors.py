@@ -14,8 +14,8 @@ import pytest
 from envs.browser.context import BrowserContext, PageCrashed
 from envs.browser.options import ContextOptions, Device
 from envs.cdp.client import CdpError, ConnectionLost
-from envs.rewards.chromiumrl import source as module
-from envs.rewards.chromiumrl.source import ReferenceSource
+from envs.episodes import reference_page as module
+from envs.episodes.reference_page import ReferenceSource
 from envs.types import BrowserError, SiteError
 from envs.types.errors import again
 

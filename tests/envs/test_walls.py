@@ -15,11 +15,11 @@ from envs.browser import BrowserPool
 from envs.sites import LiveOptions, make_site
 from envs.types import SeedRange, Split, StopReason, Trajectory, WebTask
 from tasks_lib.config import RolloutConfig
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
 from tests.loopback import Quiet, serving
 from tests.turns import make_turn
-from training.groups import GroupSpec
+from training.records.groups import GroupSpec
 
 DATADOME = "https://geo.captcha-delivery.com/captcha/?initialCid=1"
 PUZZLE = "https://www.google.com/recaptcha/api2/bframe?hl=en"

@@ -21,7 +21,7 @@ from distributed import Client
 
 from tasks_lib.config import PROJECT
 from training.environment import TORCH_ENVIRONMENT
-from training.trainer.launch import free_port
+from training.trainer.control.launch import free_port
 
 SCRIPTS = Path(sys.executable).parent
 ENTRY = re.compile(r"^(?=\d\d:\d\d:\d\d\.\d)", re.MULTILINE)

@@ -21,9 +21,9 @@ from envs.types import ConfigError, JudgeError, StorageError, TaskError
 from flows.build_tasks import build_tasks
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import SetBuild, open_build
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import PROJECT, resolve
 from tasks_lib.config.parameters import parameters_of
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_build
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, http, text_of
 from tests.envs.tasks.sets import LAMPS, WEBGYM, endpoint, graded, lamp_rows, lamps

@@ -33,9 +33,9 @@ from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.rollouts.cluster import tell_workers, use_cluster, worker_settings
-from training.groups import GroupSpec
 from training.ledger.store import RunStore, read_json
-from training.trainer.launch import free_port
+from training.records.groups import GroupSpec
+from training.trainer.control.launch import free_port
 
 from .services import DaskCluster, PrefectServer
 
@@ -347,7 +347,7 @@ def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_
 def test_a_scheduler_that_is_not_there_is_a_configuration_error(prefect_api: None) -> None:
     import dask
 
-    from training.trainer.launch import free_port
+    from training.trainer.control.launch import free_port
 
     config = ClusterConfig(address=f"tcp://127.0.0.1:{free_port()}")
     patience = dask.config.set({"distributed.comm.timeouts.connect": "2s"})

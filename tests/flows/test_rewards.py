@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from envs.browser.chromium import find_chromium
+from envs.browser.process.chromium import find_chromium
 from envs.rewards import read_rubric
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, rubric_hash

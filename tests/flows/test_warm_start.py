@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from envs.bundled.generate import GeneratorSpec, generate
 from envs.tasks import load_tasks, save_tasks
-from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, PolicyError, Split
 from tasks_lib.config import PROJECT, WarmStartConfig
 from tasks_lib.warm_start.stages import check_gate, open_warm_start, select_demonstrable

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from envs.browser.chromium import find_chromium
+from envs.browser.process.chromium import find_chromium
 
 
 def _load_synthetic_run() -> Any:

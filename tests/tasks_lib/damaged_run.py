@@ -14,10 +14,10 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.folder.repair import batch_of
 from tasks_lib.loops.run import open_run
 from tests.envs.rewards.played import trajectory
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import file_hashes
 from training.ledger.journal import Journal, published_batch
 from training.ledger.store import RunStore, sha256_of, write_json
+from training.records.groups import EpisodeSummary, GroupRecord
 
 TOKEN = "0a1b2c3d4e5f"
 GROUPS = [[1.0, 0.0], [1.0, 1.0], [None, 0.0]]

@@ -34,8 +34,8 @@ from envs.types import (
     Type,
     WebTask,
 )
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore, write_json
+from training.records.groups import EpisodeSummary, GroupRecord
 
 HOSTILE = "Click </script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'> & \"Ok\""
 """An instruction that takes over any page that shows it as markup."""

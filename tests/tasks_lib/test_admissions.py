@@ -14,14 +14,14 @@ import pytest
 from envs.types import StopReason
 from tasks_lib.config import TrainConfig
 from tasks_lib.rollouts.admissions import Admissions
-from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import read_batch, read_group
-from training.ledger.states import EpisodeState
 from training.ledger.store import RunStore, write_json
 from training.pacing.admission import Pace
+from training.records.batches import build_batch
+from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.states import EpisodeState
 
 BATCHES = 12
 

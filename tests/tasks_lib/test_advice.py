@@ -17,21 +17,21 @@ from typing import Any
 import pytest
 
 from envs.types import RewardBundle, RollwrightError, Rubric, SiteError, StorageError, rubric_hash
+from tasks_lib.commands.doctor import examine
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, read_regraded, write_start
 from tasks_lib.folder.values import ChangedValuesError, finished_result
 from tasks_lib.loops.results import write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
-from tasks_lib.preflight.doctor import examine
 from tasks_lib.rollouts.evaluation import evaluate_version, evaluated_path, policy_digest
 from tasks_lib.rollouts.shards import Rollout
 from tasks_lib.worker.blocklist import Blocklist
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
-from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.ledger.checkpoint_files import file_hashes
 from training.ledger.journal import published_batch, read_group
 from training.ledger.store import RunStore, atomic_write_bytes, read_json, sha256_of, write_json
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.trainer.resume import find_resume_point, state_path
 from training.trainer.spec import TrainerSpec
 

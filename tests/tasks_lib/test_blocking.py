@@ -17,8 +17,8 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.loops.run import open_run
 from tasks_lib.worker.blocklist import HOUR, Blocklist
 from tests.envs.rewards.played import trajectory
-from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.ledger.store import RunStore, write_json
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 CAPTCHA = trajectory(
     error="http://shop/ shows Cloudflare's challenge (cloudflare)",

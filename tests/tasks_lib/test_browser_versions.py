@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.browser.pinned import PINNED_PRODUCT
+from envs.browser.process.pinned import PINNED_PRODUCT
 from envs.types import BrowserError
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from tasks_lib.folder.values import record_browsers

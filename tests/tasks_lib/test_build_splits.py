@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from envs.bundled.generate import GeneratorSpec, generate
 from envs.tasks import save_tasks
-from envs.tasks.generate import GeneratorSpec, generate
 from envs.types import ConfigError, TaskError
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.config import resolve

@@ -11,7 +11,7 @@ import pytest
 from envs.rewards.design2code import PageBlocks, TextBlock, design_score
 from envs.types import ConfigError
 from tasks_lib.config import EvaluateConfig, resolve
-from tasks_lib.episode.clip import load_clip
+from tasks_lib.worker.clip import load_clip
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ import pytest
 
 from envs.types import ConfigError
 from flows.train import train
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, resolve
 from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.dask_clients import connect_client, workers_offering
 from tasks_lib.processes.slurm import batch_script
-from training.trainer.launch import free_port
+from training.trainer.control.launch import free_port
 
 SPECS = sorted((PROJECT / "deployments" / "clusters").glob("*.yaml"))
 ROLLOUT = {"role": "rollout"}

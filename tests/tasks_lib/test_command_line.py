@@ -16,11 +16,11 @@ import yaml
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from envs.types import ConfigError, DiskError, JudgeError, TaskError
+from tasks_lib.commands.command_line import hide_own_errors, run_command
+from tasks_lib.commands.startup import begin_command
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.config.parameters import takes_groups
-from tasks_lib.preflight.command_line import hide_own_errors, run_command
 from tasks_lib.preflight.flows import check_once
-from tasks_lib.preflight.startup import begin_command
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.sweeps.config import SweepConfig
 
@@ -46,7 +46,7 @@ def never(_config: Any) -> None:
 def test_an_end_is_told_in_one_line(
     error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks_lib.commands.command_line.api_url", lambda: "http://127.0.0.1:9/api")
 
     @takes_groups(EvaluateConfig)
     def evaluate(_config: Any) -> None:
@@ -69,7 +69,7 @@ def test_an_interrupted_look_is_told_in_one_line(capsys: pytest.CaptureFixture[s
 def test_what_is_refused_is_refused_before_a_server_starts(
     dry: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: never(None))
+    monkeypatch.setattr("tasks_lib.commands.command_line.api_url", lambda: never(None))
 
     def refuse(_config: Any) -> list[str]:
         raise TaskError("tasks.file: not there")
@@ -81,7 +81,7 @@ def test_what_is_refused_is_refused_before_a_server_starts(
 @pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade", "simulate"])
 def test_help_needs_neither_prefect_nor_torch(flow: str) -> None:
     begin = (
-        "import sys; from tasks_lib.preflight.startup import begin_command\n"
+        "import sys; from tasks_lib.commands.startup import begin_command\n"
         "try: begin_command(['python', '-m', sys.argv[1], '--help'])\n"
         "finally: print('heavy:', sorted({'prefect', 'torch', 'dask'} & set(sys.modules)))"
     )
@@ -231,7 +231,7 @@ def _model_of(module: ModuleType) -> Any:
 def test_a_flow_does_not_look_again_at_what_its_command_has_looked_at(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks_lib.commands.command_line.api_url", lambda: "http://127.0.0.1:9/api")
     seen: list[str] = []
     told: list[list[str]] = []
 
@@ -255,7 +255,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
     console = PrefectConsoleHandler()
     monkeypatch.setattr(logging.getLogger(), "handlers", [console, logging.NullHandler()])
 
-    monkeypatch.setattr("tasks_lib.preflight.command_line.RUN_HERE", {"serve"})
+    monkeypatch.setattr("tasks_lib.commands.command_line.RUN_HERE", {"serve"})
 
     def shown(error: Exception, logger: str = "prefect.flow_runs", task: str = "roll-out") -> bool:
         record = logging.LogRecord(logger, 40, "", 1, "", None, (type(error), error, None))
@@ -285,7 +285,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
 def test_without_arguments_help_and_presets_are_shown(
     flow: str, presets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: never(None))
+    monkeypatch.setattr("tasks_lib.commands.command_line.api_url", lambda: never(None))
     module = importlib.import_module(f"flows.{flow}")
     assert run_command(getattr(module, flow), _model_of(module), never, []) == 2  # type: ignore[arg-type]
     shown = capsys.readouterr()
@@ -298,7 +298,7 @@ def test_without_arguments_help_and_presets_are_shown(
 def test_an_evaluation_without_arguments_measures_the_shipped_policy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tasks_lib.preflight.command_line.api_url", lambda: "http://127.0.0.1:9/api")
+    monkeypatch.setattr("tasks_lib.commands.command_line.api_url", lambda: "http://127.0.0.1:9/api")
     begun: list[Any] = []
 
     @takes_groups(EvaluateConfig)

@@ -21,9 +21,9 @@ from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 
 from envs.types import ConfigError
 from flows.train import train
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, load_preset, merge, parse_assignments, resolve
 from tasks_lib.config.cluster_spec import VARIABLE, ClusterSpec, ambient_settings, load_cluster
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_training
 from tasks_lib.processes.cluster_start import started
 from tasks_lib.processes.kubernetes import manifests

@@ -15,16 +15,16 @@ from prefect.logging import disable_run_logger
 
 from envs.types import StorageError, TrainingError
 from flows.doctor import main
+from tasks_lib.commands.doctor import examine
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.repair import batch_of, repair_group, repair_run
 from tasks_lib.loops.run import open_run
-from tasks_lib.preflight.doctor import examine
 from tasks_lib.processes.trainer import update_policy
 from tests.tasks_lib import damaged_run
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
-from training.batches import TrainingBatch
 from training.ledger.journal import Journal, read_batch
 from training.ledger.store import RunStore, atomic_write_bytes, read_json, write_json
+from training.records.batches import TrainingBatch
 from training.trainer.rows import read_batch_file as read_rows_of
 from training.trainer.rows import read_rows
 

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from flows.train import train
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.estimate import PolicySize, estimate, hours, model_of, server_bytes, trainer_bytes
 from tasks_lib.preflight.flows import check_training
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks_lib.episode.live import Doing, SlotState, WorkerState
 from tasks_lib.loops import load
 from tasks_lib.loops.load import AdaptiveConcurrency, measure_load
+from tasks_lib.worker.live import Doing, SlotState, WorkerState
 from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
 

@@ -12,16 +12,16 @@ import pytest
 from envs.rewards.judge import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
-from tasks_lib.episode.oversampling import NOT_NEEDED
 from tasks_lib.loops.base import PhaseTimer, describe_no_progress
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout, describe_late_batches
-from training.batches import TrainingBatch, build_batch
-from training.groups import EpisodeSummary, GroupRecord
+from tasks_lib.worker.oversampling import NOT_NEEDED
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
+from training.records.batches import TrainingBatch, build_batch
+from training.records.groups import EpisodeSummary, GroupRecord
 
 
 def record(*causes: str | None) -> GroupRecord:

@@ -34,7 +34,7 @@ from tasks_lib.preflight.locks import DATABASE, LOCK, held_locks, lock_problems
 from tasks_lib.preflight.machine import MachineCheck, MachineOptions, machine_checks, run_check, server_config
 from tests.loopback import Quiet, serving
 from tests.training.serving_vllm.fake_vllm import fake
-from training.trainer.launch import free_port
+from training.trainer.control.launch import free_port
 
 OK = {"ok", "note", "skipped"}
 

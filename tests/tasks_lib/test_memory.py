@@ -13,16 +13,16 @@ from envs.browser import BrowserPool
 from envs.sites import MiniWobSite
 from envs.types import ErrorCode, Forget, Memory, MemoryChange, MemoryEntry, Remember, StopReason, Trajectory
 from tasks_lib.config import RolloutConfig, resolve_path
-from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.actors import EncodedSituation, Turn
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
+from tasks_lib.worker.activity import ActivityClock
+from tasks_lib.worker.actors import EncodedSituation, Turn
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
+from tasks_lib.worker.turns import encode_stage, turn_pipeline
 from tests.turns import Letters
 from training.config import PolicyConfig
-from training.groups import EpisodeSummary, GroupSpec
 from training.ledger.store import RunStore
+from training.records.groups import EpisodeSummary, GroupSpec
 
 HEAD = 'remember [key] "value", forget [key]):'
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks_lib.episode.activity import ActivityClock
 from tasks_lib.folder.metrics import (
     MetricsLog,
     count_causes,
@@ -19,6 +18,7 @@ from tasks_lib.folder.metrics import (
     success_by_kind,
     wilson_interval,
 )
+from tasks_lib.worker.activity import ActivityClock
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_memory_of_a_child_counts():
 
 def test_the_activity_clock_charges_the_first_in_line_and_adds_up(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("tasks_lib.episode.activity.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("tasks_lib.worker.activity.time.perf_counter", lambda: now[0])
     clock = ActivityClock(("generate", "browser"))
     now[0] = 1.0
     with clock("browser"):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from envs.types import ConfigError
+from tasks_lib.commands.arguments import FLOWS, model_of
 from tasks_lib.config import TrainConfig, load_preset, resolve
 from tasks_lib.config.parameters import grouped, parameters_of, takes_groups, values_of
-from tasks_lib.preflight.arguments import FLOWS, model_of
 
 NEEDED: dict[str, dict[str, Any]] = {
     "flows.regrade": {"run": "runs/one", "judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}},

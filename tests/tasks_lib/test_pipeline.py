@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.types import ConfigError
-from tasks_lib.episode.pipeline import QUEUE, Pipeline, Stage
+from tasks_lib.worker.pipeline import QUEUE, Pipeline, Stage
 from tests.envs.simulated_time import run_simulated
 
 

@@ -26,8 +26,8 @@ from tasks_lib.rollouts.planning import (
     with_horizon,
 )
 from tasks_lib.worker.slots import plan_slots
-from training.groups import GroupSpec
 from training.ledger.store import RunStore
+from training.records.groups import GroupSpec
 
 
 def make_task(kind: str, horizon: int = 1) -> WebTask:

@@ -26,11 +26,11 @@ from prefect.settings import (
 )
 
 from envs.types import ConfigError
+from tasks_lib.commands import command_line
 from tasks_lib.config import PROJECT, EvaluateConfig
-from tasks_lib.preflight import command_line
 from tasks_lib.processes import prefect_api
 from tasks_lib.rollouts.cluster import api_url
-from training.trainer.launch import free_port
+from training.trainer.control.launch import free_port
 
 
 @contextmanager

@@ -14,8 +14,8 @@ import pytest
 from envs.types import ConfigError
 from flows.serve import main as serve
 from flows.train import train
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import EvaluateConfig, TrainConfig, resolve, resolve_path
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_evaluation, check_training
 from tasks_lib.processes.serving import own_server_command, probe_limit, server_options
 from training.ledger.store import RunStore, read_json

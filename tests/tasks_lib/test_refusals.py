@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
+from envs.bundled.generate import GeneratorSpec, generate
 from envs.ends import FixedHorizon
 from envs.sites import make_site
-from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
 from envs.types import ConfigError, TaskError
 from tasks_lib.building.config import BuildTasksConfig

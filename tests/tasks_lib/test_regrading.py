@@ -22,9 +22,9 @@ from tasks_lib.regrading.batches import Regrading, figure
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.worker.requests import WorkerNeeds
 from tests.envs.rewards.played import trajectory
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
+from training.records.groups import EpisodeSummary, GroupRecord
 
 RUBRIC = read_rubric({"fact_groups": [{"name": "a", "facts": [{"id": "b", "type": "url", "url": "/"}]}]})
 SEEDS = {Split.TRAIN: SeedRange(start=0, stop=9)}

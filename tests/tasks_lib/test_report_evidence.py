@@ -36,8 +36,8 @@ from tasks_lib.report import build_report
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut_text
 from tasks_lib.report.facts import DECIDED
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore, write_json
+from training.records.groups import EpisodeSummary, GroupRecord
 
 HACK = "<script>window.hacked = 1</script>"
 SPARE = "x" * 150

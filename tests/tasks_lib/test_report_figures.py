@@ -32,8 +32,8 @@ from tasks_lib.report.summary import (
     staleness_rows,
     time_split,
 )
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.store import RunStore
+from training.records.groups import EpisodeSummary, GroupRecord
 
 MakeRun = Callable[..., Any]
 

@@ -29,7 +29,7 @@ from tasks_lib.processes.trainer import RESTARTS, Trainer
 from tasks_lib.worker.event_loop import WorkerLoop
 from tests.tasks_lib.damaged_run import config_of
 from training.ledger.store import RunStore, write_json
-from training.trainer.launch import TrainerProcess
+from training.trainer.control.launch import TrainerProcess
 
 LASTING = (ConfigError, DiskError, PolicyError, StorageError)
 PASSING = (BrowserError, SiteError, JudgeError, ReadError, ValueError, OSError)

@@ -20,8 +20,8 @@ from envs.rewards import rubric as grading
 from envs.rewards.judge import DamagedLedger, Judge, Judgement, Ledger
 from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
 from tasks_lib.config import EvaluateConfig, RewardConfig, TrainConfig, resolve
-from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.activity import ActivityClock
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, completion, config, fake_judge, jpeg, judged, says
 

@@ -17,9 +17,9 @@ from envs.types import ConfigError, MemoryChange, SeedRange, Split, StopReason, 
 from tasks_lib.config import RolloutConfig, TrainConfig, resolve
 from tasks_lib.loops.run import TrainingRun, open_run
 from tasks_lib.rollouts.planning import evaluation_groups
-from training.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, read_json, write_json
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 QUICKSTART = {
     "i000000": "ac0ce20747825d5f",

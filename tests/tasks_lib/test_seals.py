@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from envs.types import StorageError
+from tasks_lib.commands.doctor import examine
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.values import finished_result
 from tasks_lib.loops.run import open_run
-from tasks_lib.preflight.doctor import examine
 from tests.tasks_lib.damaged_run import write_run
 from training.ledger.checkpoint_files import file_hashes
 from training.ledger.store import RunStore, atomic_write_bytes, write_json

@@ -14,7 +14,7 @@ import pytest
 
 from tasks_lib.processes import server_watch
 from tasks_lib.processes.server_watch import ServerWatch
-from training.trainer.launch import free_port
+from training.trainer.control.launch import free_port
 
 
 class Health(http.server.BaseHTTPRequestHandler):

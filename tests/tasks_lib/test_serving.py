@@ -16,8 +16,8 @@ from tasks_lib.config import resolve_path
 from tasks_lib.worker.requests import RolloutReport, RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.ledger.journal import Journal, read_group
-from training.ledger.states import abstention_cause
 from training.ledger.store import RunStore
+from training.records.states import abstention_cause
 from training.serving.config import ServingConfig
 from training.serving.engine import Generation, GenerationRequest
 from training.serving.local import LocalModel

@@ -20,8 +20,8 @@ from tasks_lib.config import PROJECT, resolve
 from tasks_lib.simulation.compare import compare, document_of, rows_of
 from tasks_lib.simulation.config import SimulateConfig
 from tasks_lib.simulation.fit import beta_of, fit
-from training.groups import GroupRecord
 from training.ledger.store import RunStore, write_json
+from training.records.groups import GroupRecord
 
 from .synthetic_run import SyntheticRun
 

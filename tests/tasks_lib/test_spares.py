@@ -15,20 +15,20 @@ from envs.episodes import CancelScope
 from envs.sites import MiniWobSite
 from envs.types import StopReason
 from tasks_lib.config import EvaluateConfig, RolloutConfig, resolve, resolve_path
-from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.actors import EncodedSituation, Turn
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.oversampling import NOT_NEEDED, TOO_LATE, OverSampling
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.turns import encode_stage, turn_pipeline
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.activity import ActivityClock
+from tasks_lib.worker.actors import EncodedSituation, Turn
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
+from tasks_lib.worker.oversampling import NOT_NEEDED, TOO_LATE, OverSampling
 from tasks_lib.worker.rollout_worker import RolloutWorker
+from tasks_lib.worker.turns import encode_stage, turn_pipeline
 from tests.turns import Letters
 from training.config import PolicyConfig
-from training.groups import GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
+from training.records.groups import GroupSpec
 
 
 def group_of(samples: int, enough: int) -> GroupSpec:

@@ -9,12 +9,12 @@ import pytest
 from envs.types import ConfigError, StorageError, TrainingError
 from tasks_lib.warm_start.successes import check_runs, take_successes
 from tests.training.trainer.conftest import HandMadeRun, make_run
-from training.batches import build_batch
 from training.config import AlgorithmConfig, PolicyConfig
-from training.groups import EpisodeSummary, GroupRecord
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
 from training.policy.renderer import Renderer
+from training.records.batches import build_batch
+from training.records.groups import EpisodeSummary, GroupRecord
 from training.trainer.rows import read_rows
 
 READER = Path(__file__).parents[2] / "datasets/policies/reader"

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.types import ConfigError
+from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import PRESETS, resolve
 from tasks_lib.config.differences import comparable_settings
-from tasks_lib.preflight.command_line import run_command
 from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.sweeps.arms import MAX_ARMS, MAX_NAME, Arm, make_arms, with_known_names
 from tasks_lib.sweeps.config import SweepConfig

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from envs.bundled.generate import GeneratorSpec, generate, solution_of
 from envs.sites.miniwob import import_tasks
 from envs.tasks import TaskIndex, save_tasks
 from envs.tasks.decompose import DecompositionRules, decompose
-from envs.tasks.generate import GeneratorSpec, generate, solution_of
 from envs.types import JudgeFact, Rubric, SeedRange, Split, WebTask, rubric_hash
 from envs.types.rubrics import AnswerFact, ElementFact, ElementQuery
-from tasks_lib.preflight.task_check import Fault, SetCheck, check_command, check_set, file_to_check
+from tasks_lib.commands.task_check import Fault, SetCheck, check_command, check_set, file_to_check
 
 GENERATED = list(generate(GeneratorSpec(count=60, per_world=1, splits={Split.TRAIN: 1, Split.HELD_OUT: 1})))
 
@@ -140,9 +140,9 @@ async def test_a_task_is_faulty_only_if_no_played_seed_of_a_split_is_solved(
             for each, end in zip(plays, asked, strict=True)
         ]
 
-    monkeypatch.setattr("tasks_lib.preflight.task_check._play_all", play)
+    monkeypatch.setattr("tasks_lib.commands.task_check._play_all", play)
     monkeypatch.setattr(
-        "tasks_lib.preflight.task_check.checker", nullcontext
+        "tasks_lib.commands.task_check.checker", nullcontext
     )  # no task here is of a bundled application
     tasks = []
     for name in ("this", "good", "bad"):
@@ -166,8 +166,8 @@ async def test_parts_are_solved_by_the_solution_of_the_whole() -> None:
 
 
 async def test_each_task_is_counted_once_and_large_sets_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.preflight.task_check.ALL", 10)
-    monkeypatch.setattr("tasks_lib.preflight.task_check.SAMPLE", 4)
+    monkeypatch.setattr("tasks_lib.commands.task_check.ALL", 10)
+    monkeypatch.setattr("tasks_lib.commands.task_check.SAMPLE", 4)
     tasks = [task.model_copy(update={"difficulty": 9}) if n == 5 else task for n, task in enumerate(GENERATED[:20])]
     found = await checked(*tasks)
     assert len(found.faults) == 1, "contradictions are looked for in every task"

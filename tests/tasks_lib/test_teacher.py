@@ -14,20 +14,20 @@ from pydantic import ValidationError
 from envs.actions import parse
 from envs.types import ConfigError, EngineError, PolicyError, Split
 from tasks_lib.config import TeacherConfig, WarmStartConfig, resolve, resolve_path
-from tasks_lib.episode import teacher
-from tasks_lib.episode.teacher import TeacherClient, pause, read_answer
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.preflight.flows import check_warm_start
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.warm_start.stages import select_demonstrable
+from tasks_lib.worker import teacher
 from tasks_lib.worker.rollout_worker import RolloutWorker
+from tasks_lib.worker.teacher import TeacherClient, pause, read_answer
 from tests.chat_endpoint import completion, endpoint
-from training.batches import build_batch
 from training.config import AlgorithmConfig
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
 from training.policy.renderer import Renderer
+from training.records.batches import build_batch
 from training.trainer.rows import read_rows
 
 KEY, SECRET = "ROLLWRIGHT_TEST_TEACHER_KEY", "sk-not-to-be-seen"

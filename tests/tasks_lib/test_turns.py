@@ -18,15 +18,15 @@ from PIL import Image
 
 from envs.browser import PageStep
 from envs.types import BrowserError, Click, Observation, Step, WebTask
-from tasks_lib.episode.actors import EncodedSituation, Situation, Turn
-from tasks_lib.episode.pipeline import QUEUE
-from tasks_lib.episode.turns import PromptEncoder, encode_stage, picture_size, stage_metrics, turn_pipeline
+from tasks_lib.worker.actors import EncodedSituation, Situation, Turn
+from tasks_lib.worker.pipeline import QUEUE
+from tasks_lib.worker.turns import PromptEncoder, encode_stage, picture_size, stage_metrics, turn_pipeline
 from tests.turns import Letters
 from training.config import PolicyConfig
-from training.groups import GroupSpec
 from training.ledger.store import RunStore
 from training.policy.context import Message
 from training.policy.rendered import RenderedPrompt
+from training.records.groups import GroupSpec
 
 SLOTS = 12
 SLOW = 0.02

@@ -15,8 +15,8 @@ from tasks_lib.config import EvaluateConfig, TasksConfig, resolve
 from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.preflight.flows import check_evaluation
 from tasks_lib.rollouts.shards import Rollouts
-from training.groups import GroupSpec
 from training.ledger.store import RunStore
+from training.records.groups import GroupSpec
 
 PAGE = """<!DOCTYPE html><title>t</title><input type=file aria-label=CV><p id=out></p>
 <script>addEventListener("change", async (e) => { out.textContent = e.target.files[0].name + ": " + await e.target.files[0].text() })</script>"""

@@ -15,34 +15,34 @@ from typing import Any
 import pytest
 
 from envs import Click, Episode
+from envs.bundled.generate import GeneratorSpec, generate
 from envs.episodes.grading import JUDGED_WALL
 from envs.rewards import read_rubric, score
 from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
 from envs.sites.design2code import FOLDER
-from envs.tasks.generate import GeneratorSpec, generate
 from envs.tasks.imports import import_tasks
 from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import EvaluateConfig, RewardConfig, resolve, resolve_path
-from tasks_lib.episode import actors
-from tasks_lib.episode.activity import ActivityClock
-from tasks_lib.episode.live import Doing, LiveFile, LiveState, WorkerState, update_live_file
-from tasks_lib.episode.reward_stage import judge_account
-from tasks_lib.episode.turns import picture_size
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker import actors
+from tasks_lib.worker.activity import ActivityClock
 from tasks_lib.worker.blocklist import Blocklist
-from tasks_lib.worker.committing import GroupCommitter
+from tasks_lib.worker.live import Doing, LiveFile, LiveState, WorkerState, update_live_file
+from tasks_lib.worker.playing import GroupCommitter
 from tasks_lib.worker.requests import RolloutRequest
+from tasks_lib.worker.reward_stage import judge_account
 from tasks_lib.worker.rollout_worker import RolloutWorker
+from tasks_lib.worker.turns import picture_size
 from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, fake_judge, judged, says
-from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.groups import GroupSpec
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
+from training.records.batches import build_batch
+from training.records.groups import GroupSpec
 
 
 def read_live(store: RunStore) -> list[WorkerState]:
@@ -159,7 +159,7 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
 
 
 async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.episode.live.WRITE_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.01)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     slot = live.take_slot()
 
@@ -186,8 +186,8 @@ async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, mo
 async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks_lib.episode.live.WRITE_SECONDS", 0.01)
-    monkeypatch.setattr("tasks_lib.episode.live.MAX_LAG", 60)
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.worker.live.MAX_LAG", 60)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     folder = store.live_path("w").parent
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -200,7 +200,7 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
         await asyncio.sleep(0.1)  # further tries, of which nothing is said
         folder.unlink()
     assert read_live(store)[0].phase == "i000003", "it is tried again"
-    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.episode.live"] == ["WARNING"], (
+    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.worker.live"] == ["WARNING"], (
         "once"
     )
     assert "cannot be written" in caplog.text and str(folder) in caplog.text
@@ -209,8 +209,8 @@ async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
 async def test_an_event_loop_that_is_late_is_measured_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks_lib.episode.live.WRITE_SECONDS", 0.05)
-    monkeypatch.setattr("tasks_lib.episode.live.MAX_LAG", 0.3)
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.05)
+    monkeypatch.setattr("tasks_lib.worker.live.MAX_LAG", 0.3)
     live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
     lags = []
     async with update_live_file(live, store):

@@ -16,9 +16,9 @@ from training.algorithms.advantages import dr_grpo_advantages, named_advantages,
 from training.algorithms.choices import PRESETS, PolicyLoss
 from training.algorithms.losses import behaviour_cloning_loss
 from training.algorithms.policy_loss import aggregation_weights, policy_loss
-from training.batches import TrainingBatch, build_batch
 from training.config import AlgorithmConfig
-from training.groups import GroupRecord
+from training.records.batches import TrainingBatch, build_batch
+from training.records.groups import GroupRecord
 
 Values = NDArray[np.float64]
 ROWS, COLUMNS = 5, 7

@@ -9,10 +9,10 @@ from pydantic import ValidationError
 
 from envs.types import StopReason
 from training.algorithms.advantages import StepNormalizer
-from training.batches import BatchRow, TrainingBatch, build_batch
 from training.config import AlgorithmConfig
-from training.groups import EpisodeSummary
-from training.ledger.states import EpisodeState
+from training.records.batches import BatchRow, TrainingBatch, build_batch
+from training.records.groups import EpisodeSummary
+from training.records.states import EpisodeState
 
 
 def episode(name: str, score: float | None, steps: int = 1) -> EpisodeSummary:

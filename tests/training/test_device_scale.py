@@ -15,13 +15,13 @@ from envs.browser import BrowserPool, PageStep
 from envs.browser.options import Device
 from envs.sites import StaticSite
 from envs.types import SeedRange, Split, WebTask
-from tasks_lib.episode.actors import PolicyActor, Situation, Turn
-from tasks_lib.episode.turns import encode_stage, turn_pipeline
+from tasks_lib.worker.actors import PolicyActor, Situation, Turn
+from tasks_lib.worker.turns import encode_stage, turn_pipeline
 from training.config import PolicyConfig
-from training.groups import GroupSpec
 from training.ledger.store import RunStore
 from training.policy.bans import banned_ids
 from training.policy.renderer import Renderer
+from training.records.groups import GroupSpec
 from training.serving.local import LocalEngine, LocalModel
 from training.trainer.rows import TrainingRow
 from training.trainer.setup import build_trainer

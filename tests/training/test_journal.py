@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs.types import StopReason, StorageError
-from training.batches import build_batch
 from training.config import AlgorithmConfig
-from training.groups import GroupRecord
 from training.ledger.journal import Journal, published_batch
-from training.ledger.states import EpisodeState
 from training.ledger.store import RunStore, write_json
+from training.records.batches import build_batch
+from training.records.groups import GroupRecord
+from training.records.states import EpisodeState
 
 GIVEN_UP = "given up"
 BLOCKED = "blocked"

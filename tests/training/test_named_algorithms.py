@@ -16,8 +16,8 @@ from envs.types import ConfigError, TrainingError
 from tests.conftest import make_group
 from training.algorithms.losses import named_policy_loss
 from training.algorithms.policy_loss import PolicyLoss, policy_loss
-from training.batches import build_batch
 from training.config import AlgorithmConfig
+from training.records.batches import build_batch
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 

@@ -84,7 +84,7 @@ ADVANTAGES: Extensions[Callable[[Sequence[float]], Sequence[float]]] = Extension
     "advantage", "rollwright.advantages", {"dr_grpo": dr_grpo_advantages, "rloo": rloo_advantages}
 )
 """Advantage functions by name; ``grpo`` and ``raft`` are not functions of the rewards alone
-(`training.batches`)."""
+(`training.records.batches`)."""
 
 
 def has_signal(rewards: Sequence[float]) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from envs.types import StorageError, Trajectory
-from training.batches import TrainingBatch
 from training.ledger.store import RunStore
+from training.records.batches import TrainingBatch
 
 
 def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:

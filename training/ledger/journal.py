@@ -1,6 +1,6 @@
 """The run's ledger: the state of every training episode, entered by events.
 
-The states are in `training.ledger.states`. The ledger is one SQLite file with a rollback journal,
+The states are in `training.records.states`. The ledger is one SQLite file with a rollback journal,
 written by the flow process alone, so that it works on a network file system too. It is an index
 over the run's files and is rebuilt from them when a run is opened; it holds nothing else. Files
 that disagree (an episode that is lost, named twice, or trained on without a record) are refused,
@@ -17,12 +17,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.types import StopReason, StorageError
-from training.batches import TrainingBatch, explain_left_out
-from training.groups import EpisodeSummary, GroupRecord, play_order
 from training.ledger.journal_file import open_journal
 from training.ledger.seal import unsealed_bytes
-from training.ledger.states import NEXT, EpisodeState, Event, abstention_cause, count_states
 from training.ledger.store import BACKUP, RunStore, describe_first_error, group_of, phase_of
+from training.records.batches import TrainingBatch, explain_left_out
+from training.records.groups import EpisodeSummary, GroupRecord, play_order
+from training.records.states import NEXT, EpisodeState, Event, abstention_cause, count_states
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS events (
@@ -84,7 +84,8 @@ class Journal:
         Recording it again changes nothing.
 
         Args:
-            batch: The update's batch, with its ``left_out`` (`training.batches.explain_left_out`).
+            batch: The update's batch, with its ``left_out``
+                (`training.records.batches.explain_left_out`).
             group_ids: Ids of all groups that the batch was made of; accepted before.
 
         Raises:
@@ -127,7 +128,7 @@ class Journal:
         return count_states(EpisodeState(state) for state, _ in self._states(groups))
 
     def abstentions(self, groups: str | Collection[str] | None = None) -> dict[str, int]:
-        """Count the abstentions by cause (`training.ledger.states.abstention_cause`).
+        """Count the abstentions by cause (`training.records.states.abstention_cause`).
 
         The counts add up to ``abstained``.
         """

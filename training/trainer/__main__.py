@@ -21,10 +21,10 @@ from envs.types import DiskError, RollwrightError, TrainingError
 from training.ledger.disk import disk_error
 from training.ledger.store import RunStore, write_json
 from training.quiet import quiet_model_libraries
-from training.trainer.link import LinkToOwner
+from training.trainer.control.link import LinkToOwner
+from training.trainer.control.watchdog import start_watchdog
 from training.trainer.resume import remove_temporary_folders
 from training.trainer.spec import read_spec
-from training.trainer.watchdog import start_watchdog
 
 LOCK_SECONDS = 30.0
 """Limit of the wait for the lock of a trainer that is just ending."""

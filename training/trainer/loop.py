@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from envs.types import TrainingError
-from training.batches import TrainingBatch
 from training.ledger.store import RunStore, write_json
-from training.trainer.heartbeat import Heartbeat
-from training.trainer.link import LOOK_SECONDS, LinkToOwner
+from training.records.batches import TrainingBatch
+from training.trainer.control.heartbeat import Heartbeat
+from training.trainer.control.link import LOOK_SECONDS, LinkToOwner
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point

@@ -37,7 +37,7 @@ from training.algorithms.policy_loss import policy_loss
 from training.ledger.store import policy_name
 from training.policy.adapters import ADAPTER_WEIGHTS
 from training.trainer.collate import MicroBatch
-from training.trainer.heartbeat import Heartbeat, Phase
+from training.trainer.control.heartbeat import Heartbeat, Phase
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from envs.types import Step, StorageError, TrainingError, Trajectory
-from training.batches import BatchRow, TrainingBatch
 from training.ledger.store import RunStore
+from training.records.batches import BatchRow, TrainingBatch
 
 
 @dataclass(frozen=True, kw_only=True)

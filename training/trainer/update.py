@@ -15,7 +15,7 @@ import torch
 from envs.types import TrainingError
 from training.algorithms.losses import NOT_OF_CLONING, NOT_OF_EXTENSIONS, LossMetrics, entropy_bonus
 from training.algorithms.policy_loss import aggregation_weights
-from training.batches import TrainingBatch
+from training.records.batches import TrainingBatch
 from training.trainer.collate import MicroBatch
 from training.trainer.plan import Slot, plan_minibatches
 from training.trainer.policy_trainer import PolicyTrainer

@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
-from envs.rewards.design2code.render import PageRenderer
+from envs.episodes.page_renderer import PageRenderer
 
 
 async def render_folder(folder: Path) -> int:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from envs.episodes.page_renderer import MAX_PIXELS, PageRenderer, RenderedPage
 from envs.rewards.compose import Component
-from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.evidence import GradingEvidence
 from envs.types import RewardPart, Submit, WebTask

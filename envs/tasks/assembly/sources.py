@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-import envs.sites.bundled
-import envs.tasks.generate
+import envs.bundled.generate
+import envs.bundled.sites
+from envs.bundled.generate import GeneratorSpec, generate_world, worlds
+from envs.bundled.generate.generate import draft_of
 from envs.tasks.decompose import DecompositionRules
-from envs.tasks.generate import GeneratorSpec, generate_world, worlds
-from envs.tasks.generate.generate import draft_of
 from envs.tasks.imports import FORMATS, import_tasks
 from envs.tasks.rows import OnProblem
 from envs.tasks.stream import iter_tasks, task_files
@@ -30,7 +30,7 @@ All templates give some 80, and many requests come twice. More shards are built 
 """
 
 
-GENERATOR = (envs.tasks.generate, envs.sites.bundled)
+GENERATOR = (envs.bundled.generate, envs.bundled.sites)
 """Packages whose code decides what is generated."""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from envs.sites.bundled.directory import directory_world
-from envs.sites.bundled.shop import shop_world
-from envs.sites.bundled.tracker import tracker_world
-from envs.tasks.generate import TEMPLATES, GeneratorSpec, generate
-from envs.tasks.generate.moves import Fill, Follow, Plan, Push
+from envs.bundled.generate import TEMPLATES, GeneratorSpec, generate
+from envs.bundled.generate.moves import Fill, Follow, Plan, Push
+from envs.bundled.sites.directory import directory_world
+from envs.bundled.sites.shop import shop_world
+from envs.bundled.sites.tracker import tracker_world
 from envs.types import WebTask
 
 

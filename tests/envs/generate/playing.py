@@ -11,17 +11,17 @@ from typing import Any
 
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
+from envs.bundled.oracles import Oracle
 from envs.episodes import part_sources
-from envs.oracles import Oracle
 from envs.sites import Site, make_site
 from envs.types import Action, Invalid, Observation, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.turns import make_turn
-from training.groups import GroupSpec
 from training.policy.prompt import user_text
+from training.records.groups import GroupSpec
 
 from .making import world_seed
 

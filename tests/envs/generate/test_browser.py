@@ -13,19 +13,19 @@ import pytest
 
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool, WebSession
+from envs.bundled.generate import TEMPLATES, solution_of
+from envs.bundled.generate.moves import Plan
+from envs.bundled.generate.perform import action_of
 from envs.episodes import part_sources
 from envs.rewards import GradingEvidence, grade_by_program, record_answers
 from envs.sites import Site, make_site
-from envs.tasks.generate import TEMPLATES, solution_of
-from envs.tasks.generate.moves import Plan
-from envs.tasks.generate.perform import action_of
 from envs.types import Answer, Invalid, RewardBundle, StopReason, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.turns import make_turn
-from training.groups import GroupSpec
+from training.records.groups import GroupSpec
 
 from .making import by_kind, something_else, world_seed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from envs.tasks.generate import solution_of
-from envs.tasks.generate.check import checker
-from envs.tasks.generate.moves import Choose, Fill, Follow, Plan, Push, Say, Tick
+from envs.bundled.generate import solution_of
+from envs.bundled.generate.check import checker
+from envs.bundled.generate.moves import Choose, Fill, Follow, Plan, Push, Say, Tick
 from envs.types import RewardBundle, TaskError, WebTask
 
 from .making import by_kind, something_else, world_seed

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from envs.bundled.generate import GeneratorSpec, generate
+from envs.bundled.generate.__main__ import main
 from envs.ends import bucket_of
 from envs.tasks import load_tasks, task_files
-from envs.tasks.generate import GeneratorSpec, generate
-from envs.tasks.generate.__main__ import main
 from envs.types import Split
 
 SHIPPED = Path(__file__).parents[3] / "datasets" / "tasks" / "bundled.jsonl"

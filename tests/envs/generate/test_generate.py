@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from envs.bundled.generate import TEMPLATES, WORLDS, GeneratorSpec, World, generate, generate_world, solution_of, worlds
+from envs.bundled.generate.generate import draft_of
 from envs.ends import Bucket, bucket_of
 from envs.tasks import save_tasks
 from envs.tasks.files import load_tasks
-from envs.tasks.generate import TEMPLATES, WORLDS, GeneratorSpec, World, generate, generate_world, solution_of, worlds
-from envs.tasks.generate.generate import draft_of
 from envs.tasks.rows import CHECKS
 from envs.types import Split, TaskError, WebTask, rubric_hash
 

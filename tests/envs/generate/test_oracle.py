@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from envs.oracles import follow, is_generated, oracle_of
-from envs.sites.bundled.directory import directory_world
-from envs.sites.bundled.site import VIEWPORT
-from envs.tasks.generate import TEMPLATES, GeneratorSpec, World, generate, generate_world, solution_of
-from envs.tasks.generate.moves import Fill, Follow, Plan, Push, Say
+from envs.bundled.generate import TEMPLATES, GeneratorSpec, World, generate, generate_world, solution_of
+from envs.bundled.generate.moves import Fill, Follow, Plan, Push, Say
+from envs.bundled.oracles import follow, is_generated, oracle_of
+from envs.bundled.sites.directory import directory_world
+from envs.bundled.sites.site import VIEWPORT
 from envs.types import (
     Action,
     Answer,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from playwright.async_api import Browser, CDPSession, Page, async_playwright
 
-from envs.browser.chromium import LAUNCH_ARGS, find_chromium
+from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
 from envs.sites.static_server import StaticServer
 
 PAGES = Path(__file__).parents[3] / "benchmarks" / "pages"

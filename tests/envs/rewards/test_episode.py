@@ -18,13 +18,13 @@ from envs.rewards import GradingEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.actors import Turn
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.loops.run import iteration_line
+from tasks_lib.worker.actors import Turn
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.turns import make_turn
-from training.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 from .played import DONE, LAMP, SHOP
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from envs.browser import BrowserPool
-from envs.rewards.design2code.render import PageRenderer, RenderedPage
+from envs.episodes.page_renderer import PageRenderer, RenderedPage
 
 
 @pytest.fixture(scope="module")

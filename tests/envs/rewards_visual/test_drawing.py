@@ -17,10 +17,10 @@ import pytest
 from PIL import Image as Pictures
 
 from envs.browser import BrowserPool
+from envs.episodes.page_renderer import MAX_PIXELS, PageRenderer, RenderedPage, pixels
 from envs.rewards import GradingEvidence
 from envs.rewards.design2code import DesignScore, design_score, ssim
 from envs.rewards.design2code.blocks import INK, SEEN, page_blocks, seen_part
-from envs.rewards.design2code.render import MAX_PIXELS, PageRenderer, RenderedPage, pixels
 from envs.rewards.design2code.source import DesignSource
 from envs.sites import make_site
 from envs.sites.design2code import FOLDER, SPLITS, VIEWPORT, import_tasks

@@ -18,12 +18,12 @@ import pytest
 from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.episodes import part_sources
+from envs.episodes.page_renderer import PageRenderer
+from envs.episodes.reference_page import NOT_RECORDED
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.rewards import GradingEvidence, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot, StepDiff
-from envs.rewards.chromiumrl.source import NOT_RECORDED
 from envs.rewards.design2code import Image
-from envs.rewards.design2code.render import PageRenderer
 from envs.rewards.design2code.source import NOTHING, DesignSource, submitted
 from envs.rewards.judge import JudgeCase, JudgeStep, Purpose
 from envs.rewards.judge.prompts import about_pictures
@@ -32,15 +32,15 @@ from envs.sites import Design2CodeSite, Site, StaticSite
 from envs.sites.design2code import FOLDER, import_tasks
 from envs.types import ErrorCode, Rubric, SiteError, Step, StopReason, Submit, Trajectory, WebTask
 from tasks_lib.config import RewardConfig
-from tasks_lib.episode.actors import Turn
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.reward_stage import RewardStage
+from tasks_lib.worker.actors import Turn
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
 from tasks_lib.worker.requests import pool_options
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.turns import make_turn
 from training.config import PolicyConfig
-from training.groups import GroupSpec
 from training.ledger.store import RunStore
+from training.records.groups import GroupSpec
 
 FORM = """<!DOCTYPE html><title>t</title><body><h1>Order</h1><input id=name aria-label=Name>
 <button onclick="document.body.insertAdjacentHTML('beforeend', '<p>Ordered by ' + document.getElementById('name').value + '</p>')">Order</button>"""

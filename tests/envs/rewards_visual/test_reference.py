@@ -13,13 +13,13 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.cdp.client import ConnectionLost
+from envs.episodes import reference_page as sources
+from envs.episodes.reference_page import ReferenceSource
 from envs.episodes.visual_evidence import VisualRewardSources
 from envs.rewards import Component, GradingEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DomSnapshot
-from envs.rewards.chromiumrl import source as sources
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.chromiumrl.similarity import DomSimilarity
-from envs.rewards.chromiumrl.source import ReferenceSource
 from envs.rewards.compose import compose
 from envs.sites import LiveOptions, Site, StaticServer, StaticSite, make_site
 from envs.types import BrowserError, WebTask

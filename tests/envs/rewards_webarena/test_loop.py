@@ -41,14 +41,14 @@ from envs.types import (
 from envs.types.evidence import PageText
 from envs.types.webarena import evaluators_hash, placed
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.episode.live import SlotStatus
-from tasks_lib.episode.play import EpisodeRunner
-from tasks_lib.episode.reward_stage import RewardStage
 from tasks_lib.folder.task_sets import with_hashes
+from tasks_lib.worker.attempt import EpisodeRunner
+from tasks_lib.worker.live import SlotStatus
+from tasks_lib.worker.reward_stage import RewardStage
 from tests.envs.rewards.played import trajectory
 from tests.loopback import Quiet, serving
 from tests.turns import make_turn
-from training.groups import GroupSpec
+from training.records.groups import GroupSpec
 
 FILE = Path(__file__).with_name("configs.json")
 SEEN = PageText(address="http://git.test/x", text="3 stars for the garden")

@@ -24,9 +24,9 @@ from envs.sites import LiveOptions, make_site
 from envs.types import Answer, PageScriptError, Recorded, SeedRange, SiteError, Split, WebTask
 from envs.types.webarena import PageCheck, evaluators_hash
 from tasks_lib.config import EvaluateConfig, resolve, resolve_path
-from tasks_lib.episode import actors
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker import actors
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from tests.loopback import serving
 from training.ledger.store import RunStore

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from envs.sites.bundled import APPLICATIONS
-from envs.sites.bundled.app import COOKIE, make_app
-from envs.sites.bundled.states import AppStates
+from envs.bundled.sites import APPLICATIONS
+from envs.bundled.sites.app import COOKIE, make_app
+from envs.bundled.sites.states import AppStates
 
 KEY = "the key of grading"
 ORIGIN = "http://127.0.0.1:1"

@@ -10,11 +10,11 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from envs.sites.bundled import APPLICATIONS
-from envs.sites.bundled.directory import directory_world
-from envs.sites.bundled.shop import shop_world
-from envs.sites.bundled.tracker import tracker_world
-from envs.tasks.generate.html_page import HtmlPage
+from envs.bundled.generate.html_page import HtmlPage
+from envs.bundled.sites import APPLICATIONS
+from envs.bundled.sites.directory import directory_world
+from envs.bundled.sites.shop import shop_world
+from envs.bundled.sites.tracker import tracker_world
 
 from .serving import ORIGIN, Served
 

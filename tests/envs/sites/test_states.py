@@ -9,12 +9,12 @@ import threading
 import httpx
 import pytest
 
+from envs.bundled.sites import APPLICATIONS
+from envs.bundled.sites import states as states_module
+from envs.bundled.sites.app import KEY_HEADER
+from envs.bundled.sites.shop import shop_world
+from envs.bundled.sites.states import AppState, AppStates
 from envs.sites import BundledSite, SiteEpisode, SiteState, make_site
-from envs.sites.bundled import APPLICATIONS
-from envs.sites.bundled import states as states_module
-from envs.sites.bundled.app import KEY_HEADER
-from envs.sites.bundled.shop import shop_world
-from envs.sites.bundled.states import AppState, AppStates
 from envs.types import SeedRange, SiteError, Split, WebTask
 
 from .serving import KEY, Served, dump

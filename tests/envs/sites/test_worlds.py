@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.sites.bundled.directory import directory_world
-from envs.sites.bundled.directory.world import directory_world as again_directory
-from envs.sites.bundled.shop import shop_world
-from envs.sites.bundled.tracker import PRIORITIES, STATUSES, tracker_world
+from envs.bundled.sites.directory import directory_world
+from envs.bundled.sites.directory.world import directory_world as again_directory
+from envs.bundled.sites.shop import shop_world
+from envs.bundled.sites.tracker import PRIORITIES, STATUSES, tracker_world
 
 SEEDS = st.integers(0, 3_000_000)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.bundled.generate import GeneratorSpec, generate, solution_of
+from envs.bundled.generate.check import checker
 from envs.ends import Bucket
 from envs.rewards.formats import asks_only_reference
 from envs.tasks import load_tasks, read_tasks, save_tasks
@@ -28,8 +30,6 @@ from envs.tasks.assembly import (
 )
 from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose
-from envs.tasks.generate import GeneratorSpec, generate, solution_of
-from envs.tasks.generate.check import checker
 from envs.tasks.tree import TreeLayout
 from envs.types import ConfigError, StorageError, TaskError
 from tests.envs.tasks.making import task

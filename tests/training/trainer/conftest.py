@@ -12,9 +12,9 @@ import pytest
 from PIL import Image, ImageDraw
 
 from envs.types import Click, Observation, RewardBundle, Step, StopReason, Trajectory
-from training.batches import BatchRow, TrainingBatch
 from training.config import AlgorithmConfig, TrainerConfig
 from training.ledger.store import RunStore, write_json
+from training.records.batches import BatchRow, TrainingBatch
 from training.trainer.spec import TrainerSpec
 from training.warm_start.tiny_checkpoint import TinyShape, build_model, build_tokenizer, save_checkpoint
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from training.trainer.launch import command, group_environment
-from training.trainer.node import project_root
+from training.trainer.control.launch import command, group_environment
+from training.trainer.control.node import project_root
 
 from .conftest import make_run, make_spec
 from .gradients import CONTROL, METRICS, WAYS

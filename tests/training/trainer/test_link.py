@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import pytest
 
-from training.trainer import link
-from training.trainer.link import LinkToOwner, OwnerLink
+from training.trainer.control import link
+from training.trainer.control.link import LinkToOwner, OwnerLink
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from envs.types import ConfigError, TrainingError
-from training.batches import TrainingBatch
+from training.records.batches import TrainingBatch
 from training.trainer import update
 from training.trainer.collate import MicroBatch
 from training.trainer.policy_trainer import PolicyTrainer

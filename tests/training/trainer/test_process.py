@@ -23,15 +23,15 @@ from safetensors.torch import load_file
 from envs.types import DiskError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.processes.trainer import Trainer
-from training.batches import BatchRow, TrainingBatch
 from training.ledger import checkpoint_files
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.store import RunStore, atomic_write_bytes
 from training.policy.renderer import Renderer
+from training.records.batches import BatchRow, TrainingBatch
 from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
-from training.trainer.heartbeat import HEARTBEAT, Heartbeat, Silence
-from training.trainer.launch import LocalGroup, TrainerProcess
+from training.trainer.control.heartbeat import HEARTBEAT, Heartbeat, Silence
+from training.trainer.control.launch import LocalGroup, TrainerProcess
 from training.trainer.publish import _commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.rows import read_batch_file, read_rows
@@ -47,7 +47,7 @@ PATIENCE = 300
 OWNER = """
 import sys, time
 from pathlib import Path
-from training.trainer.launch import TrainerProcess as Started
+from training.trainer.control.launch import TrainerProcess as Started
 from training.trainer.spec import TrainerSpec
 kept = Started.start(Path(sys.argv[1]), TrainerSpec.model_validate_json(sys.argv[2]))
 time.sleep(600)

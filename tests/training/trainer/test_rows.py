@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from envs.types import TrainingError
-from training.batches import BatchRow
 from training.ledger.store import write_json
-from training.trainer.link import LinkToOwner, OwnerLink
+from training.records.batches import BatchRow
+from training.trainer.control.link import LinkToOwner, OwnerLink
 from training.trainer.loop import wait_for_batch
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.update import own_rows

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from envs.types import TrainingError
-from training.batches import TrainingBatch
 from training.ledger.store import RunStore, write_json
+from training.records.batches import TrainingBatch
 from training.trainer import loop
 from training.trainer.loop import run_trainer
 from training.trainer.resume import ResumePoint, find_resume_point, state_path

@@ -1,6 +1,0 @@
-"""An issue tracker: projects, tickets with status, priority, assignee, labels and comments."""
-
-from envs.sites.bundled.tracker.pages import TRACKER
-from envs.sites.bundled.tracker.world import PRIORITIES, STATUSES, Ticket, TrackerWorld, tracker_world
-
-__all__ = ["PRIORITIES", "STATUSES", "TRACKER", "Ticket", "TrackerWorld", "tracker_world"]
