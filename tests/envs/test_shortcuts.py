@@ -11,8 +11,8 @@ import pytest
 
 from envs.browser import PageStep
 from envs.browser.page import TaskPage
+from envs.observation.clips import chained_clips, containers, nested_clips
 from envs.observation.dom import Dom
-from envs.observation.occlusion import _chained_clips, _nested_clips, containers
 from envs.observation.snapshot import capture, decode
 from envs.types import Click, Scroll, WebTask
 
@@ -133,7 +133,7 @@ async def test_clips_all_at_once_are_those_box_by_box(
         dom = await _dom(session)
     cutting = containers(dom)
     assert html is not SCROLLERS or len(cutting) == 3
-    np.testing.assert_array_equal(_nested_clips(dom, cutting), _chained_clips(dom, cutting))
+    np.testing.assert_array_equal(nested_clips(dom, cutting), chained_clips(dom, cutting))
 
 
 @pytest.mark.parametrize("since", ["nothing", "time", "a dialog"])
