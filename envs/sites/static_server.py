@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.responses import Response
@@ -11,8 +12,9 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from envs.sites.app_server import AppServer
-from envs.sites.base import Site
-from envs.types import SiteError
+from envs.sites.base import Site, SiteEpisode
+from envs.types import SiteError, WebTask
+from envs.types.near import near
 from envs.types.paths import AnyPath
 
 
@@ -63,6 +65,19 @@ class StaticSite(Site):
     async def start(self) -> None:
         """Begin to serve."""
         await self._server.start()
+
+    async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
+        """Check that the folder has the task's page.
+
+        Raises:
+            SiteError: it has not.
+        """
+        path = unquote(urlsplit(task.path).path)
+        page = self._server.folder / path.lstrip("/")
+        if not page.is_file() and not (page / "index.html").is_file():
+            beside = [file.name for file in page.parent.glob("*") if file.is_file()]
+            raise SiteError(f"{page} is not there; {near(page.name, beside, cutoff=0.75)}correct the path")
+        return await super().open_episode(task, seed)
 
     async def close(self) -> None:
         """Stop serving."""

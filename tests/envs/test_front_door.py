@@ -246,6 +246,11 @@ def test_a_page_of_an_own_folder_is_opened_by_its_path(play: Play, tmp_path: Pat
     for wrong in ("start.html", "file:///home/me/start.html"):
         with pytest.raises(TaskError, match=r"site=StaticSite"):
             open_env(wrong, instruction="Press Go.")
+    with pytest.raises(
+        BrowserError,
+        match=r"cannot begin: .*pages/star\.html is not there; did you mean start\.html\? correct the path",
+    ):
+        play(scenario, "pages/star.html", **options)
 
 
 def test_calls_out_of_order_say_what_to_call(play: Play) -> None:

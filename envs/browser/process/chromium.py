@@ -129,9 +129,9 @@ def prompt_frames(executable: Path) -> tuple[str, ...]:
     later.
 
     The compositor of a page reads the held clock, by which the deadline of a frame is over when it
-    has begun (`envs.settle.virtual_time`). With ``--run-all-compositor-stages-before-draw`` it waits for
-    no deadline. The process that draws may not have that flag: it then does not wait for the
-    request to copy a frame, which comes a tick later. For renderers alone there is a prefix of
+    has begun (`envs.settle.virtual_time`). With ``--run-all-compositor-stages-before-draw`` it
+    waits for no deadline. The process that draws may not have that flag: it then does not wait for
+    the request to copy a frame, which comes a tick later. For renderers alone there is a prefix of
     their command line, split at blanks: the executable and the flag. The executable then follows
     once more, as an argument that nobody reads.
 

@@ -257,7 +257,7 @@ def test_the_last_page_is_compared_with_the_reference(ordered: tuple[RunStore, l
 def test_a_reference_that_is_not_there_is_no_reward(ordered: tuple[RunStore, list[Trajectory]]) -> None:
     for ended in ordered[1][-2:]:
         assert ended.reward.score is None
-        assert any("answered 404" in part.evidence for part in ended.reward.parts)
+        assert any("gone.html is not there" in part.evidence for part in ended.reward.parts)
 
 
 def test_steps_are_told_by_their_differences(ordered: tuple[RunStore, list[Trajectory]]) -> None:

@@ -98,10 +98,17 @@ class SlowPool:
         return DomSnapshot.model_validate({"nodes": [{"tag": "html", "xpath": "/html[1]"}]})
 
 
+def pages_of(folder: Path) -> StaticSite:
+    """Return a site whose pages only have names: `SlowPool` says what is there."""
+    for name in ("slow", "quick", "gone", "lost", "x"):
+        (folder / name).touch()
+    return StaticSite("s", folder)
+
+
 async def test_references_do_not_wait_for_each_other_and_failures_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool, site = SlowPool(), StaticSite("s", tmp_path)
+    pool, site = SlowPool(), pages_of(tmp_path)
     blob = (await pool.scratch_tab(site, None, deadline=1, what="/x")).model_dump_json().encode()
     pool.loaded.clear()
     source = ReferenceSource(pool, {"s": site}, lambda _name: blob)  # type: ignore[arg-type]
@@ -131,7 +138,7 @@ async def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path:
     """Neither like nor unlike its reference: the episode abstains, whatever else it is graded
     by."""
 
-    pool, site = SlowPool(), StaticSite("s", tmp_path)
+    pool, site = SlowPool(), pages_of(tmp_path)
     page = await pool.scratch_tab(site, None, deadline=1, what="/x")
     blob = page.model_copy(update={"cut": True}).model_dump_json().encode()
     task = task_on("s", "/", "/x")
