@@ -44,8 +44,11 @@ _FIRST = re.compile(
     re.IGNORECASE,
 )
 """JSON or a call at the very beginning of a turn after its thought."""
-_CLOSED = re.compile(r"""(?:[^"'()]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\([^"'()]*\))*+\)""", re.DOTALL)
-"""Arguments of a call to their end; a text in quotes may hold everything."""
+_CLOSED = re.compile(r"""(?:[^"'()]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\([^"'()]*\))*\)""", re.DOTALL)
+"""Arguments of a call to their end; a text in quotes may hold everything.
+
+Without a possessive quantifier, which Python before 3.11.5 matches wrongly (gh-106052).
+"""
 _IN_JSON = re.compile(r"""(?:["']\s*:(?:\s*\[)?|[}\]]\s*,)\s*(?:<action>|<tool_call>|```(?:[a-z_]*\n)?)?\s*\Z""")
 """Text before a value within JSON: ``"note":``, ``"notes": [``, ``},``."""
 _KEY_CHARS = 100
