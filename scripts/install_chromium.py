@@ -117,7 +117,8 @@ def unpack(tarball: bytes, folder: Path) -> None:
     for path, data in files(tarball):
         if path.name in ARCHIVES:
             with tarfile.open(fileobj=io.BytesIO(decompress(data))) as archive:
-                archive.extractall(folder, filter="data")
+                checked = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian 12's Python has none
+                archive.extractall(folder, **checked)
         elif path.name == "chromium.br":
             (folder / "chromium").write_bytes(decompress(data))
             (folder / "chromium").chmod(0o755)

@@ -105,3 +105,17 @@ def test_a_folder_is_replaced_as_a_whole_or_left(
         assert len(ran) == 2 and len(registry) == 1
         assert [each.name for each in (folder / "fonts").iterdir()] == ["Arimo_400Regular.ttf"]
     assert {each.name for each in tmp_path.iterdir()} == {"chromium", "wanted.json"}, "nothing half made stays"
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_libraries_are_unpacked_also_by_the_python_of_debian_12(
+    old: bool, module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11.2 has neither `tarfile.data_filter` nor the argument ``filter``."""
+    extractall = tarfile.TarFile.extractall
+    if old:
+        monkeypatch.delattr(tarfile, "data_filter")
+        monkeypatch.setattr(tarfile.TarFile, "extractall", lambda archive, path: extractall(archive, path))
+    monkeypatch.setattr(module, "decompress", lambda data: data)
+    module.unpack(tarball(**{"package/bin/swiftshader.tar.br": PACKAGE}), tmp_path)
+    assert (tmp_path / FONT).read_bytes() == b"a font"
