@@ -170,9 +170,12 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
         logged = deployed.api("logs/filter", logs={"flow_run_id": {"any_": [run["id"]]}}, sort="TIMESTAMP_ASC")
         ours = [line["message"] for line in logged if line["name"] == "rollwright.flow_runs"] or [""]
     assert len(ours) > 8 and set(ours) <= set(shown), "the flow run's log has the terminal's lines"
-    events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
-    mine = [event for event in events if event["resource"]["prefect.resource.name"] == name]
-    counts = Counter(event["event"] for event in mine)
+    deadline, counts = time.monotonic() + 60, Counter[str]()  # events are sent as the process ends, too
+    while counts["rollwright.evaluation.finished"] < 2 - measured and time.monotonic() < deadline:
+        events = deployed.api("events/filter", filter={"event": {"prefix": ["rollwright."]}})["events"]
+        mine = [event for event in events if event["resource"]["prefect.resource.name"] == name]
+        counts = Counter(event["event"] for event in mine)
+        time.sleep(0.2)
     assert set(counts) == {f"rollwright.{what}" for what in ("run.started", "evaluation.finished", "version.published")}
     assert counts["rollwright.version.published"] == 1
     assert 2 - measured <= counts["rollwright.evaluation.finished"] <= 2
