@@ -8,7 +8,7 @@
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
 # make gpu-check    parity of engines and trainer in bf16 on a CUDA device; exit status 2 where there is none
-# make bench        run every benchmark and rewrite benchmarks/README.md
+# make bench        run every benchmark, rewrite benchmarks/results and benchmarks/README.md
 # make clean        remove what the targets above made (the runs too)
 
 SHELL := bash

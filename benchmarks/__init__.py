@@ -1,6 +1,6 @@
 """Benchmarks: each measures figures against their targets, as ratios in one run where it can.
 
-Results: ``benchmarks/README.md``.
+Results: ``benchmarks/results`` (``record.py``) and ``benchmarks/README.md``.
 
 A benchmark is a module with ``run() -> list[Figure]``; its docstring's first line says what it
 measures.

@@ -1,26 +1,22 @@
 """``python -m benchmarks`` lists the benchmarks; ``NAME --json`` runs one, ``NAME --part PART`` a
 part of it; ``env --against PATH`` compares with another checkout; ``--write`` puts the figures into
-the table of README.md."""
+``results/`` and the table of README.md."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from benchmarks import MODULES, NAMES, Figure
+from benchmarks import MODULES, NAMES, Figure, record
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled")
 """Whether Linux hands out memory 64 kB at a time (docs/scaling.md)."""
-
-README = Path(__file__).with_name("README.md")
-TABLE = re.compile(r"(<!-- table -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
@@ -33,21 +29,23 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a figure")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
-    parser.add_argument("--write", action="store_true", help="put the figures into the table of benchmarks/README.md")
+    parser.add_argument("--write", action="store_true", help="put the figures into benchmarks/results and README.md")
     options = parser.parse_args(arguments)
     if not (options.name or options.all):
         for name in NAMES:
             print(f"{name:12s} {(_module(name).__doc__ or '').splitlines()[0]}")
         return 0
-    figures: list[tuple[str, Figure]] = []
+    figures = list[Figure]()
     for name in NAMES if options.all else (options.name,):
+        ran = list[Figure]()
         for figure in _run(parser, name, options):
-            figures.append((name, figure))
+            ran.append(figure)
             print(_json(figure) if options.json else _text(figure), flush=True)
+        if options.write:
+            record.write(record.merge(record.read(name), ran, whole=not (options.part or options.against)))
+        figures += ran
     print(f"load average at the end: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {_pages()}", file=sys.stderr)
-    if options.write:
-        README.write_text(_with_rows(README.read_text(), figures, whole=not (options.part or options.against)))
-    return int(any(figure.ok is False for _, figure in figures))
+    return int(any(figure.ok is False for figure in figures))
 
 
 def _module(name: str) -> Any:
@@ -71,28 +69,6 @@ def _run(parser: argparse.ArgumentParser, name: str, options: argparse.Namespace
     return list(benchmark.run((part,)))
 
 
-def _with_rows(page: str, figures: list[tuple[str, Figure]], *, whole: bool) -> str:
-    """The page with new rows.
-
-    Of benchmarks that did not run the old ones stay, and of one of which only a part ran (not
-    ``whole``).
-    """
-    table = TABLE.search(page)
-    assert table is not None, f"{README} has lost its markers"
-    old = [line for line in table[0].splitlines() if line.startswith("| ") and _key(line)[0] in NAMES]
-    new = {_key(row): row for row in (_row(name, figure) for name, figure in figures)}
-    ran = {name for name, _ in figures} if whole else set()
-    rows = {_key(line): line for line in old if _key(line)[0] not in ran} | new
-    ordered = sorted(rows.values(), key=lambda line: NAMES.index(_key(line)[0]))
-    head = ["| benchmark | figure | value | unit | target | met |", "|---|---|---|---|---|---|"]
-    return TABLE.sub(lambda found: "\n".join([found[1].rstrip(), *head, *ordered, found[2]]), page)
-
-
-def _key(row: str) -> tuple[str, str]:
-    benchmark, figure, *_ = row.removeprefix("| ").split(" | ")
-    return benchmark, figure
-
-
 def _json(figure: Figure) -> str:
     values = {"name": figure.name, "value": figure.value, "unit": figure.unit, "target": figure.target, "ok": figure.ok}
     return orjson.dumps(values).decode()
@@ -101,11 +77,6 @@ def _json(figure: Figure) -> str:
 def _text(figure: Figure) -> str:
     verdict = {True: "met", False: "MISSED", None: ""}[figure.ok]
     return f"{figure.name:44s} {figure.value:10.4g} {figure.unit:12s} {figure.target:10s} {verdict}"
-
-
-def _row(benchmark: str, figure: Figure) -> str:
-    verdict = {True: "yes", False: "**no**", None: ""}[figure.ok]
-    return f"| {benchmark} | {figure.name} | {figure.value:.4g} | {figure.unit} | {figure.target} | {verdict} |"
 
 
 if __name__ == "__main__":

@@ -132,14 +132,18 @@ def test_the_tables_of_the_configuration_page_are_up_to_date() -> None:
 
 def test_every_benchmark_says_what_it_measures() -> None:
     from benchmarks import MODULES, NAMES
+    from benchmarks.record import README, read, with_table
 
-    page = (ROOT / "benchmarks" / "README.md").read_text()
+    page = README.read_text()
+    assert with_table(page) == page, "the table is not made from benchmarks/results"
     for name in NAMES:
         spec = importlib.util.find_spec(f"benchmarks.{MODULES.get(name, name)}")
         assert spec and spec.origin
         first = Path(spec.origin).read_text().splitlines()[0]
         assert first.startswith('"""') and len(first) > 20, name
-        assert f"| `{name}` |" in page and f"| {name} |" in page
+        result = read(name)
+        assert f"| `{name}` |" in page and result.benchmark == name and result.notes
+        assert {figure.name for figure in result.figures} >= set(result.headline) != set()
 
 
 @pytest.mark.parametrize(
