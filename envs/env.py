@@ -118,7 +118,7 @@ def open_env(
         parser: Parser of actions in texts: a function, an entry point, or ``module:function``.
         repeats: Number of equal steps in a row that end the episode; 0 for never.
         stop_on_invalid: True ends the episode at a text that is no action, as runs do by default.
-        judge: An entered judge, for rubrics with facts that no program can check (docs/judge.md).
+        judge: An entered judge, for rubrics with facts that no program can check (docs/rewards.md).
         live: Log-ins, and the hosts that live pages may reach. An opened address may always be
             reached.
         site: Site that serves the task, not started; made from the task's ``site`` if not given.

@@ -6,7 +6,7 @@ After a judge was out of reach, or by another judge, rubric parts or weights.
     python -m flows.regrade --set run=runs/mine --set which=all --set name=longer --set rewards.length=0.1
 
 Starting the same again goes on with the episodes that are left. The report of the run is written
-again, with what was graded. See docs/grading.md.
+again, with what was graded. See docs/rewards.md.
 """
 
 from __future__ import annotations

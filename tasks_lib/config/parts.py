@@ -168,7 +168,7 @@ class RolloutConfig(Settings):
     )
     judge: JudgeConfig | None = Field(
         None,
-        description="LLM judge (docs/judge.md).",
+        description="LLM judge (docs/rewards.md).",
     )
 
     @field_validator("judge")

@@ -52,7 +52,7 @@ MISTYPED = 0.85
 Two hosts of one domain have a similarity of 0.7.
 """
 
-NEEDS_JUDGE = "a judge: set rollout.judge (docs/judge.md)"
+NEEDS_JUDGE = "a judge: set rollout.judge (docs/rewards.md)"
 NEEDS_DIFFS = "the nodes of the last page: set rollout.dom_diffs=true"
 NEEDS_REFERENCE = "a page to compare with: give the task a reference"
 NEEDS_SIGNALS = "the browser's signals: set rollout.signals=true"

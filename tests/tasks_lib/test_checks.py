@@ -70,7 +70,7 @@ def missing(task: WebTask, rewards: dict[str, Any] | None = None, **rollout: Any
 
 
 def test_facts_for_a_judge_need_one() -> None:
-    assert missing(rubric_task(JUDGED)) == (True, "a judge: set rollout.judge (docs/judge.md)")
+    assert missing(rubric_task(JUDGED)) == (True, "a judge: set rollout.judge (docs/rewards.md)")
     assert refused(rubric_task(JUDGED), **JUDGE) is None
     assert refused(rubric_task(URL, JUDGED)) is False, "it is left out of the mean"
     assert refused(rubric_task(URL, JUDGED, pass_requirements={"required_fact_ids": ["red"]})) is True
@@ -108,7 +108,7 @@ def test_signals_are_needed_and_all_that_is_missing_is_named() -> None:
 
 def test_evaluators_that_need_a_judge_or_an_address() -> None:
     fuzzy = evaluated("string_match", fuzzy_match=("red",))
-    assert missing(fuzzy) == (True, "a judge: set rollout.judge (docs/judge.md)")
+    assert missing(fuzzy) == (True, "a judge: set rollout.judge (docs/rewards.md)")
     assert refused(fuzzy, **JUDGE) is None
     assert refused(evaluated("string_match", fuzzy_match="red")) is True
     assert refused(evaluated("string_match", fuzzy_match="N/A")) is False, "N/A itself is right"

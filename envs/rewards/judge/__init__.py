@@ -12,7 +12,7 @@
 
 Only ``client``, ``cache`` and ``ledger`` use a network or a disk. Faults of an endpoint, a page or
 a policy are never raised: a question without a readable answer is an abstention, recorded with its
-cause, and never a zero. docs/judge.md says how to use the judge.
+cause, and never a zero. docs/rewards.md says how to use the judge.
 """
 
 from envs.rewards.judge.client import MAX_ANSWER, endpoint_client, try_models

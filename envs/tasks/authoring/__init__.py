@@ -12,7 +12,7 @@ replies are checked by program, and the samples vote.
       the agreement of the samples                     agreement.py
 
 The endpoint, its retries, cache, budget and ledger are the judge's (`envs.rewards.judge`). See
-docs/written-rubrics.md.
+docs/task-sets.md.
 """
 
 from envs.tasks.authoring.config import WriterConfig
