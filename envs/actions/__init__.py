@@ -1,10 +1,10 @@
 """Executes an `Action` as trusted input events, or returns a coded error.
 
-`execute` is the entry point. It takes an `ActionContext` (a tab, the last observation's elements,
-its tabs and dialogs) and returns an `Effect` or an `ActionError`. `check_action` is the part that
-needs no page; ``pointer`` and ``keyboard`` make the events, ``dom_queries`` and ``locate`` find
-their targets. Nothing here waits for a page to settle, makes an observation, or knows a task: the
-session does that.
+`check_action` is the one check, which needs no page. `execute` carries out what it did not refuse:
+it takes an `ActionContext` (a tab, the last observation's elements, its tabs and dialogs) and
+returns an `Effect` or an `ActionError`. The road of a click goes down: ``execute``, ``mouse``,
+``target`` (the point), ``dom_queries``. Nothing here waits for a page to settle, makes an
+observation, or knows a task: the session does that.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from envs.actions.dialogs import Dialogs, PendingDialog
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
-from envs.actions.validate import check_action
+from envs.actions.target import check_action
 from envs.lazy import lazy_names
 
 if TYPE_CHECKING:

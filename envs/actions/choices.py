@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes, Option
 from envs.actions.errors import ActionError, closest_names, disabled_error, shorten
-from envs.actions.fields import ENTER, Field, click_field, close_picker, find_field, focus, read_after
-from envs.actions.keyboard import KEYS, Chord
-from envs.actions.locate import Box, Spot, in_view
+from envs.actions.fields import ENTER, Field, close_picker, find_field, focus, read_after
+from envs.actions.keyboard import KEYS, Chord, press
+from envs.actions.mouse import Grip, click_spot
 from envs.actions.pace import FRAME_MS
+from envs.actions.target import Box, Spot, in_view
 from envs.cdp.messages import NO_BOX, refused_with
 from envs.types import BrowserError, ErrorCode, Select
 from envs.types.options import find_options, option_names
@@ -84,10 +84,10 @@ async def _choose(context: ActionContext, nodes: Nodes, own: str, facts: Element
         await nodes.ask(own, "preset", beside)
     await nodes.ask(own, "listen")
     if facts.drawn:
-        await pointer.press(context, Chord((), KEYS["ArrowDown"]))
-    await pointer.press(context, Chord((), KEYS[key]))
+        await press(context, Chord((), KEYS["ArrowDown"]))
+    await press(context, Chord((), KEYS[key]))
     if facts.drawn:
-        await pointer.press(context, ENTER)
+        await press(context, ENTER)
     if await read_after(nodes, own, "heard") is not False:
         return True
     await close_picker(context, nodes, own)
@@ -128,8 +128,8 @@ async def _select_several(context: ActionContext, nodes: Nodes, action: Select, 
         return ActionError(ErrorCode.OFF_SCREEN, what)
     left, top, right, bottom = boxes[0]
     point = ((left + right) / 2, (top + bottom) / 2)
-    held = pointer.Grip(held=(KEYS["Control"],))
-    clicked = await click_field(context, nodes, action, Spot(point, None, None), held)
+    held = Grip(held=(KEYS["Control"],))
+    clicked = await click_spot(context, nodes, action, Spot(point, None, None), held)
     if isinstance(clicked, ActionError):
         return clicked
     now = await read_after(nodes, own, "facts")

@@ -88,8 +88,6 @@ class ActionContext:
     clipboard: bool = False
     """True when pasting is allowed. A Chromium has one clipboard for all its episodes, so only an
     episode with a browser of its own may use it."""
-    offers: tuple[str, ...] = ()
-    """Names of actions that the site takes beyond those that every site takes."""
     seen: LastLook | None = None
     """Knowledge from the last look, if nothing can have changed since."""
     drawn_whole: Callable[[], AbstractAsyncContextManager[None]] = nullcontext

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from envs.actions import pointer
-from envs.actions.arrive import move_to_target
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes
 from envs.actions.errors import ActionError, closest_names, disabled_error, shorten
-from envs.actions.keyboard import KEYS, Chord
-from envs.actions.locate import Spot, find_control, locate
-from envs.actions.validate import handle_name
+from envs.actions.keyboard import KEYS, Chord, key_names, parse_chord, pastes, press
+from envs.actions.mouse import click_spot
+from envs.actions.target import Spot, find_control, handle_name, locate
 from envs.cdp.messages import NODE_GONE, UNFOCUSABLE, refused_with, send_unless
-from envs.types import BrowserError, Check, ErrorCode, Upload
+from envs.types import BrowserError, Check, ErrorCode, Press, Upload
 from envs.types.actions import MaybeTarget
 
 CHOOSER_SECONDS = 2.0
@@ -67,16 +65,6 @@ async def find_field(context: ActionContext, nodes: Nodes, target: MaybeTarget) 
     return control if isinstance(control, ActionError) else Field(*control, spot)
 
 
-async def click_field(
-    context: ActionContext, nodes: Nodes, target: MaybeTarget, spot: Spot, grip: pointer.Grip = pointer.LEFT
-) -> Spot | ActionError:
-    """Move the mouse to a spot of the target and click there."""
-    arrived = await move_to_target(context, nodes, target, spot)
-    if not isinstance(arrived, ActionError):
-        await pointer.click(context, *arrived.point, grip=grip)
-    return arrived
-
-
 async def focus(context: ActionContext, own: str, called: str, hint: str = UNFOCUSABLE_HINT) -> ActionError | None:
     """Give a field the keyboard focus.
 
@@ -96,7 +84,7 @@ async def close_picker(context: ActionContext, nodes: Nodes, own: str) -> None:
     for _ in range(MAX_ESCAPES):
         if not await nodes.ask(own, "open"):
             return
-        await pointer.press(context, ESCAPE)
+        await press(context, ESCAPE)
 
 
 async def read_after(nodes: Nodes, own: str, what: str, other: Any = None) -> Any:
@@ -124,8 +112,34 @@ async def check(context: ActionContext, nodes: Nodes, action: Check) -> Effect |
     if facts.kind == "radio" and not action.on:
         return ActionError(ErrorCode.NOT_CHECKABLE, f"{called} is a radio button", "turn another one of its group on")
     assert field.spot is not None
-    arrived = await click_field(context, nodes, action, field.spot)
+    arrived = await click_spot(context, nodes, action, field.spot)
     return arrived if isinstance(arrived, ActionError) else Effect(arrived.point)
+
+
+async def press_key(context: ActionContext, nodes: Nodes, action: Press) -> Effect | ActionError:
+    """Press a key or chord, in the target if one is named."""
+    chord = parse_chord(action.key)
+    if chord is None:
+        suggestions = closest_names(action.key.rpartition("+")[2], key_names())
+        return ActionError(
+            ErrorCode.BAD_ACTION,
+            f"{shorten(action.key)!r} is no key",
+            "write it like Enter, a or Control+a",
+            suggestions,
+        )
+    if pastes(chord) and not context.clipboard:
+        return ActionError(ErrorCode.BAD_ACTION, "the clipboard is not open to this task", "type the text")
+    effect = Effect()
+    if action.is_named:
+        field = await find_field(context, nodes, action)
+        if isinstance(field, ActionError):
+            return field
+        refusal = await focus(context, field.own, field.called, "press without a target")
+        if refusal:
+            return refusal
+        effect = field.effect
+    await press(context, chord)
+    return effect
 
 
 async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect | ActionError:
@@ -149,7 +163,7 @@ async def upload(context: ActionContext, nodes: Nodes, action: Upload) -> Effect
         return field.effect
     assert field.spot is not None
     async with context.intercept.file_choosers() as chosen:
-        arrived = await click_field(context, nodes, action, field.spot)
+        arrived = await click_spot(context, nodes, action, field.spot)
         if isinstance(arrived, ActionError):
             return arrived
         try:

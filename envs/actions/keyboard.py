@@ -1,4 +1,4 @@
-"""Key events of a US keyboard for CDP, by names of keys and chords.
+"""Key events of a US keyboard for CDP, by names of keys and chords, and how they are sent.
 
 The events are parameters of ``Input.dispatchKeyEvent``. Codes are those of the W3C UI Events
 specifications (``KeyboardEvent.key``, ``.code``) and of Windows virtual keys, which browsers report
@@ -7,9 +7,17 @@ as ``keyCode``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from envs.actions.pace import HAND_MS, KEY_MS, share
+
+if TYPE_CHECKING:
+    from envs.actions.context import ActionContext
+
+KEY_EVENT = "Input.dispatchKeyEvent"
 
 MODIFIERS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 """Bits of CDP's ``modifiers``. Keyboards have two of each of these keys; ours is the left one."""
@@ -242,6 +250,36 @@ def stroke(key: Key, modifiers: int = 0) -> list[dict[str, Any]]:
     if key.text and not modifiers & ~MODIFIERS["Shift"]:
         return [{"type": "keyDown", "text": key.text, **common}, {"type": "keyUp", **common}]
     return [{"type": "rawKeyDown", **common}, {"type": "keyUp", **common}]
+
+
+async def press(context: ActionContext, chord: Chord) -> None:
+    """Press and release a chord, with a person's time between its keys."""
+    await _spaced(context, events(chord), KEY_MS)
+
+
+async def press_enter(context: ActionContext) -> None:
+    """Press Enter after typing, when the page has reacted to the text."""
+    await context.clock.give(HAND_MS)
+    await press(context, Chord((), KEYS["Enter"]))
+
+
+async def type_keys(context: ActionContext, text: str) -> None:
+    """Type ``text`` into the focused element; each key is held for a moment, as games need it."""
+    sent = [event for keys in typed(text) for event in keys]
+    await _spaced(context, sent, share(KEY_MS, len(sent)))
+
+
+async def send_keys(context: ActionContext, keys: Sequence[dict[str, Any]]) -> None:
+    """Send key events to the focused element, in order and at once."""
+    await asyncio.gather(*(context.cdp.send(KEY_EVENT, key) for key in keys))
+
+
+async def _spaced(context: ActionContext, keys: Sequence[dict[str, Any]], pause: float) -> None:
+    """Send key events, with ``pause`` milliseconds of the page's time between each two."""
+    for number, key in enumerate(keys):
+        if number:
+            await context.clock.give(pause)
+        await context.cdp.send(KEY_EVENT, key)
 
 
 def _find(name: str) -> Key | None:

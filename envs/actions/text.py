@@ -19,16 +19,28 @@ keys there.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, disabled_error, shorten
-from envs.actions.fields import BACKSPACE, Field, click_field, find_field, read_after
-from envs.actions.keyboard import KEYS, Chord, events, select_all, stroke, typed
-from envs.actions.pace import HAND_MS
-from envs.actions.pointer import Stroke
+from envs.actions.fields import BACKSPACE, Field, find_field, read_after
+from envs.actions.keyboard import (
+    KEYS,
+    Chord,
+    events,
+    press_enter,
+    select_all,
+    send_keys,
+    stroke,
+    type_keys,
+    typed,
+)
+from envs.actions.mouse import click_spot
+from envs.actions.pace import HAND_MS, KEY_MS, share
 from envs.actions.values import PICKED, set_value
 from envs.types import Clear, ErrorCode, Type
 
@@ -39,12 +51,25 @@ inserted, to end within an action's deadline."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 """Text that a number field of the locale en-US takes as it is typed."""
 
+SCRIPTS = "ScriptDuration"
+"""Counter of ``Performance.getMetrics``: seconds in all callbacks of scripts."""
+
 TO_END = Chord((KEYS["Control"],), KEYS["End"])
 
 _LINE_BREAK: list[dict[str, Any]] = [
     {"type": "rawKeyDown", "key": "Unidentified", "commands": ["insertLineBreak"]},
     {"type": "keyUp", "key": "Unidentified"},
 ]
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """Input of one character of a text: key events or an insertion."""
+
+    keys: Sequence[dict[str, Any]] = ()
+    """Key events; none for a character that is inserted."""
+    text: str = ""
+    """Character; empty for one that is never inserted."""
 
 
 async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effect | ActionError:
@@ -56,16 +81,16 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
     # UI-TARS asks for Enter by a line break at the end; Enter is pressed once.
     text = text.removesuffix("\n") if action.enter else text
     if field is not None and field.spot is not None and _is_written(field):
-        arrived = await click_field(context, nodes, action, field.spot)
+        arrived = await click_spot(context, nodes, action, field.spot)
         if isinstance(arrived, ActionError):
             return arrived
         # A page may make a field writable, or a date field, when it gets the focus.
         field = Field(field.own, await nodes.facts(field.own), arrived)
     refusal = None if field is None else _not_editable(field)
     if field is None or (refusal is not None and field.spot is None):
-        await pointer.type_keys(context, text)
+        await type_keys(context, text)
         if action.enter:
-            await pointer.press_enter(context)
+            await press_enter(context)
         what = f"the {field.facts.tag}" if field and field.facts.tag not in ("body", "html") else "the page"
         return Effect(notice=f"no text field has the focus: the keys went to {what}")
     if refusal is not None:
@@ -79,7 +104,7 @@ async def type_text(context: ActionContext, nodes: Nodes, action: Type) -> Effec
     if refused is not None:
         return refused
     if action.enter:
-        await pointer.press_enter(context)
+        await press_enter(context)
     return field.effect
 
 
@@ -94,24 +119,24 @@ async def _write(context: ActionContext, nodes: Nodes, field: Field, text: str, 
     await context.clock.give(HAND_MS)
     before = select_all() if clear else events(TO_END)
     if facts.edit_context:
-        await pointer.send_keys(context, before)
+        await send_keys(context, before)
         await nodes.ask(field.own, "select", clear)
         before = []
     if clear and not text:
         before = [*before, *stroke(BACKSPACE.key)]
     head, tail = text[:-MAX_KEYS], text[-MAX_KEYS:]
     if head or not tail:
-        await pointer.send_keys(context, before)
+        await send_keys(context, before)
         before = []
     for place, line in enumerate(head.split("\n") if facts.rich else [head] if head else []):
-        await pointer.send_keys(context, _LINE_BREAK if place else [])
+        await send_keys(context, _LINE_BREAK if place else [])
         await context.cdp.send("Input.insertText", {"text": line})
     if tail:
         first, *rest = _strokes(tail, inserted="\n\t" if facts.edit_context else "\t")
         if before and not first.keys:
-            await pointer.send_keys(context, before)
+            await send_keys(context, before)
             before = []
-        await pointer.type_strokes(context, [Stroke([*before, *first.keys], first.text), *rest])
+        await _type_strokes(context, [Stroke([*before, *first.keys], first.text), *rest])
 
 
 def _strokes(text: str, *, inserted: str) -> list[Stroke]:
@@ -124,6 +149,47 @@ def _strokes(text: str, *, inserted: str) -> list[Stroke]:
             keys = [*typed(run[:1]), *typed(run[1:])]  # the others may be inserted
             strokes += [Stroke(of_one, char) for char, of_one in zip(run, keys, strict=True)]
     return strokes
+
+
+async def _type_strokes(context: ActionContext, strokes: Sequence[Stroke]) -> None:
+    """Type into a text field, with a person's time between the strokes.
+
+    Giving that time costs a round trip a key, and only code of the page can notice it. So the first
+    stroke is sent alone. If no script ran for it, the page is given the time of the whole text. If
+    none ran in that either (a timer, an animation frame), nothing listens to keys, input, selection
+    or changes, nor will anything before the text is there. Then the rest is inserted at once.
+    Chromium counts all callbacks of all frames, so this does not depend on how a page may listen.
+    """
+    clock, pause, rest = context.clock, share(KEY_MS, len(strokes)), strokes[1:]
+    before = await clock.counters()
+    await _send_stroke(context, strokes[0])
+    if not rest:
+        return
+    quiet = _same(before, await clock.counters())
+    await clock.give(pause * len(rest) if quiet else pause)
+    if quiet and _same(before, await clock.counters()):
+        for inserted, run in groupby(rest, key=lambda stroke: bool(stroke.text)):
+            if inserted:
+                await _send_stroke(context, Stroke(text="".join(stroke.text for stroke in run)))
+            else:
+                await send_keys(context, [key for stroke in run for key in stroke.keys])
+        return
+    for number, following in enumerate(rest):
+        if number:
+            await clock.give(pause)
+        await _send_stroke(context, following)
+
+
+def _same(before: dict[str, float], after: dict[str, float]) -> bool:
+    """Return True if no script ran between two readings of the page's counters."""
+    return bool(before) and before.get(SCRIPTS) == after.get(SCRIPTS)
+
+
+async def _send_stroke(context: ActionContext, stroke: Stroke) -> None:
+    if stroke.keys:
+        await send_keys(context, stroke.keys)
+    else:
+        await context.cdp.send("Input.insertText", {"text": stroke.text})
 
 
 async def _focused(nodes: Nodes) -> Field | None:

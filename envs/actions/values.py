@@ -10,12 +10,11 @@ events.
 
 from __future__ import annotations
 
-from envs.actions import pointer
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError, shorten
 from envs.actions.fields import Field, close_picker, focus, read_after
-from envs.actions.keyboard import KEYS, Chord
+from envs.actions.keyboard import KEYS, Chord, press, press_enter
 from envs.cdp.messages import UNFOCUSABLE, send_unless
 from envs.types import ErrorCode, Type
 
@@ -48,7 +47,7 @@ async def set_value(context: ActionContext, nodes: Nodes, field: Field, action: 
         await close_picker(context, nodes, own)
         beside, key = await nodes.ask(own, "beside", wanted)
         if key:
-            await pointer.press(context, Chord((), KEYS[key]))
+            await press(context, Chord((), KEYS[key]))
         held = await read_after(nodes, own, "spelled", wanted)
         if held == beside:
             await nodes.ask(own, "put", before)
@@ -60,7 +59,7 @@ async def set_value(context: ActionContext, nodes: Nodes, field: Field, action: 
     if not wanted:
         await read_after(nodes, own, "empty")  # the parts of a date that are still filled
     if action.enter:
-        await pointer.press_enter(context)
+        await press_enter(context)
     return field.effect
 
 

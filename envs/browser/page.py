@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute, pointer
+from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute
+from envs.actions.mouse import move_at_once
 from envs.browser.context import BrowserContext, ContextTabs
 from envs.browser.dispatcher import OperationKind, OperationQueues
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
@@ -132,9 +133,7 @@ class TaskPage:
                 raise BrowserError(f"{site.origin}{path} opened more than {MAX_ALERTS} dialogs before it was reset")
         if dialogs.pending is None and (context.episodes or site.stateless_pages):  # elsewhere nobody has moved it yet
             width, height = context.viewport
-            await pointer.move_at_once(
-                self.tab.cdp, width - 1, height - 1
-            )  # or the last click's place would show a hover
+            await move_at_once(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
         if script:
             await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
@@ -167,7 +166,6 @@ class TaskPage:
             dialogs=self.tab.dialogs,
             intercept=self.tab.intercept,
             clock=self.tab.clock,
-            offers=self.site.offers,
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,

@@ -19,7 +19,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, CDPSession, Page, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from envs.actions import ActionContext, ActionError, Dialogs, Effect, Interceptor, execute
+from envs.actions import ActionContext, ActionError, Dialogs, Effect, Interceptor, check_action, execute
 from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
 from envs.browser.process.pinned import environment
 from envs.cdp import CdpError
@@ -121,11 +121,13 @@ class Stage:
         self.page = page
         self.cdp = cdp
         self.context = context
+        self.offers: tuple[str, ...] = ()
         self.clock: VirtualClock = context.clock  # type: ignore[assignment]
 
     async def act(self, action: Action, *, settle: bool = True) -> Effect | ActionError:
         """Carry out an action and let the page settle."""
-        outcome = await execute(self.context, action)
+        refusal = check_action(action, self.context.handles, self.offers)
+        outcome = refusal or await execute(self.context, action)
         if settle:
             await self.settle()
         return outcome

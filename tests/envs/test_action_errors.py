@@ -66,7 +66,7 @@ async def ask(here: Stage) -> None:
 
 async def offer(here: Stage) -> None:
     """The site takes pages."""
-    here.context = replace(here.context, offers=("submit",))
+    here.offers = ("submit",)
 
 
 async def nothing(here: Stage) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.actions.locate import pixels
+from envs.actions.target import pixels
 from envs.bundled.oracles.parts import spot
 from envs.types.actions import GRID
 
