@@ -29,27 +29,28 @@ longer gets a ``timeout``."""
 class Tabs(Protocol):
     """Tabs of the episode, by the numbers that the observation shows."""
 
-    def numbers(self) -> tuple[int, ...]:
-        """Return the numbers of the open tabs."""
+    @property
+    def tab_numbers(self) -> tuple[int, ...]:
+        """Numbers of the open tabs."""
         ...
 
     @property
-    def active(self) -> int:
+    def active_number(self) -> int:
         """Number of the tab that is shown."""
         ...
 
-    async def new(self, url: str | None) -> None:
+    async def new_tab(self, url: str | None) -> None:
         """Open a tab with an allowed address, and show it.
 
         An address that does not answer gives the browser's own page for it.
         """
         ...
 
-    async def switch(self, tab: int) -> None:
+    async def switch_tab(self, number: int) -> None:
         """Show an open tab."""
         ...
 
-    async def close(self, tab: int) -> None:
+    async def close_tab(self, number: int) -> None:
         """Close an open tab; if it was shown, another one is shown then."""
         ...
 

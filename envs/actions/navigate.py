@@ -102,19 +102,19 @@ async def use_tabs(context: ActionContext, action: NewTab | SwitchTab | CloseTab
         url = None if action.url is None else checked_url(action.url, (await _history(context))[1], context)
         if isinstance(url, ActionError):
             return url
-        await context.tabs.new(url)
+        await context.tabs.new_tab(url)
         return Effect()
-    numbers = context.tabs.numbers()
-    tab = context.tabs.active if action.tab is None else action.tab
+    numbers = context.tabs.tab_numbers
+    tab = context.tabs.active_number if action.tab is None else action.tab
     if tab not in numbers:
         listed = ", ".join(map(str, numbers))
         return ActionError(ErrorCode.NO_SUCH_TAB, f"there is no tab {tab}", f"the open ones are {listed}")
     if isinstance(action, SwitchTab):
-        await context.tabs.switch(tab)
+        await context.tabs.switch_tab(tab)
     elif len(numbers) == 1:
         return ActionError(ErrorCode.BAD_ACTION, "the last tab stays open", "end the episode with answer or terminate")
     else:
-        await context.tabs.close(tab)
+        await context.tabs.close_tab(tab)
     return Effect()
 
 

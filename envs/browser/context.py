@@ -17,7 +17,7 @@ from envs.browser.options import ContextOptions
 from envs.browser.process.connection import Connection
 from envs.browser.tab import FirstRequest, Tab, show_blank
 from envs.cancel_scope import CancelScope
-from envs.cdp.client import CdpSession
+from envs.cdp.client import CdpSession, RepeatedCalls
 from envs.egress import PROXY_BYPASS, harden, harden_page
 from envs.settle import CONTEXT_SECONDS, EPOCH_SECONDS, Looks, VirtualClock, prepare
 from envs.signals import SignalReader
@@ -39,7 +39,7 @@ browser."""
 class BrowserContext:
     """Tabs that share storage with each other and with nobody else.
 
-    Made by `open`, used by one session at a time.
+    Made by `open`, used by one session at a time. It is the `envs.actions.Tabs` of its actions.
     """
 
     def __init__(self, connection: Connection, context_id: str, options: ContextOptions) -> None:
@@ -177,12 +177,12 @@ class BrowserContext:
     async def guard(self, work: Coroutine[Any, Any, T], deadline: float, what: str) -> T:
         """Await ``work`` until ``deadline`` seconds, or the context or its socket is lost.
 
-        Nothing of it runs on afterwards.
+        Nothing of it runs on afterwards. If it fails, the context is not used again.
 
         Raises:
             BrowserError: The deadline passed or the context is lost; with the cause chained.
         """
-        self._interrupted = None
+        self._interrupted, worked = None, False
         try:
             async with CancelScope(deadline) as self._guarded:
                 if self._lost is None:
@@ -198,8 +198,10 @@ class BrowserContext:
             gone = self._gone
             if gone is not None:
                 raise gone
+            worked = True
             return result
         finally:
+            self.broken = self.broken or not worked
             self._guarded = None
             work.close()
 
@@ -281,21 +283,38 @@ class BrowserContext:
         """Make a download folder for an episode, in ``within`` or the system's temporary folder."""
         return DownloadFolder.make(self._connection.browser, self.context_id, within)
 
-    async def new_tab(self) -> Tab:
-        """Open a blank tab and make it the active one."""
-        width, height = self._options.device.viewport
-        return await self._add(await self._connection.open_page(self.context_id, width, height))
+    @property
+    def tab_numbers(self) -> tuple[int, ...]:
+        """Numbers of the open tabs."""
+        return tuple(tab.number for tab in self.tabs)
 
-    async def show(self, tab: Tab) -> None:
-        """Make a tab the active one."""
-        self._active = tab
+    @property
+    def active_number(self) -> int:
+        """Number of the active tab."""
+        return self.active.number
+
+    async def new_tab(self, url: str | None = None) -> None:
+        """Open a tab, blank or with an address, and make it the active one."""
+        width, height = self._options.device.viewport
+        tab = await self._add(await self._connection.open_page(self.context_id, width, height))
+        if url is not None:
+            await tab.clock.begin()
+            await tab.cdp.send("Page.navigate", {"url": url})
+
+    async def switch_tab(self, number: int) -> None:
+        """Make an open tab the active one."""
+        self._active = tab = self._numbered(number)
         await tab.cdp.send("Page.bringToFront")
 
-    async def close_tab(self, tab: Tab) -> None:
-        """Close a tab; the last opened of the others becomes active."""
+    async def close_tab(self, number: int) -> None:
+        """Close an open tab; the last opened of the others becomes active."""
+        tab = self._numbered(number)
         await self._connection.browser.send("Target.closeTarget", {"targetId": tab.cdp.target_id})
         self._connection.forget(tab.cdp)
         self.tab_gone(tab.cdp.target_id, BrowserError("the tab was closed"))
+
+    def _numbered(self, number: int) -> Tab:
+        return next(tab for tab in self.tabs if tab.number == number)
 
     async def _add(self, session: CdpSession) -> Tab:
         options = self._options
@@ -311,7 +330,7 @@ class BrowserContext:
         tab = Tab(session, next(self._numbers), clock)
         await self._set_up(session)
         if options.signals:
-            tab.signals = await SignalReader.start(session, setup=_Kept(session))
+            tab.signals = await SignalReader.start(session, setup=RepeatedCalls(session))
         await session.send("Runtime.runIfWaitingForDebugger")
         self.tabs.append(tab)
         self._active = tab
@@ -345,7 +364,7 @@ class BrowserContext:
 
         The session repeats all of it on a new socket.
         """
-        kept, device = _Kept(session), self._options.device
+        kept, device = RepeatedCalls(session), self._options.device
         domains = ("Page", "Network", "Animation", "DOM")
         await asyncio.gather(*(session.enable(f"{domain}.enable") for domain in domains))
         await asyncio.gather(
@@ -364,17 +383,6 @@ class PageCrashed(BrowserError):
     """The process of a page died."""
 
 
-class _Kept:
-    """A session that repeats its calls on a new socket: for page set-up."""
-
-    def __init__(self, session: CdpSession) -> None:
-        self._session = session
-        self.on = session.on
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        return await self._session.enable(method, params)
-
-
 async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, Any]]) -> None:
     """Close a context that was asked for and is not wanted any more.
 
@@ -386,37 +394,3 @@ async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, An
             await connection.browser.send("Target.disposeBrowserContext", made)
     except (BrowserError, TimeoutError) as error:
         logger.warning("a context that nobody waits for any more did not close: %s", error)
-
-
-class ContextTabs:
-    """The tabs of a context, as actions use them (`envs.actions.Tabs`)."""
-
-    def __init__(self, context: BrowserContext) -> None:
-        self._context = context
-
-    def numbers(self) -> tuple[int, ...]:
-        """Numbers of the open tabs."""
-        return tuple(tab.number for tab in self._context.tabs)
-
-    @property
-    def active(self) -> int:
-        """Number of the tab that is shown."""
-        return self._context.active.number
-
-    async def new(self, url: str | None) -> None:
-        """Open a tab and show it."""
-        tab = await self._context.new_tab()
-        if url is not None:
-            await tab.clock.begin()
-            await tab.cdp.send("Page.navigate", {"url": url})
-
-    async def switch(self, tab: int) -> None:
-        """Show an open tab."""
-        await self._context.show(self._tab(tab))
-
-    async def close(self, tab: int) -> None:
-        """Close an open tab."""
-        await self._context.close_tab(self._tab(tab))
-
-    def _tab(self, number: int) -> Tab:
-        return next(tab for tab in self._context.tabs if tab.number == number)

@@ -1,4 +1,4 @@
-"""One episode on one browser context: reset, act and observe.
+"""One episode on one browser context: reset, act, settle, and read the evidence at the end.
 
 Every operation goes through the episode's queues of the `Dispatcher`; nothing here waits for a
 fixed time. Deadlines and failures are the session's.
@@ -6,30 +6,21 @@ fixed time. Deadlines and failures are the session's.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute
 from envs.actions.mouse import move_at_once
-from envs.browser.context import BrowserContext, ContextTabs
-from envs.browser.dispatcher import OperationKind, OperationQueues
+from envs.browser.dispatcher import OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.native_pickers import close_native_picker
 from envs.browser.page_step import PageStep
-from envs.browser.speculative_screenshot import SpeculativeScreenshots
-from envs.browser.tab import Tab, show_blank, shown_address, white_picture
-from envs.cdp import Cdp
+from envs.browser.page_view import PageView
+from envs.browser.tab import Tab, show_blank
 from envs.egress import AllowList
-from envs.observation import Observer, Reading
 from envs.observation.dom import scaled
-from envs.observation.options import MESSAGE_CHARS
-from envs.observation.text_utils import shorten
-from envs.observation.whole_page import read_whole
-from envs.settle import Look, Settled, SettleReason, drawn_whole
-from envs.sites.base import Site
+from envs.settle import Settled, SettleReason, drawn_whole
 from envs.types import (
     Action,
     BrowserError,
@@ -37,19 +28,12 @@ from envs.types import (
     DoubleClick,
     Drag,
     Needs,
-    Observation,
-    OpenTab,
     Press,
     Recorded,
     Scroll,
     TripleClick,
     Wait,
-    WebTask,
-    WholePage,
-    needs,
 )
-
-T = TypeVar("T")
 
 MAX_ALERTS = 10
 """Alerts that are confirmed in one step. They say something and ask nothing; a page that goes on is
@@ -68,46 +52,17 @@ MAX_STARTS = 20
 """Budgets that a site's page gets to be ready. MiniWoB's need one or two."""
 
 
-@dataclass
-class TaskPage:
+@dataclass(kw_only=True)
+class TaskPage(PageView):
     """The page of one episode. Made at its reset, used by one session."""
 
-    context: BrowserContext
-    queues: OperationQueues
-    site: Site
-    task: WebTask
     budget_ms: float
     allow: AllowList
-    marks: bool = False
-    """Draw the elements' numbers on the screenshots."""
-    screenshots: bool = True
     clipboard: bool = False
     files: Path | None = None
     """The task's folder, from which uploads come."""
-    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
-    """Called at each look (`PoolOptions.inspect`)."""
     downloads: DownloadFolder | None = None
     """Folder of its downloads, if its grading asks for them."""
-
-    def __post_init__(self) -> None:
-        self._observer = Observer(self.site.observation, exclude=self.site.exclude)
-        self._reading: Reading | None = None
-        self._looked_at: Tab | None = None
-        self._looked: Look | None = None
-        """The clock's look at the time of the reading; the reading holds as long as the clock has
-        this look."""
-        self._instruction = self.task.instruction or ""
-        self._notices: list[str] = []
-        self._screenshot = b""
-        self.speculative = SpeculativeScreenshots(self._screenshot_of)
-        self._refused = self.context.popups_refused
-        self._needs = needs(self.task.rubric)
-        self._pages: list[WholePage] = []
-        """Whole pages of the steps until now, for facts that ask for them."""
-
-    @property
-    def tab(self) -> Tab:
-        return self.context.active
 
     async def begin(self, seed: int, path: str) -> tuple[PageStep, bool]:
         """Load or reuse the page, reset it to the seed, and look; also whether loaded.
@@ -123,7 +78,7 @@ class TaskPage:
             context.path = None
             url = site.origin + path
             go = self.tab.visit if site.foreign else self.tab.load
-            settled = await self._alerts(await self.run(OperationKind.NAVIGATION, lambda: go(url)))
+            settled = await self._alerts(await self.queues.run(OperationKind.NAVIGATION, lambda: go(url)))
             self._tell_of_stop(settled)
             context.path = task.path
         script, dialogs = site.reset_script(task, seed), self.tab.dialogs
@@ -135,13 +90,13 @@ class TaskPage:
             width, height = context.viewport
             await move_at_once(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
         if script:
-            await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
+            await self.queues.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
             settled = await self._settle(self.budget_ms)
         for _ in range(MAX_STARTS):
             if dialogs.pending is not None:  # nothing can be asked of the page before it is answered
                 break
-            if await self.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
+            if await self.queues.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(site.ready_script(task))):
                 break
             settled = await self._settle(self.budget_ms)
         else:
@@ -156,26 +111,27 @@ class TaskPage:
         handles, scale = (self._reading.handles, self._reading.scale) if self._reading else ({}, 1.0)
         refusal = check_action(action, handles, self.site.offers)
         if refusal is not None:
-            return unchanged(last, refusal)  # the page stood still, so what was seen is still true
+            return last.unchanged(refusal)  # the page stood still, so what was seen is still true
+        tab = self.context.active
         action_context = ActionContext(
-            cdp=self.tab.cdp,
+            cdp=tab.cdp,
             viewport=scaled(self.context.viewport, 1 / scale),
             scale=scale,
             handles=handles,
-            tabs=ContextTabs(self.context),
-            dialogs=self.tab.dialogs,
-            intercept=self.tab.intercept,
-            clock=self.tab.clock,
+            tabs=self.context,
+            dialogs=tab.dialogs,
+            intercept=tab.intercept,
+            clock=tab.clock,
             allowed=lambda url: self.allow.refuse_url(url) is None,
             files=self.files,
             clipboard=self.clipboard,
-            seen=self._still_seen(),
+            seen=self._still_seen(tab),
             drawn_whole=lambda: drawn_whole(self.tab.cdp, self.context.looks),
         )
-        await self.run(OperationKind.EVALUATION, self.tab.clock.catch_up)
+        await self.queues.run(OperationKind.EVALUATION, tab.clock.catch_up)
         outcome = await self._execute(action_context, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
-            return replace(unchanged(last, None), done=True, stop=outcome.stop, said=outcome.said)
+            return replace(last.unchanged(), done=True, stop=outcome.stop, said=outcome.said)
         error = outcome if isinstance(outcome, ActionError) else None
         effect = outcome if isinstance(outcome, Effect) else Effect()
         if effect.notice:
@@ -196,9 +152,9 @@ class TaskPage:
             await self._read_whole()
         await self.clear_dialogs()
         tab, absent = self.tab, dict[str, str]()
-        scripts = await self.run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
+        scripts = await self.queues.run(OperationKind.EVALUATION, lambda: ask_page(tab.cdp, needs.scripts))
         nodes, cut = (
-            await self.run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles))
+            await self.queues.run(OperationKind.OBSERVATION, lambda: read_nodes(tab.cdp, needs.styles))
             if needs.dom
             else (None, False)
         )
@@ -208,39 +164,18 @@ class TaskPage:
         of_files = {"downloads": files, "downloads_cut": more}
         return Recorded(pages=tuple(self._pages), dom=nodes, dom_cut=cut, scripts=scripts, absent=absent, **of_files)
 
-    async def _read_whole(self) -> None:
-        tab, viewport, elements = self.tab, self.context.viewport, self._needs.elements
-        page = await self.run(
-            OperationKind.OBSERVATION,
-            lambda: read_whole(self._observer, tab.cdp, viewport=viewport, world=tab.clock.world, elements=elements),
-        )
-        if self._pages[-1:] != [page]:
-            self._pages.append(page)
-
-    async def inspected(self) -> Any:
-        """Return what `inspect` reads of the page; ``None`` without one."""
-        inspect, tab = self.inspect, self.tab
-        return await self.run(OperationKind.OBSERVATION, lambda: inspect(tab.cdp)) if inspect else None
-
     async def clear_dialogs(self) -> None:
         """Cancel what the page asks, and let it come to rest."""
         for _ in range(MAX_ALERTS):
             if self.tab.dialogs.pending is None:
                 return
             await self.tab.dialogs.answer(False, None)
-            await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
-
-    async def run(self, kind: OperationKind, operation: Callable[[], Awaitable[T]]) -> T:
-        """An operation in the episode's queue of its kind."""
-        return await self.queues.run(kind, operation)
-
-    # ----------------------------------------------------------------------------
-    # inside
+            await self.queues.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
 
     async def _execute(self, action_context: ActionContext, action: Action) -> Effect | ActionError:
-        tab = self.tab
+        tab = self.context.active
         try:
-            return await self.run(OperationKind.INPUT, lambda: execute(action_context, action))
+            return await self.queues.run(OperationKind.INPUT, lambda: execute(action_context, action))
         except BrowserError:
             if not self.context.goes_on_without(tab):
                 raise
@@ -254,9 +189,9 @@ class TaskPage:
         if reading is not None and node is not None and (scheme := reading.foreign_scheme(node)):
             self._notices.append(f"links with {scheme}: open nothing in this browser")
 
-    def _still_seen(self) -> LastLook | None:
+    def _still_seen(self, tab: Tab) -> LastLook | None:
         """Return the last look, if the page has stood still since."""
-        reading, looked = self._reading, self.tab.clock.looked
+        reading, looked = self._reading, tab.clock.looked
         if reading is None or looked is None or looked is not self._looked:
             return None
         return LastLook(reading.scroll, reading.holds, reading.kinds.dom.frame_ids[0])
@@ -288,7 +223,7 @@ class TaskPage:
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None = None) -> Settled:
         tab, tabs = self.tab, list(self.context.tabs)
-        settled = await self.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
+        settled = await self.queues.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
         settled = await self._alerts(settled)
         closed, notice = await close_native_picker(tab, self.queues)
         if closed is not None:
@@ -296,7 +231,7 @@ class TaskPage:
             self._notices.append(notice)
         await self.context.settled()
         if len(self.context.tabs) > len(tabs):  # a window that the action opened; it has been given no time yet
-            settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
+            settled = await self.queues.run(OperationKind.INPUT, lambda: self.tab.clock.settle(budget_ms))
         if list(self.context.tabs) != tabs:
             tab.clock.still = False  # the windows of a page have its time, and can write to it
         if self.tab is not self._looked_at:
@@ -317,126 +252,7 @@ class TaskPage:
             if pending.kind == "alert":
                 self._notices.append(pending.message)
             await self.tab.dialogs.answer(True, None)
-            settled = await self.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
+            settled = await self.queues.run(OperationKind.INPUT, lambda: self.tab.clock.settle(self.budget_ms))
         if self.tab.dialogs.pending is None:
             return settled
         raise BrowserError(f"the page of {self.task.task_id} opened more than {MAX_ALERTS} alerts in one step")
-
-    async def _look(self, point: tuple[float, float] | None, error: ActionError | None = None) -> PageStep:
-        refused, self._refused = self.context.popups_refused - self._refused, self.context.popups_refused
-        too_many = [f"{refused} windows too many were closed"] if refused else []
-        no_page = self.tab.clock.requests.drain_notices()
-        notices, self._notices = [*self._notices, *too_many, *([] if error else no_page)], []
-        line = error.line() if error else None
-        if self.tab.dialogs.pending is not None:
-            return await self._waiting(point, line, tuple(notices))
-        tab, site, kind = self.tab, self.site, OperationKind
-        self._looked_at, self._looked = tab, tab.clock.looked
-        observed = self.run(kind.OBSERVATION, lambda: self._observe(tab, line))
-        facts = self._declared(tab)
-        if site.final_screenshot or point is None:
-            # Only an action ends an episode, and a page at its end may show nothing: else looking
-            # first saves a screenshot.
-            reading, declared, screenshot = await asyncio.gather(observed, facts, self._shoot(tab))
-        else:
-            reading, declared = await asyncio.gather(observed, facts)
-            screenshot = b"" if declared["done"] else await self._shoot(tab)
-        self._reading, self._screenshot = reading, screenshot
-        if self._needs.every_page:
-            await self._read_whole()
-        # At its end a page may show no instruction any more; the last one holds.
-        self._instruction = self.task.instruction or declared["instruction"] or self._instruction
-        reader, inspected = tab.signals, await self.inspected()
-        signals = await self.run(kind.EVALUATION, lambda: reader.read(virtual=tab.clock.virtual)) if reader else None
-        return PageStep(
-            observation=self._complete(reading.observation, tuple(notices)),
-            screenshot=reading.marked(screenshot) if self.marks and screenshot else screenshot,
-            done=bool(declared["done"]),
-            page_facts=dict(declared["facts"]),
-            point=point,
-            hash_dom=lambda: reading.dom_hash,
-            status=tab.clock.requests.main_status,
-            unreachable=tab.clock.requests.main_unreachable,
-            frames=reading.frames,
-            signals=signals,
-            inspected=inspected,
-        )
-
-    async def _declared(self, tab: Tab) -> dict[str, Any]:
-        """Return the facts that the page declares about the episode."""
-        script = self.site.facts_script(self.task)
-        if not script:
-            return {"instruction": "", "done": False, "facts": {}}
-        declared: dict[str, Any] = await self.run(OperationKind.EVALUATION, lambda: tab.evaluate(script))
-        return declared
-
-    async def _shoot(self, tab: Tab) -> bytes:
-        if not self.screenshots:
-            return b""
-        taken = await self.speculative.result(tab)
-        return await self._screenshot_of(tab) if taken is None else taken
-
-    async def _screenshot_of(self, tab: Tab) -> bytes:
-        return await self.run(OperationKind.SCREENSHOT, tab.screenshot)
-
-    async def _observe(self, tab: Tab, error: str | None) -> Reading:
-        return await self._observer.observe(
-            tab.cdp,
-            viewport=self.context.viewport,
-            instruction=self._instruction,
-            error=error,
-            world=tab.clock.world,
-            looked=tab.clock.looked,
-        )
-
-    def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:
-        tabs = self.context.tabs
-        listed = tuple(OpenTab(number=tab.number, active=tab is self.tab) for tab in tabs) if len(tabs) > 1 else ()
-        update = {
-            "instruction": self._instruction,
-            "tabs": listed,
-            "notices": tuple(shorten(notice, MESSAGE_CHARS) for notice in notices),
-            "offers": self.site.offers,
-        }
-        return observation.model_copy(update=update)
-
-    async def _waiting(
-        self, point: tuple[float, float] | None, error: str | None, notices: tuple[str, ...]
-    ) -> PageStep:
-        """A dialog stops the page: nothing of it can be read until it is answered.
-
-        The picture is the last one, or white before there is one.
-        """
-        pending = self.tab.dialogs.pending
-        assert pending is not None
-        if self.screenshots and not self._screenshot:
-            self._screenshot = white_picture(self.context.looks)
-        observation = Observation(
-            instruction=self._instruction,
-            elements=(),
-            url=self._reading.observation.url if self._reading else await shown_address(self.tab.cdp),
-            viewport=self.context.viewport,
-            error=None if error is None else shorten(error, MESSAGE_CHARS),
-            dialog=shorten(f"{pending.kind}: {pending.message}", MESSAGE_CHARS),
-            notices=tuple(shorten(notice, MESSAGE_CHARS) for notice in notices),
-            offers=self.site.offers,
-        )
-        return PageStep(observation, self._screenshot, done=False, point=point)
-
-
-def unchanged(last: PageStep, error: ActionError | None) -> PageStep:
-    """Return the step after an action that was refused or did not touch the page.
-
-    Effects of the last step are not reported again.
-    """
-    before = last.observation
-    news = {"error": error.line() if error else None, "notices": ()}
-    return replace(
-        last,
-        observation=before.model_copy(update=news),
-        earlier_notices=(*last.earlier_notices, *before.notices),
-        point=None,
-        error=error.code if error else None,
-        settled=None,
-        signals=None,
-    )

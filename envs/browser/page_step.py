@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from envs.settle import Settled
 from envs.types import ErrorCode, Observation, StopReason
 from envs.types.signals import PageSignals
+
+if TYPE_CHECKING:
+    from envs.actions import ActionError
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,20 @@ class PageStep:
     def dom_hash(self) -> str:
         """Hash of structure, text and form state; empty where nothing was read."""
         return self.hash_dom()
+
+    def unchanged(self, error: ActionError | None = None) -> PageStep:
+        """Return the step after an action that was refused or did not touch the page.
+
+        Effects of the last step are not reported again.
+        """
+        before = self.observation
+        news = {"error": error.line() if error else None, "notices": ()}
+        return replace(
+            self,
+            observation=before.model_copy(update=news),
+            earlier_notices=(*self.earlier_notices, *before.notices),
+            point=None,
+            error=error.code if error else None,
+            settled=None,
+            signals=None,
+        )

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -109,12 +109,12 @@ class WebSession:
             self._page = self._episode_page(self._context, task)
             if needs(task.rubric).downloads and not self._contexts.options.external:
                 folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
-                await self._guarded(self._context, folder.allow(), f"downloads of {task.task_id}")
+                await self._context.guard(folder.allow(), self._deadline, f"downloads of {task.task_id}")
             if self._site.cookies:
                 log_in = self._context.log_in(self._site.cookies)
-                await self._guarded(self._context, log_in, f"log-in of {task.task_id}")
+                await self._context.guard(log_in, self._deadline, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, opened.path)
-            result, loaded = await self._guarded(self._context, begin, f"reset of {task.task_id}")
+            result, loaded = await self._context.guard(begin, self._deadline, f"reset of {task.task_id}")
             self._contexts.record_episode(self._site, loaded=loaded)
             self._result = result
             return result
@@ -141,7 +141,7 @@ class WebSession:
                 raise BrowserError("no episode: call reset() first, also after a BrowserError")
             self._result = None
             what = f"{action.type} in {page.task.task_id}"
-            result = await self._guarded(context, page.act(action, result), what)
+            result = await context.guard(page.act(action, result), self._deadline, what)
             self._result, self._last_action = result, action
             self.step_id += 1
             return result
@@ -158,7 +158,7 @@ class WebSession:
             context, page = self._context, self._page
             if context is None or page is None:
                 raise BrowserError("no episode: evidence is read before the session is closed or reset")
-            return await self._guarded(context, page.evidence(needs), f"evidence of {page.task.task_id}")
+            return await context.guard(page.evidence(needs), self._deadline, f"evidence of {page.task.task_id}")
 
     async def look(self, work: Callable[[FinalPage], Awaitable[T]]) -> T:
         """Run ``work`` on the page, and on others of its site, after the episode's end.
@@ -179,7 +179,7 @@ class WebSession:
                 await page.clear_dialogs()
                 return await work(FinalPage(page))
 
-            return await self._guarded(context, looking(), f"look at the end of {page.task.task_id}")
+            return await context.guard(looking(), self._deadline, f"look at the end of {page.task.task_id}")
 
     async def close(self) -> None:
         """Give the page back.
@@ -266,14 +266,6 @@ class WebSession:
             if context is not None and folder is not None and self._site.stateless_pages and context.reusable:
                 await _deny_downloads(context, folder)
 
-    async def _guarded(self, context: BrowserContext, work: Coroutine[Any, Any, T], what: str) -> T:
-        """Await ``work`` within the deadline; if it fails, the context is not used again."""
-        try:
-            return await context.guard(work, self._deadline, what)
-        except BaseException:
-            context.broken = True
-            raise
-
 
 async def _opened(site: Site, task: WebTask, seed: int) -> SiteEpisode:
     try:
@@ -308,7 +300,7 @@ class FinalPage:
     async def url(self) -> str:
         """Return the address that is shown, as the page's history has it."""
         tab = self._page.tab
-        return await self._page.run(OperationKind.EVALUATION, lambda: shown_address(tab.cdp))
+        return await self._page.queues.run(OperationKind.EVALUATION, lambda: shown_address(tab.cdp))
 
     async def goto(self, url: str) -> None:
         """Load an address anew and wait until the page is at rest.
@@ -326,10 +318,10 @@ class FinalPage:
         if refused is not None:
             raise BrowserError(f"{url} may not be reached: {refused}; give tasks.addresses or tasks.reach")
         cdp = page.tab.cdp
-        await page.run(OperationKind.NAVIGATION, lambda: _leave(page.tab))
+        await page.queues.run(OperationKind.NAVIGATION, lambda: _leave(page.tab))
         await cdp.send("Network.setCacheDisabled", {"cacheDisabled": True})
         try:
-            await page.run(OperationKind.NAVIGATION, lambda: page.tab.visit(url))
+            await page.queues.run(OperationKind.NAVIGATION, lambda: page.tab.visit(url))
         finally:
             await cdp.send("Network.setCacheDisabled", {"cacheDisabled": False})
         await page.clear_dialogs()
@@ -355,8 +347,8 @@ class FinalPage:
             PageScriptError: The expression threw.
         """
         page = self._page
-        value = await page.run(OperationKind.EVALUATION, lambda: self._evaluate(expression))
-        await page.run(OperationKind.INPUT, lambda: page.tab.clock.settle(page.budget_ms))
+        value = await page.queues.run(OperationKind.EVALUATION, lambda: self._evaluate(expression))
+        await page.queues.run(OperationKind.INPUT, lambda: page.tab.clock.settle(page.budget_ms))
         await page.clear_dialogs()
         return value
 

@@ -248,3 +248,11 @@ class CdpSession:
         # The browser may not have noticed yet that the old connection is dead, whose session then
         # still holds an override.
         await asyncio.gather(*(send_unless(ALREADY_IN_EFFECT, self, *enabled) for enabled in self._enabled))
+
+
+class RepeatedCalls:
+    """A session whose calls are all repeated on a new wire: for setting a page up."""
+
+    def __init__(self, session: CdpSession) -> None:
+        self.send = session.enable
+        self.on = session.on

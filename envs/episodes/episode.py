@@ -9,7 +9,6 @@ from typing import Any
 
 from envs.browser import PageStep, WebSession
 from envs.browser.context import PageCrashed
-from envs.browser.page import unchanged
 from envs.episodes.ending import EndWatch
 from envs.episodes.read_end import read_end
 from envs.memory import EpisodeMemory, typed_secret
@@ -112,7 +111,7 @@ class WebEpisode:
         assert self._session is not None and before is not None, "begin() comes first"
         if isinstance(action, Remember | Forget):  # the page stands still and is not looked at again
             assert self.memory is not None, "the parser reads these in an episode with a memory"
-            page = unchanged(before, self.memory.apply(action))
+            page = before.unchanged(self.memory.apply(action))
         else:
             page = await self._session.step(action)
             if self.memory is not None:

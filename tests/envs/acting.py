@@ -74,16 +74,17 @@ class TabsOfContext:
         self._pages = {1: first}
         self._active = 1
 
-    def numbers(self) -> tuple[int, ...]:
+    @property
+    def tab_numbers(self) -> tuple[int, ...]:
         """Open ones."""
         return tuple(self._pages)
 
     @property
-    def active(self) -> int:
+    def active_number(self) -> int:
         """The shown one."""
         return self._active
 
-    async def new(self, url: str | None) -> None:
+    async def new_tab(self, url: str | None) -> None:
         """Open one."""
         page = await self._context.new_page()
         if url:
@@ -92,14 +93,14 @@ class TabsOfContext:
         self._active = max(self._pages) + 1
         self._pages[self._active] = page
 
-    async def switch(self, tab: int) -> None:
+    async def switch_tab(self, number: int) -> None:
         """Show one."""
-        await self._pages[tab].bring_to_front()
-        self._active = tab
+        await self._pages[number].bring_to_front()
+        self._active = number
 
-    async def close(self, tab: int) -> None:
+    async def close_tab(self, number: int) -> None:
         """Close one."""
-        await self._pages.pop(tab).close()
+        await self._pages.pop(number).close()
         self._active = max(self._pages)
 
 

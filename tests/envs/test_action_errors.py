@@ -337,8 +337,8 @@ async def test_malformed_actions_raise_nothing(tmp_path: Path) -> None:
             if here.context.dialogs.pending:
                 await here.context.dialogs.answer(True, None)
             elif number % 25 == 24:
-                for tab in here.context.tabs.numbers()[1:]:
-                    await here.context.tabs.close(tab)
+                for tab in here.context.tabs.tab_numbers[1:]:
+                    await here.context.tabs.close_tab(tab)
                 await here.load(body)
     print(dict(counts))
     assert counts.total() == MALFORMED and counts[ErrorCode.TIMEOUT] == 0

@@ -55,16 +55,16 @@ async def test_tabs(tmp_path: Path) -> None:
         tabs = here.context.tabs
         assert await here.act(NewTab()) == Effect()
         await here.act(NewTab(url=f"{origin}/one.html"))
-        assert (tabs.numbers(), tabs.active) == ((1, 2, 3), 3)
+        assert (tabs.tab_numbers, tabs.active_number) == ((1, 2, 3), 3)
         await here.act(SwitchTab(tab=1))
         await here.act(Goto(url=f"{origin}/one.html"))
         assert await here.act(NewTab(url="/two.html")) == Effect()
         await here.act(CloseTab())
         await here.act(SwitchTab(tab=1))
-        assert tabs.active == 1
+        assert tabs.active_number == 1
         await here.act(CloseTab(tab=2))
         await here.act(CloseTab())
-        assert tabs.numbers() in ((1,), (3,))
+        assert tabs.tab_numbers in ((1,), (3,))
 
 
 ASKS = """<button data-t=alert onclick='alert("hello"); heard.push("after")'>a</button>

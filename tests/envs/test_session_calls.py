@@ -12,7 +12,6 @@ import pytest
 from envs.actions import ActionError
 from envs.browser import BrowserPool, WebSession
 from envs.browser.dispatcher import Dispatcher
-from envs.browser.page import unchanged
 from envs.browser.page_step import PageStep
 from envs.sites import MiniWobSite
 from envs.types import (
@@ -143,8 +142,8 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
 @pytest.mark.parametrize("error", [None, ActionError(ErrorCode.BAD_ACTION, "no")], ids=["memory", "refused"])
 def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(error: ActionError | None) -> None:
     seen = Observation(instruction="i", elements=(), url="u", viewport=(1, 1), notices=("Saved!",))
-    once = unchanged(PageStep(seen, b"", done=False, point=(1, 1)), error)
-    twice = unchanged(once, error)
+    once = PageStep(seen, b"", done=False, point=(1, 1)).unchanged(error)
+    twice = once.unchanged(error)
     for result in (once, twice):
         now = result.observation
         assert now.notices == () and result.point is None
