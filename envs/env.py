@@ -27,7 +27,7 @@ from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
-from envs.registry import FAMILIES, find_task, page_task, split_of
+from envs.registry import choose_task, seed_of
 from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.compose import WEIGHTS, Component, PartSource
@@ -43,13 +43,11 @@ from envs.types import (
     Observation,
     Record,
     RewardBundle,
-    Split,
     StopReason,
     TaskError,
     Trajectory,
     WebTask,
     read_action,
-    read_date,
 )
 from envs.types.actions import ACTIONS
 from envs.types.near import near
@@ -128,33 +126,17 @@ def open_env(
         TaskError: There is no such task or seed.
         ConfigError: A name or an option is wrong.
     """
-    if not isinstance(task, str):
-        chosen = task
-    elif site is not None and task.partition("/")[0] not in FAMILIES and "://" not in task:
-        chosen = page_task(site.name, f"/{task.lstrip('/')}", instruction, f"{site.name}/{task.lstrip('/')}")
-    else:
-        chosen = find_task(task, instruction=instruction, seed=seed)
-    changed: dict[str, Any] = {}
-    if instruction is not None:
-        changed["instruction"] = instruction
-    if horizon is not None:
-        if horizon < 1:
-            raise ConfigError(f"horizon: got {horizon}; an episode has at least 1 step")
-        changed["horizon"] = horizon
-    if date is not None:
-        try:
-            read_date(date)
-        except ValueError as error:
-            raise ConfigError(f"date: {error}") from error
-        changed["date"] = date
+    chosen = choose_task(
+        task, site=None if site is None else site.name, seed=seed, instruction=instruction, horizon=horizon, date=date
+    )
     live = live or LiveOptions()
     if isinstance(task, str) and "://" in task:
         # A person names this address, so it may be reached, also on this machine.
         origin = f"{task.partition('://')[0].lower()}://{chosen.site}"
         live = replace(live, addresses={chosen.site: origin, **live.addresses})
     return WebEnv(
-        chosen.model_copy(update=changed),
-        seed=_seed(chosen, seed),
+        chosen,
+        seed=seed_of(chosen, seed),
         reward=reward,
         weights=weights,
         parser=parser,
@@ -281,7 +263,7 @@ class WebEnv:
         """
         if self._session is None:
             raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
-        self.seed = self.seed if seed is None else _seed(self.task, seed)
+        self.seed = self.seed if seed is None else seed_of(self.task, seed)
         self.trajectory = None
         self._blobs.clear()
         self._episode = None
@@ -395,16 +377,3 @@ def _cause(reward: RewardBundle) -> str | None:
 
 def _is_extra(name: str) -> bool:
     return name not in set(Component)
-
-
-def _seed(task: WebTask, seed: int | None) -> int:
-    """A seed of the task's; the first one of its training range (or of another) if none is
-    given."""
-    if not task.seeds:
-        return 0 if seed is None else seed
-    if seed is None:
-        return (task.seeds.get(Split.TRAIN) or next(iter(task.seeds.values()))).start
-    if split_of(task, seed) is None:
-        ranges = ", ".join(f"{split} {seeds.start} to {seeds.stop - 1}" for split, seeds in task.seeds.items())
-        raise TaskError(f"seed {seed} is not one of {task.task_id}: {ranges}")
-    return seed

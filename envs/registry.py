@@ -15,7 +15,7 @@ from envs.ends import max_steps
 from envs.sites import design2code, miniwob
 from envs.tasks import load_tasks
 from envs.tasks.imports.base import split_address
-from envs.types import SeedRange, Split, TaskError, WebTask
+from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, read_date
 from envs.types.near import near
 
 BUNDLED_FILE = Path(__file__).parents[1] / "datasets" / "tasks" / "bundled.jsonl"
@@ -66,6 +66,44 @@ def list_tasks(family: str = "") -> list[str]:
     return [task_id for name in names for task_id in _family(name)()]
 
 
+def choose_task(
+    task: str | WebTask,
+    *,
+    site: str | None = None,
+    seed: int | None = None,
+    instruction: str | None = None,
+    horizon: int | None = None,
+    date: str | None = None,
+) -> WebTask:
+    """Return the task that `open_env` is asked for, with the changes that its arguments ask for.
+
+    Args:
+        site: Name of the caller's own site.
+
+    Raises:
+        TaskError: There is no such task.
+        ConfigError: The horizon or the date is wrong.
+    """
+    if not isinstance(task, str):
+        chosen = task
+    elif site is not None and task.partition("/")[0] not in FAMILIES and "://" not in task:
+        chosen = page_task(site, f"/{task.lstrip('/')}", instruction, f"{site}/{task.lstrip('/')}")
+    else:
+        chosen = find_task(task, instruction=instruction, seed=seed)
+    changed: dict[str, str | int] = {} if instruction is None else {"instruction": instruction}
+    if horizon is not None:
+        if horizon < 1:
+            raise ConfigError(f"horizon: got {horizon}; an episode has at least 1 step")
+        changed["horizon"] = horizon
+    if date is not None:
+        try:
+            read_date(date)
+        except ValueError as error:
+            raise ConfigError(f"date: {error}") from error
+        changed["date"] = date
+    return chosen.model_copy(update=changed)
+
+
 def find_task(task_id: str, *, instruction: str | None = None, seed: int | None = None) -> WebTask:
     """Return the task of an id or of an address on the web.
 
@@ -100,6 +138,24 @@ def _of_kind(tasks: Iterable[WebTask], kind: str, seed: int | None) -> WebTask |
     same_kind = [task for task in tasks if task.kind == kind]
     fitting = [task for task in same_kind if seed is not None and split_of(task, seed) is not None]
     return next(iter([*fitting, *same_kind]), None)
+
+
+def seed_of(task: WebTask, seed: int | None) -> int:
+    """Return a seed of the task's.
+
+    It is the first one of its training range (or of another) if none is given.
+
+    Raises:
+        TaskError: The seed is not one of the task's.
+    """
+    if not task.seeds:
+        return 0 if seed is None else seed
+    if seed is None:
+        return (task.seeds.get(Split.TRAIN) or next(iter(task.seeds.values()))).start
+    if split_of(task, seed) is None:
+        ranges = ", ".join(f"{split} {seeds.start} to {seeds.stop - 1}" for split, seeds in task.seeds.items())
+        raise TaskError(f"seed {seed} is not one of {task.task_id}: {ranges}")
+    return seed
 
 
 def split_of(task: WebTask, seed: int) -> Split | None:
