@@ -6,7 +6,7 @@ record of an episode is a *trajectory* of *steps*, the K episodes of one task an
 *group*, and an episode with no usable reward is an *abstention*.
 """
 
-from envs.types.action_text import format_action
+from envs.types.action_text import format_action, read_action
 from envs.types.actions import (
     ACTIONS,
     WITH_MEMORY,
@@ -39,7 +39,6 @@ from envs.types.actions import (
     Type,
     Upload,
     Wait,
-    read_action,
 )
 from envs.types.dates import PageDate, read_date
 from envs.types.error_codes import ErrorCode

@@ -1,4 +1,4 @@
-"""Formats actions as model text, and names the formats that are read."""
+"""Reads actions from their arguments, formats them as model text, and names the formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from enum import StrEnum
 from typing import Any
 
-from envs.types.actions import Action, Click, Invalid, Select, Type
+from pydantic import TypeAdapter, ValidationError
+
+from envs.types.actions import ACTIONS, MAX_REASON, Action, Actions, Click, Invalid, Select, Type
+from envs.types.error_codes import ErrorCode
 
 
 class ActionFormat(StrEnum):
@@ -35,6 +38,25 @@ STRICT = frozenset({ActionFormat.BRACKETS, ActionFormat.JSON, ActionFormat.TOOL_
 """Forms that policies are asked for; all others but ``none`` are fallbacks."""
 
 _TAGS = re.compile(r"<(?=/?(?:think|tool_call|action)>)")
+
+_ADAPTER: TypeAdapter[Action] = TypeAdapter(Action)
+
+
+def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
+    """Read ``{"type": name, **arguments}`` as one of ``actions``. Never raises.
+
+    What is wrong is said by an `Invalid`.
+    """
+    name = data.get("type")
+    if not isinstance(name, str) or name not in actions:
+        known = ", ".join(actions)
+        return Invalid(reason=f"no such action: {_short(name)}; there are {known}", code=ErrorCode.UNKNOWN_ACTION)
+    try:
+        return _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        problems = "; ".join(_path(one["loc"]) + one["msg"].removeprefix("Value error, ") for one in details[:3])
+        return Invalid(reason=f"{name}: {problems}"[:MAX_REASON], code=ErrorCode.BAD_ACTION)
 
 
 def format_action(action: Action, form: ActionFormat = ActionFormat.BRACKETS) -> str:
@@ -76,3 +98,14 @@ def _arguments(action: Action) -> dict[str, Any]:
 def _json(value: Any) -> str:
     # A text may hold the tags that enclose thoughts and actions; parsers do not see escaped ones.
     return _TAGS.sub(r"\\u003c", json.dumps(value, ensure_ascii=False))
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Write a location as ``start.element: ``, without its first part, the union's tag."""
+    names = [str(part) for part in location[1:] if not str(part).startswith(("constrained-", "function-"))]
+    return ".".join(names) + ": " if names else ""
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -18,8 +18,6 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     StrictBool,
     StrictInt,
-    TypeAdapter,
-    ValidationError,
     model_serializer,
     model_validator,
 )
@@ -388,31 +386,3 @@ ACTIONS: dict[str, type[Valid]] = {kind.model_fields["type"].default: kind for k
 
 WITH_MEMORY: Actions = ACTIONS | {kind.model_fields["type"].default: kind for kind in get_args(MemoryAction)}
 """The records by name: those of an episode with a memory."""
-
-_ADAPTER: TypeAdapter[Action] = TypeAdapter(Action)
-
-
-def read_action(data: dict[str, Any], actions: Actions = ACTIONS) -> Action:
-    """Read ``{"type": name, **arguments}`` as one of ``actions``, or as an `Invalid` that says what
-    is wrong. Never raises."""
-    name = data.get("type")
-    if not isinstance(name, str) or name not in actions:
-        known = ", ".join(actions)
-        return Invalid(reason=f"no such action: {_short(name)}; there are {known}", code=ErrorCode.UNKNOWN_ACTION)
-    try:
-        return _ADAPTER.validate_python(data)
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False, include_input=False)
-        problems = "; ".join(_path(one["loc"]) + one["msg"].removeprefix("Value error, ") for one in details[:3])
-        return Invalid(reason=f"{name}: {problems}"[:MAX_REASON], code=ErrorCode.BAD_ACTION)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """Write a location as ``start.element: ``, without its first part, the union's tag."""
-    names = [str(part) for part in location[1:] if not str(part).startswith(("constrained-", "function-"))]
-    return ".".join(names) + ": " if names else ""
-
-
-def _short(value: object, limit: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else text[:limit] + "…"
