@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from envs.actions.parsing.brackets import read_brackets, read_webarena
-from envs.actions.parsing.calls import read_call
+from envs.actions.parsing.line_forms import read_brackets, read_call, read_webarena
 from envs.actions.parsing.objects import json_at_end, read_object, read_value
 from envs.actions.parsing.pieces import LABEL, LINE, OBSERVED, only_actions, separate_action
 from envs.actions.parsing.templates import rewrite
