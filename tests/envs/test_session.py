@@ -195,7 +195,7 @@ def test_a_missing_page_is_a_browser_error(pages: Any, page_task: Callable[[str]
         async with pages({"index.html": ""}) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/nowhere.html"), 0)
 
-    with pytest.raises(BrowserError, match=r"nowhere\.html answered 404"):
+    with pytest.raises(BrowserError, match=r"nowhere\.html is not there; correct the path"):
         asyncio.run(run())
 
 

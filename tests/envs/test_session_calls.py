@@ -130,7 +130,7 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
 
     contexts: Any = SimpleNamespace(acquire=acquire, release=release)
     session = WebSession(contexts, Dispatcher(), MiniWobSite(), step_deadline=60)
-    resetting = asyncio.create_task(session.reset(page_task("/index.html"), 0))
+    resetting = asyncio.create_task(session.reset(page_task("/miniwob/click-test.html"), 0))
     await asyncio.sleep(0.01)
     await session.close()
     given.set()
