@@ -105,7 +105,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
                 while loop.unfinished:
                     line = loop.iterate()
                     publish_iteration_table(config.run_id, line)
-                    publish_progress(config.run_id, line["version"], config.iterations)
+                    publish_progress(config.run_id, line.iteration + 1, config.iterations)
                     if loop.evaluation_due:
                         loop.evaluate()
                         publish_curve(run.store)

@@ -243,7 +243,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "2 for wrong arguments, 130 after Ctrl-C": "tasks_lib/test_machine_doctor.py::test_wrong_arguments_give_status_2",
         "are cut into equal shards (the last may be smaller)": "tasks_lib/test_planning.py::test_lots_hold_every_group_once",
         "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
-        "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_one_with_the_highest_mean_of_its_last_evaluation",
+        "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_newest_with_the_highest_mean",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",
         "with none the run ends at once": "flows/test_deployment.py::test_a_cluster_without_fitting_workers_is_refused_with_the_command",
         "is left out; its groups go to others": "tasks_lib/test_shards.py::test_a_shard_whose_worker_cannot_write_goes_to_others",

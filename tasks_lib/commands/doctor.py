@@ -15,12 +15,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
 from pydantic import ValidationError
 
 from envs.types import ConfigError, StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.frozen_config import COPY as CONFIG_COPY
+from tasks_lib.folder.metrics_lines import IterationMetrics, parse_line
 from tasks_lib.folder.regraded import read_log, read_regraded
 from tasks_lib.folder.repair import (
     REMEDY,
@@ -341,20 +341,19 @@ class _Doctor:
         known: set[int] = set()
         for number, line in enumerate(lines, start=1):
             try:
-                value: Any = orjson.loads(line) if line else {"kind": ""}
-                if value["kind"] == "iteration":
-                    known.add(value["iteration"])
-                    yield from self._line(journal, path, number, value)
-            except (orjson.JSONDecodeError, KeyError, TypeError):
+                if line and isinstance(entry := parse_line(line), IterationMetrics):
+                    known.add(entry.iteration)
+                    yield from self._line(journal, path, number, entry)
+            except StorageError as error:
                 if number == len(lines):
                     yield self._found(path, "ends in the middle of a line", OPEN_AGAIN, "note")
                 else:
-                    yield self._found(path, f"line {number} is damaged", OPEN_AGAIN)
+                    yield self._found(path, f"line {number} is damaged: it {error}", OPEN_AGAIN)
         for iteration in sorted(set(range(self.newest)) - known):
             yield self._found(path, f"has no line of iteration {iteration}", OPEN_AGAIN, "note")
 
-    def _line(self, journal: Journal, path: Path, number: int, line: dict[str, Any]) -> Iterator[Finding]:
-        counted, files = line["episodes"], journal.episodes(self._groups_of(line["iteration"] + 1))
+    def _line(self, journal: Journal, path: Path, number: int, line: IterationMetrics) -> Iterator[Finding]:
+        counted, files = line.episodes, journal.episodes(self._groups_of(line.iteration + 1))
         wanted = files if "zero_variance" in counted else {name: files[name] for name in ("started", "consumed")}
         if any(counted.get(name) != value for name, value in wanted.items()):
             yield self._found(

@@ -17,6 +17,8 @@ from typing import Any
 import orjson
 import psutil
 
+from envs.types import StorageError
+from tasks_lib.folder.metrics_lines import L, Line, parse_lines, read_lines
 from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -104,9 +106,29 @@ def success_by_kind(records: Iterable[GroupRecord]) -> dict[str, dict[str, Any]]
     return {kind: success(by_kind[kind]) for kind in sorted(by_kind)}
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean, or 0 for no values."""
+def episode_figures(records: Sequence[GroupRecord]) -> dict[str, Any]:
+    """Return what the groups of an iteration give for its `IterationMetrics`."""
+    episodes = [episode for record in records for episode in record.episodes]
+    usable = [episode for episode in episodes if episode.score is not None]
+    return {
+        "success": success(episodes)["mean"],
+        "success_by_kind": success_by_kind(records),
+        "steps_mean": _mean([float(episode.steps) for episode in usable]),
+        "response_tokens_mean": _mean([episode.response_tokens / max(episode.steps, 1) for episode in usable]),
+        "stop_reasons": dict(Counter(str(episode.stop_reason) for episode in episodes)),
+        "forms": _total(episode.forms for episode in episodes),
+        "cut_turns": sum(len(episode.cut_turns) for episode in usable) / max(sum(e.steps for e in usable), 1),
+        "action_errors": _total(episode.action_errors for episode in episodes),
+        "settled": _total(episode.settled for episode in episodes),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    return dict(sum(map(Counter, counts), Counter()))
 
 
 class MetricsLog:
@@ -120,37 +142,38 @@ class MetricsLog:
         self._path = path
         with raise_disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+        self.wall = 0.0
+        """Seconds of the loop at the newest line."""
         if path.exists():
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             if whole != data:
                 # Truncating needs no space: writing anew on a full disk would lose all lines.
                 os.truncate(path, len(whole))
-            _take_out_damaged(path, whole)
+            for line in _take_out_damaged(path, whole)[-1:]:
+                self.wall = line.wall or 0.0
         from tensorboard.summary import Writer  # most processes write no metrics
 
         self._tensorboard = tensorboard
         with raise_disk_errors(tensorboard):
             self._writer = Writer(str(tensorboard))
 
-    def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """Return all lines (of one kind), oldest first."""
-        if not self._path.exists():
-            return []
-        lines = [orjson.loads(line) for line in self._path.read_bytes().splitlines()]
-        return [line for line in lines if kind is None or line["kind"] == kind]
+    def lines(self, model: type[L]) -> list[L]:
+        """Return all lines of one kind, oldest first."""
+        return read_lines(self._path, model)
 
-    def append(self, line: dict[str, Any], step: int) -> None:
+    def append(self, line: Line, step: int) -> None:
         """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at
         ``step``.
 
         Unknown values (null) have no point.
         """
-        data = orjson.dumps(line) + b"\n"
+        content = line.content()
+        data = orjson.dumps(content) + b"\n"
         with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
             file.write(data)
         with raise_disk_errors(self._tensorboard):
-            for tag, value in numbers(line, line["kind"]):
+            for tag, value in numbers(content, line.kind):
                 self._writer.add_scalar(tag, float(value), step)
             self._writer.flush()
 
@@ -159,30 +182,22 @@ class MetricsLog:
             self._writer.close()
 
 
-def _take_out_damaged(path: Path, data: bytes) -> None:
-    lines = data.splitlines(keepends=True)
-    damaged = [number for number, line in enumerate(lines, start=1) if not _is_line(line)]
-    if not damaged:
-        return
-    copy = path.with_name(f"{path.name}.damaged")
-    atomic_write_bytes(copy, data)
-    atomic_write_bytes(path, b"".join(line for number, line in enumerate(lines, start=1) if number not in damaged))
-    logger.warning(
-        "%s: %d damaged lines are taken out, the first is line %d; %s has them",
-        path,
-        len(damaged),
-        damaged[0],
-        copy.name,
-    )
-
-
-def _is_line(line: bytes) -> bool:
-    """Return True if a line is a JSON object with a kind."""
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(value, dict) and isinstance(value.get("kind"), str)
+def _take_out_damaged(path: Path, data: bytes) -> list[Line]:
+    """Remove damaged lines from the file, and return the others."""
+    lines = list(parse_lines(path))
+    damaged = [number for number, line in enumerate(lines, start=1) if isinstance(line, StorageError)]
+    if damaged:
+        copy, kept = path.with_name(f"{path.name}.damaged"), enumerate(data.splitlines(keepends=True), start=1)
+        atomic_write_bytes(copy, data)
+        atomic_write_bytes(path, b"".join(line for number, line in kept if number not in damaged))
+        logger.warning(
+            "%s: %d damaged lines are taken out, the first is line %d; %s has them",
+            path,
+            len(damaged),
+            damaged[0],
+            copy.name,
+        )
+    return [line for line in lines if line is not None and not isinstance(line, StorageError)]
 
 
 def numbers(value: Any, path: str) -> Iterable[tuple[str, float]]:

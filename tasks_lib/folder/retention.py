@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 from training.config import TrainerConfig
 from training.ledger.checkpoint_files import MANIFEST, REMOVED
@@ -20,19 +19,19 @@ REMAINING_FILES = frozenset({MANIFEST, REMOVED})
 
 
 def remove_old_policies(
-    store: RunStore, settings: TrainerConfig, evaluations: Iterable[Mapping[str, Any]], under_way: Collection[int] = ()
+    store: RunStore, settings: TrainerConfig, means: Mapping[int, float | None], under_way: Collection[int] = ()
 ) -> list[int]:
     """Remove the weights that ``trainer.keep_policies`` does not keep, and return their versions.
 
     A removal that was cut off by a kill is completed.
 
     Args:
-        evaluations: Evaluations of the run so far, in the form for `best_version`.
+        means: Mean success by evaluated version, in the form for `best_version`.
         under_way: Versions that groups under way were started with: a worker that takes one over
             loads it.
     """
     needed = {*under_way, *_versions_with_state(store)}
-    if settings.keep_best and (best := best_version(evaluations)) is not None:
+    if settings.keep_best and (best := best_version(means)) is not None:
         needed.add(best)
     removed = []
     for version in removable_versions(store.versions(), settings.keep_policies, needed):

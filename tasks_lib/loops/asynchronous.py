@@ -30,10 +30,11 @@ from functools import partial
 from typing import Any
 
 from envs.types import TrainingError
+from tasks_lib.folder.metrics_lines import IterationMetrics, Overlap
 from tasks_lib.folder.progress import RunProgress
-from tasks_lib.loops.base import PhaseTimer, TrainingLoop, train_metrics
+from tasks_lib.loops.base import PhaseTimer, TrainingLoop
 from tasks_lib.loops.load import AdaptiveConcurrency
-from tasks_lib.loops.run import TrainingRun, iteration_line
+from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.admissions import Admissions
@@ -115,7 +116,7 @@ class AsynchronousLoop(TrainingLoop):
         """Version that the engines serve."""
         return self._served
 
-    def iterate(self) -> dict[str, Any]:
+    def iterate(self) -> IterationMetrics:
         """Run until the next version is published, and return its metrics line."""
         while True:
             self._start_due_work()
@@ -304,7 +305,7 @@ class AsynchronousLoop(TrainingLoop):
                 self._admissions.end(record)
             self._mark("groups", shard.started)
 
-    def _finish(self, manifest: dict[str, Any]) -> dict[str, Any]:
+    def _finish(self, manifest: dict[str, Any]) -> IterationMetrics:
         """Publish the version that was trained, and return its metrics line."""
         version = self._served + 1
         self._mark(f"update-{policy_name(version)}", self._update_began)
@@ -317,7 +318,7 @@ class AsynchronousLoop(TrainingLoop):
             self._serve(version)
         self._mark(f"publish-{policy_name(version)}", began)
         records = [self._record_of(group_id) for group_id in batch.group_ids or ()]
-        line = iteration_line(records, {**self._details(batch, manifest), **self._accounts(version)})
+        line = self._line(records, batch, manifest, **self._timings(batch, manifest))
         self._append(line)
         for record in records:
             self._records.pop(record.group_id, None)
@@ -351,7 +352,7 @@ class AsynchronousLoop(TrainingLoop):
 
     # -- the metrics line
 
-    def _details(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
+    def _timings(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
         rollout_split: defaultdict[str, float] = defaultdict(float)
         for report in self._reports:
             for name, value in report.seconds.items():
@@ -364,8 +365,6 @@ class AsynchronousLoop(TrainingLoop):
         waits["queues"] |= self._trainer_queue.close()
         seconds |= {"publish": clock.seconds["serve"], "orchestrate": seconds["orchestrate"] + clock.seconds["ledger"]}
         return {
-            "iteration": batch.version - 1,
-            "version": batch.version,
             "wall": self.wall,
             # Shares of the flow's own wall time; updates run in parallel, see ``asynchronous``.
             "seconds": {"rollout": total - sum(seconds.values()), **seconds, "total": total},
@@ -373,21 +372,17 @@ class AsynchronousLoop(TrainingLoop):
             "browsers": [report.browser for report in self._reports[-1:]],
             "pipelines": [report.pipeline for report in self._reports[-1:]],
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
-            "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-            "rows": len(batch.rows),
-            "train": train_metrics(manifest),
-            "train_split": manifest["seconds"],
             **waits,
-            "asynchronous": {
-                "staleness": {str(lag): rows for lag, rows in staleness_histogram(lags).items()},
-                "train": sum(manifest["seconds"].values()),
-                "trainer_idle": manifest["waited_seconds"],
-                "workers_idle": rollout_split["idle"] / max(sum(rollout_split.values()), 1e-9),
-                "running": self._admissions.running,
-                "ready": self._admissions.ready,
+            "asynchronous": Overlap(
+                staleness={str(lag): rows for lag, rows in staleness_histogram(lags).items()},
+                train=sum(manifest["seconds"].values()),
+                trainer_idle=manifest["waited_seconds"],
+                workers_idle=rollout_split["idle"] / max(sum(rollout_split.values()), 1e-9),
+                running=self._admissions.running,
+                ready=self._admissions.ready,
+                timeline=self._timeline,
                 **({} if self._adaptive is None else {"limit": self._adaptive.limit}),
-                "timeline": self._timeline,
-            },
+            ),
         }
 
 

@@ -12,11 +12,12 @@ from rich.markup import escape
 
 from envs.types import Memory, Split, StopReason, TrainingError
 from tasks_lib.config import describe_split
-from tasks_lib.folder.metrics import describe_success, format_share
+from tasks_lib.folder.metrics import describe_success, episode_figures, format_share
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.folder.repair import earlier_groups
 from tasks_lib.folder.retention import remove_old_policies
-from tasks_lib.loops.run import TrainingRun, iteration_line
+from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside, recover_evaluations
@@ -49,19 +50,21 @@ class TrainingLoop(ABC):
         self._workers = workers
         self._progress = progress
         self._workers_use = WorkerAccount()
-        lines = run.metrics.lines()
-        self._wall_before = lines[-1]["wall"] if lines else 0.0
+        self._wall_before = run.metrics.wall
         self._started = time.perf_counter()
         self._fruitless = 0
         """Iterations in a row, of this process, without a successful episode."""
-        self._episode_seconds = _pace(run.metrics.lines("evaluation"))
+        evaluations = run.metrics.lines(EvaluationMetrics)
+        self._episode_seconds = _pace(evaluations)
+        self._recorded = {line.iteration for line in run.metrics.lines(IterationMetrics)}
+        """Iterations that have their metrics line."""
         self._set_outdated_aside()
         self._recover_ledger()
         self._recover_lines()
-        recover_evaluations(run.store, run.metrics.lines("evaluation"))
+        recover_evaluations(run.store, evaluations)
 
     @abstractmethod
-    def iterate(self) -> dict[str, Any]:
+    def iterate(self) -> IterationMetrics:
         """Run until the next version is published, and return its metrics line."""
 
     @property
@@ -117,10 +120,10 @@ class TrainingLoop(ABC):
         """Append an evaluation to the metrics, and log its results."""
         run, version = self.run, result["version"]
         # A version that was made again with other weights has another line for them.
-        same = {"version": version, "policy": result.get("policy")}
-        if not any({name: line.get(name) for name in same} == same for line in run.metrics.lines("evaluation")):
-            line = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
-            run.metrics.append({"kind": "evaluation", "wall": self.wall, **line}, version)
+        line = EvaluationMetrics.model_validate({**result, "wall": self.wall}, extra="ignore")
+        known = ((known.version, known.policy) for known in run.metrics.lines(EvaluationMetrics))
+        if (line.version, line.policy) not in known:
+            run.metrics.append(line, version)
         self._progress.log(
             f"version {version}: {describe_split(run.config.evaluation.split)} success {describe_success(result)} "
             f"(n = {result['n']}, {result['seconds']:.0f} s)"
@@ -157,8 +160,8 @@ class TrainingLoop(ABC):
         batch, group_ids = published_batch(self.run.store, version)
         self.run.journal.record_update(batch, group_ids)
         run = self.run
-        evaluations = run.metrics.lines("evaluation")
-        if removed := remove_old_policies(run.store, run.config.trainer, evaluations, self._versions_under_way()):
+        means = {line.version: line.mean for line in run.metrics.lines(EvaluationMetrics)}
+        if removed := remove_old_policies(run.store, run.config.trainer, means, self._versions_under_way()):
             self._progress.log(f"weights removed (trainer.keep_policies): {', '.join(map(policy_name, removed))}")
         return batch
 
@@ -202,22 +205,42 @@ class TrainingLoop(ABC):
             raise TrainingError(why)
         self._progress.log(f"[yellow]{escape(why)}; version {iteration + 1} is published unchanged[/yellow]")
 
-    def _append(self, line: dict[str, Any]) -> None:
+    def _line(
+        self, records: Sequence[GroupRecord], batch: TrainingBatch, manifest: dict[str, Any], **measured: Any
+    ) -> IterationMetrics:
+        """Return the metrics of the iteration of a published batch.
+
+        Args:
+            records: Groups of the iteration.
+            manifest: Manifest of the version that was trained on the batch.
+            measured: Fields that follow from no file: times, waits and counters.
+        """
+        journal, groups = self.run.journal, groups_of_version(self.run.store, batch.version)
+        return IterationMetrics(
+            **episode_figures(records),
+            iteration=batch.version - 1,
+            version=batch.version,
+            groups={"total": batch.groups, "zero_variance": batch.zero_variance_groups},
+            rows=len(batch.rows),
+            train=train_metrics(manifest),
+            train_split=manifest["seconds"],
+            episodes=journal.episodes(groups),
+            abstentions=journal.abstentions(groups),
+            **measured,
+        )
+
+    def _append(self, line: IterationMetrics) -> None:
         """Store and show the line of an iteration.
 
         A version that is made again, because the first one was damaged, has its line already.
         """
-        run, iteration = self.run, line["iteration"]
-        if not any(known["iteration"] == iteration for known in run.metrics.lines("iteration")):
+        run, iteration = self.run, line.iteration
+        if iteration not in self._recorded:
             run.metrics.append(line, iteration)
-        self._progress.iteration(iteration + 1, _describe_iteration(line))
-        if late := describe_late_batches(line["batches"], run.config.rollout.batch_deadline):
+            self._recorded.add(iteration)
+        self._progress.iteration(iteration + 1, describe_iteration(line))
+        if late := describe_late_batches(line.batches, run.config.rollout.batch_deadline):
             self._progress.log(f"  {late}")
-
-    def _accounts(self, version: int) -> dict[str, dict[str, int]]:
-        """Return counts of a version's episodes by state, and of their abstentions by cause."""
-        journal, groups = self.run.journal, groups_of_version(self.run.store, version)
-        return {"episodes": journal.episodes(groups), "abstentions": journal.abstentions(groups)}
 
     def _waits(
         self, pipelines: Sequence[Mapping[str, Mapping[str, Any]]], manifest: Mapping[str, Any]
@@ -251,37 +274,31 @@ class TrainingLoop(ABC):
         They are made from the iterations' files.
         """
         run = self.run
-        known = {line["iteration"] for line in run.metrics.lines("iteration")}
         for version in run.store.versions():
-            if version == 0 or version > self.version or version - 1 in known:
+            if version == 0 or version > self.version or version - 1 in self._recorded:
                 continue
-            records = run.records(groups_of_version(run.store, version))
-            batch = read_batch(run.store, version)
             manifest = run.store.manifest(version)
             trained = sum(manifest["seconds"].values())
-            details = {
-                "iteration": version - 1,
-                "version": version,
-                "wall": self._wall_before,
-                "seconds": {"train": trained, "total": trained},
-                "rollout_split": {},
-                "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-                **self._accounts(version),
-                "rows": len(batch.rows),
-                "train": train_metrics(manifest),
-                "train_split": manifest["seconds"],
-                "idle": trainer_idle(manifest),
-                "recovered": True,
-            }
-            run.metrics.append(iteration_line(records, details), version - 1)
+            line = self._line(
+                run.records(groups_of_version(run.store, version)),
+                read_batch(run.store, version),
+                manifest,
+                wall=self._wall_before,
+                seconds={"train": trained, "total": trained},
+                rollout_split={},
+                idle=trainer_idle(manifest),
+                recovered=True,
+            )
+            run.metrics.append(line, version - 1)
+            self._recorded.add(version - 1)
 
 
-def _pace(evaluations: Sequence[dict[str, Any]]) -> float | None:
+def _pace(evaluations: Sequence[EvaluationMetrics]) -> float | None:
     """Return seconds per episode of the last evaluation that played any; ``None`` before the
     first."""
     for line in reversed(evaluations):
-        if episodes := line["n"] + line.get("abstained", 0):
-            return float(line["seconds"] / episodes)
+        if (episodes := line.n + line.abstained) and line.seconds is not None:
+            return line.seconds / episodes
     return None
 
 
@@ -333,11 +350,12 @@ def describe_no_progress(iteration: int, records: Sequence[GroupRecord]) -> str:
     )
 
 
-def _describe_iteration(line: dict[str, Any]) -> str:
-    groups, seconds = line["groups"], line["seconds"]
-    train = seconds.get("train", line.get("asynchronous", {}).get("train", 0.0))
+def describe_iteration(line: IterationMetrics) -> str:
+    """Return a sentence about an iteration for the terminal."""
+    groups, seconds = line.groups, line.seconds
+    train = line.asynchronous.train if line.asynchronous is not None else seconds["train"]
     return (
-        f"iteration {line['iteration']:3d}: success {format_share(line['success'])}, "
+        f"iteration {line.iteration:3d}: success {format_share(line.success)}, "
         f"{groups['total'] - groups['zero_variance']}/{groups['total']} groups "
         f"to learn from, rollout {seconds['rollout']:.1f} s, train {train:.1f} s, overhead {seconds['orchestrate']:.1f} s"
     )

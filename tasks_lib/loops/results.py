@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks_lib.config import describe_split
 from tasks_lib.folder.metrics import describe_success
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.values import versions
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.rollouts.evaluation import read_evaluation
@@ -24,16 +25,16 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
     """
     last = run.version
     before, after = (read_evaluation(run.store, version) for version in (0, last))
-    lines = run.metrics.lines("iteration")
+    lines = run.metrics.lines(IterationMetrics)
     phases: defaultdict[str, float] = defaultdict(float)
     rollout_seconds: defaultdict[str, float] = defaultdict(float)
     for line in lines:
-        for name, value in line["seconds"].items():
+        for name, value in line.seconds.items():
             if name != "total":
                 phases[name] += value
-        for name, value in line["rollout_split"].items():
+        for name, value in line.rollout_split.items():
             rollout_seconds[name] += value
-    evaluations = sum(line["seconds"] for line in run.metrics.lines("evaluation"))
+    evaluations = sum(line.seconds or 0.0 for line in run.metrics.lines(EvaluationMetrics))
     result = {
         "run_id": run.config.run_id,
         "preset": run.config.preset,
@@ -46,7 +47,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
         },
         "seconds": {"total": set_up + loop, "set_up": set_up, "evaluate": evaluations, **phases},
         "rollout_seconds": rollout_seconds,
-        "orchestration_share": phases["orchestrate"] / max(sum(line["seconds"]["total"] for line in lines), 1e-9),
+        "orchestration_share": phases["orchestrate"] / max(sum(line.seconds["total"] for line in lines), 1e-9),
         "peak_rss_mb": peak_rss_mb,
         "episodes": run.journal.episodes(),
         "abstentions": run.journal.abstentions(),

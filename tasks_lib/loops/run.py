@@ -5,11 +5,9 @@ Only one flow process may write its ledger.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
 
 from envs.types import Memory, StorageError
 from tasks_lib.config import TrainConfig
@@ -159,27 +157,3 @@ def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
             yield run
         finally:
             run.close()
-
-
-def iteration_line(records: list[GroupRecord], details: dict[str, Any]) -> dict[str, Any]:
-    """Return the metrics line of an iteration, from its groups and other details."""
-    from tasks_lib.folder.metrics import mean, success, success_by_kind
-
-    episodes = [episode for record in records for episode in record.episodes]
-    usable = [episode for episode in episodes if episode.score is not None]
-    return {
-        "kind": "iteration",
-        "success": success(episodes)["mean"],
-        "success_by_kind": success_by_kind(records),
-        "steps_mean": mean([float(episode.steps) for episode in usable]),
-        "response_tokens_mean": mean([episode.response_tokens / max(episode.steps, 1) for episode in usable]),
-        "stop_reasons": {
-            str(reason): sum(e.stop_reason == reason for e in episodes) for reason in {e.stop_reason for e in episodes}
-        },
-        "forms": dict(sum((Counter(episode.forms) for episode in episodes), Counter())),
-        "cut_turns": sum(len(episode.cut_turns) for episode in usable)
-        / max(sum(episode.steps for episode in usable), 1),
-        "action_errors": dict(sum((Counter(episode.action_errors) for episode in episodes), Counter())),
-        "settled": dict(sum((Counter(episode.settled) for episode in episodes), Counter())),
-        **details,
-    }

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tasks_lib.loops.base import MAX_DRAWS, PhaseTimer, TrainingLoop, train_metrics
-from tasks_lib.loops.run import iteration_line
+from tasks_lib.folder.metrics_lines import IterationMetrics
+from tasks_lib.loops.base import MAX_DRAWS, PhaseTimer, TrainingLoop
 from tasks_lib.processes.trainer import update_policy
 from tasks_lib.rollouts.sampling import phase_name
 from tasks_lib.rollouts.shards import Rollout
@@ -24,7 +24,7 @@ class SynchronousLoop(TrainingLoop):
     """Runs one iteration after the other. Each trains version ``v + 1`` on episodes of version
     ``v``."""
 
-    def iterate(self) -> dict[str, Any]:
+    def iterate(self) -> IterationMetrics:
         """Run one iteration and return its metrics line."""
         run, iteration = self.run, self.run.version
         clock = PhaseTimer()
@@ -38,8 +38,7 @@ class SynchronousLoop(TrainingLoop):
         self._set_outdated_aside()
         with clock("ledger"):
             batch = self._publish(iteration + 1)
-        details = self._details(iteration, rollout, batch, manifest, clock)
-        line = iteration_line(rollout.records, {**details, **self._accounts(iteration + 1)})
+        line = self._line(rollout.records, batch, manifest, **self._timings(rollout, manifest, clock))
         self._append(line)
         return line
 
@@ -84,14 +83,7 @@ class SynchronousLoop(TrainingLoop):
             lost += 1
         return MAX_DRAWS * (lost // MAX_DRAWS + 1)
 
-    def _details(
-        self,
-        iteration: int,
-        rollout: Rollout,
-        batch: TrainingBatch,
-        manifest: dict[str, Any],
-        clock: PhaseTimer,
-    ) -> dict[str, Any]:
+    def _timings(self, rollout: Rollout, manifest: dict[str, Any], clock: PhaseTimer) -> dict[str, Any]:
         rollout_split = {name: value for name, value in rollout.seconds.items() if name != "wall"}
         publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]
         seconds = {
@@ -103,18 +95,12 @@ class SynchronousLoop(TrainingLoop):
         }
         total, run = clock.total(), self.run
         return {
-            "iteration": iteration,
-            "version": iteration + 1,
             "wall": self.wall,
             "seconds": {**seconds, "orchestrate": total - sum(seconds.values()), "total": total},
             "rollout_split": rollout_split,
             "browsers": rollout.browsers,
             "pipelines": rollout.pipelines,
             **judge_account(run.config.rollout.judge, run.store.spent_path()),
-            "groups": {"total": batch.groups, "zero_variance": batch.zero_variance_groups},
-            "rows": len(batch.rows),
-            "train": train_metrics(manifest),
-            "train_split": manifest["seconds"],
             **self._waits(rollout.pipelines, manifest),
             "batches": rollout.batches,  # evaluations have their own
         }

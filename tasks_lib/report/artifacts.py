@@ -15,6 +15,7 @@ from prefect.artifacts import (
 )
 
 from tasks_lib.folder.metrics import format_share, numbers
+from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.processes.server_watch import retry_until_reachable
 from tasks_lib.report import learning_curve_png
 from tasks_lib.report.data import read_run
@@ -29,24 +30,25 @@ def artifact_key(run_id: str, name: str) -> str:
     ).strip("-")
 
 
-def publish_iteration_table(run_id: str, line: dict[str, Any]) -> None:
+def publish_iteration_table(run_id: str, line: IterationMetrics) -> None:
     """Publish one iteration's success by task kind and its other figures.
 
     They are its groups, episodes, seconds, training, idle shares and staleness.
     """
     rows = [
-        {"what": kind, "value": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
-        for kind, entry in line["success_by_kind"].items()
+        {"what": kind, "value": round(entry.mean, 3) if entry.mean is not None else None, "n": entry.n}
+        for kind, entry in line.success_by_kind.items()
     ]
+    content = line.content()
     for section in ("groups", "episodes", "abstentions", "seconds", "train", "idle", "queues", "asynchronous"):
         rows += [
             {"what": path.replace("/", ": ", 1), "value": round(value, 4), "n": ""}
-            for path, value in numbers(line.get(section, {}), section)
+            for path, value in numbers(content.get(section, {}), section)
         ]
     publish_table(
         artifact_key(run_id, "iteration"),
         rows,
-        f"Iteration {line['iteration']}: success {format_share(line['success'])} with version {line['version'] - 1}",
+        f"Iteration {line.iteration}: success {format_share(line.success)} with version {line.iteration}",
     )
 
 

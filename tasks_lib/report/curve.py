@@ -1,4 +1,4 @@
-"""Draws the learning curve as a PNG, for Prefect and for a README."""
+"""The learning curve: charts of the report, and a PNG for Prefect and for a README."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 from typing import TYPE_CHECKING
 
 from envs.types import AnyPath
-from tasks_lib.report.charts import rolling_mean
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
+from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, rolling_mean
 from tasks_lib.report.data import RunData, read_run
-from tasks_lib.report.summary import SMOOTH
 from training.ledger.store import RunStore, atomic_write_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +19,69 @@ HELD_OUT, TRAINING = "#0072b2", "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, as on the page. Every kind of colour vision tells
 them apart."""
 
+SMOOTH = 9
+"""Iterations in the rolling mean of training success; shorter runs are drawn without it."""
+
 INK, RULE = "#3d4247", "#e3e3df"
+
+
+def learning_curves(run: RunData) -> dict[str, LineChart]:
+    """Return the learning curve over ``updates`` and, where clocks were kept, over ``minutes``."""
+    by_update = _learning_curve(
+        [(float(e.version), e) for e in run.evaluations],
+        [(float(i.iteration), i) for i in run.iterations],
+        "updates",
+        run.measured,
+    )
+    curves = {"updates": by_update}
+    timed = [(e.wall / 60, e) for e in run.evaluations if e.wall is not None]
+    timed_iterations = [(i.wall / 60, i) for i in run.iterations if i.wall is not None]
+    if len(timed) + len(timed_iterations) > 1:
+        curves["minutes"] = _learning_curve(timed, timed_iterations, "minutes", run.measured)
+    return curves
+
+
+def _learning_curve(
+    evaluations: list[tuple[float, EvaluationMetrics]],
+    iterations: list[tuple[float, IterationMetrics]],
+    unit: str,
+    split: str,
+) -> LineChart:
+    training = tuple((x, i.success) for x, i in iterations if i.success is not None)
+    series = []
+    if len(training) >= 2 * SMOOTH:
+        series.append(Series("each iteration", "training raw", training))
+        series.append(Series(f"mean of {SMOOTH}", "training", rolling_mean(training, SMOOTH)))
+    else:
+        series.append(Series("training", "training", training, dots=len(training) == 1))
+    series.append(
+        Series(
+            split,
+            "held-out",
+            tuple((x, e.mean) for x, e in evaluations),
+            dots=True,
+            band=tuple((x, e.low, e.high) for x, e in evaluations if e.low is not None and e.high is not None),
+        )
+    )
+    notes: dict[float, list[str]] = {}
+    for x, e in evaluations:
+        known = f"{e.mean:.2f} [{e.low:.2f}, {e.high:.2f}], n = {e.n}" if e.n else "unknown, no episode has a reward"
+        text = f"{split} {known}"
+        notes.setdefault(x, [f"policy v{e.version}"]).append(text)
+    for x, i in iterations:
+        if i.success is not None:
+            notes.setdefault(x, [f"iteration {i.iteration}"]).append(f"training {i.success:.2f}")
+    clock = [f"\n{format_duration(x * 60)}" if unit == "minutes" else "" for x in notes]
+    return line_chart(
+        "Learning curve",
+        series,
+        x_label="policy version (updates done)" if unit == "updates" else "wall clock, minutes",
+        y_label="success rate",
+        y_range=(0.0, 1.0),
+        y_steps=5,
+        notes={x: "\n".join(lines) + time for (x, lines), time in zip(notes.items(), clock, strict=True)},
+        whole=unit == "updates",
+    )
 
 
 def learning_curve_png(run_dir: AnyPath) -> bytes:

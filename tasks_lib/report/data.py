@@ -7,145 +7,22 @@ report.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from envs.types import AnyPath, StorageError, WebTask
-from training.ledger.store import RunStore, read_json
-from training.records.groups import GroupRecord
-
-
-def _numbers(value: Any) -> Any:
-    """Keep only the finite numbers of a mapping: null means that no measurement was taken."""
-    if not isinstance(value, dict):
-        return value
-    return {key: number for key, number in value.items() if isinstance(number, int | float)}
-
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Numbers, Success, parse_lines
+from training.ledger.store import RunStore, describe_first_error, read_json
+from training.records.groups import EpisodeSummary, GroupRecord
 
 M = TypeVar("M", bound=BaseModel)
-
-Numbers = Annotated[dict[str, float], BeforeValidator(_numbers)]
-
-
-class Measurement(BaseModel):
-    """A measurement that is unknown over no episodes: ``None``, also where an older file has
-    0.0."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unknown_of_none(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        names = [name for name in ("mean", "low", "high") if name in values]
-        if values.get("n") == 0:
-            return {**values, **dict.fromkeys(names)}
-        if null := [name for name in names if values[name] is None]:
-            raise ValueError(f"{null[0]} is null, over {values.get('n')} episodes")
-        return values
-
-
-class KindMean(Measurement):
-    """Success of one task kind over ``n`` episodes."""
-
-    mean: float | None
-    n: int
-
-
-class RewardCounts(BaseModel):
-    """Counts and times of a shard's reward stage."""
-
-    seconds: Numbers = {}
-    waiting_seconds: float = 0.0
-    timed_out: int = 0
-
-
-class Stages(BaseModel):
-    """The stages of a shard that the page shows; others are ignored."""
-
-    reward: RewardCounts = RewardCounts()
-
-
-class Overlap(BaseModel):
-    """Parallel work of an asynchronous run until a version was published."""
-
-    staleness: Numbers = {}
-    """Number of rows by the age of their oldest token, in versions."""
-    train: float = 0.0
-    trainer_idle: float = 0.0
-    workers_idle: float = 0.0
-    running: int = 0
-    timeline: list[tuple[str, float, float]] = []
-    """Work that ended: name, beginning and end in seconds since 1970."""
-
-    @property
-    def mean_staleness(self) -> float:
-        """Mean staleness of the rows, in versions."""
-        rows = sum(self.staleness.values())
-        return sum(int(old) * count for old, count in self.staleness.items()) / max(rows, 1)
-
-
-class Iteration(BaseModel):
-    """One training iteration, from its line in ``metrics.jsonl``. Unknown keys are ignored."""
-
-    iteration: int
-    wall: float | None = None
-    seconds: Numbers = {}
-    rollout_split: Numbers = {}
-    success: float | None = None
-    success_by_kind: dict[str, KindMean] = {}
-    groups: Numbers = {}
-    episodes: Numbers = {}
-    abstentions: Numbers = {}
-    steps_mean: float | None = None
-    response_tokens_mean: float | None = None
-    train: Numbers = {}
-    kl_by_images: Numbers = {}
-    """KL to the behaviour policy by the number of images in a row, from ``train``."""
-    idle: Numbers = {}
-    """Idle shares of browsers, engines and trainer; empty in older runs."""
-    queues: Numbers = {}
-    """Mean seconds in each queue; empty in older runs."""
-    pipelines: list[Stages] = []
-    asynchronous: Overlap | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lift_kl(cls, values: Any) -> Any:
-        train = values.get("train") if isinstance(values, dict) else None
-        return {**values, "kl_by_images": train.get("kl_by_images", {})} if isinstance(train, dict) else values
-
-    @model_validator(mode="after")
-    def _unknown_of_none(self) -> Self:
-        if self.success_by_kind and not any(entry.n for entry in self.success_by_kind.values()):
-            self.success = None
-        return self
-
-
-class Success(Measurement):
-    """A success rate with its 95 % interval; unknown where no episode has a reward."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-class Evaluation(Measurement):
-    """Held-out success of one policy version: mean with its 95 % interval over ``n`` episodes."""
-
-    version: int
-    wall: float | None = None
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
-    by_kind: dict[str, KindMean] = {}
-    seconds: float | None = None
+K = TypeVar("K")
 
 
 class KindChange(BaseModel):
@@ -179,9 +56,9 @@ class RunData:
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
-    iterations: list[Iteration] = field(default_factory=list)
+    iterations: list[IterationMetrics] = field(default_factory=list)
     """Iterations in ascending order. The last line of an iteration wins (a kill may repeat it)."""
-    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluations: list[EvaluationMetrics] = field(default_factory=list)
     """Evaluations in ascending order of the policy version."""
     groups: list[GroupRecord] = field(default_factory=list)
     tasks: dict[str, WebTask] = field(default_factory=dict)
@@ -209,6 +86,14 @@ class RunData:
         """Kinds with a task whose answer depends on matching words of the instruction."""
         return {task.kind for task in self.tasks.values() if task.needs_reading}
 
+    def count(self, values: Callable[[EpisodeSummary], Iterable[K] | Mapping[K, int]]) -> tuple[Counter[K], Counter[K]]:
+        """Count values of the training episodes, and of the evaluations' episodes."""
+        training, evaluation = Counter[K](), Counter[K]()
+        for group in self.groups:
+            for episode in group.episodes:
+                (evaluation if group.phase.startswith("e") else training).update(values(episode))
+        return training, evaluation
+
 
 def read_run(run_dir: AnyPath) -> RunData:
     """Read the folder of a run that is finished, unfinished or being written right now."""
@@ -229,7 +114,7 @@ def read_measurements(run_dir: AnyPath) -> RunData:
     )
     run.git_commit = document.get("git_commit")
     if result := _document(store.result_path, run.problems):
-        run.result = _valid(RunResult, result, str(store.result_path.name), run.problems)
+        run.result = _valid(RunResult, result, store.result_path.name, run.problems, "ignore")
     _metrics(store, run)
     return run
 
@@ -245,13 +130,14 @@ def _document(path: Path, problems: list[str]) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _valid(model: type[M], value: Any, name: str, problems: list[str]) -> M | None:
+def _valid(
+    model: type[M], value: Any, name: str, problems: list[str], extra: Literal["ignore"] | None = None
+) -> M | None:
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, extra=extra)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "value"
-        problems.append(f"{name} is no {model.__name__.lower()}: {where}: {first['msg']}")
+        kind = model.__name__.lower().removesuffix("metrics")
+        problems.append(f"{name} is no {kind}: {describe_first_error(error)}")
         return None
 
 
@@ -275,33 +161,28 @@ def _tasks(store: RunStore, problems: list[str]) -> Iterable[WebTask]:
 
 
 def _metrics(store: RunStore, run: RunData) -> None:
-    iterations: dict[int, Iteration] = {}
-    evaluations: dict[int, Evaluation] = {}
+    iterations: dict[int, IterationMetrics] = {}
+    evaluations: dict[int, EvaluationMetrics] = {}
     previous, offset = 0.0, 0.0
-    for name, value in _lines(store.metrics_path, run.problems):
-        kind = value.get("kind") if isinstance(value, dict) else None
-        if kind not in ("iteration", "evaluation"):
+    for line in parse_lines(store.metrics_path):
+        if isinstance(line, StorageError):
+            run.problems.append(f"{line}: its measurements are missing from this page")
+        if line is None or isinstance(line, StorageError):
             continue
-        entry: Iteration | Evaluation | None
-        entry = (
-            _valid(Iteration, value, name, run.problems)
-            if kind == "iteration"
-            else _valid(Evaluation, value, name, run.problems)
-        )
-        if entry is None:
-            continue
-        if entry.wall is not None:
-            if entry.wall < (previous - offset) / 2:  # the clock of a resumed run starts anew
+        if line.wall is not None:
+            if line.wall < (previous - offset) / 2:  # the clock of a resumed run starts anew
                 offset = previous
-            entry.wall = previous = entry.wall + offset
-        if isinstance(entry, Iteration):
-            iterations[entry.iteration] = entry
+            previous = line.wall + offset
+            line = line.model_copy(update={"wall": previous})
+        if isinstance(line, IterationMetrics):
+            iterations[line.iteration] = line
         else:
-            evaluations[entry.version] = entry
+            evaluations[line.version] = line
     for path in sorted((store.root / "evaluations").glob("v*.json")):
-        if (stored := _valid(Evaluation, _document(path, run.problems), path.name, run.problems)) is not None:
-            line = evaluations.get(stored.version)
-            evaluations[stored.version] = stored.model_copy(update={"wall": line.wall if line else None})
+        document = _document(path, run.problems)
+        if (stored := _valid(EvaluationMetrics, document, path.name, run.problems, "ignore")) is not None:
+            known = evaluations.get(stored.version)
+            evaluations[stored.version] = stored.model_copy(update={"wall": known.wall if known else None})
     run.iterations = [iterations[key] for key in sorted(iterations)]
     run.evaluations = [evaluations[key] for key in sorted(evaluations)]
     if store.metrics_path.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from envs.types import Cost
@@ -66,16 +66,16 @@ def grading(run: RunData) -> GradingSummary:
             row.abstained += member.score is None
             row.asked += member.cost != Cost()
             row.cost += member.cost
-    stages = [shard.reward for entry in run.iterations for shard in entry.pipelines]
+    stages = [shard["reward"] for line in run.iterations for shard in line.pipelines if "reward" in shard]
     seconds: defaultdict[str, float] = defaultdict(float)
     for stage in stages:
-        for name, value in stage.seconds.items():
+        for name, value in stage.get("seconds", {}).items():
             seconds[name] += value
     return GradingSummary(
         rows=[row for row in rows.values() if row.episodes],
         seconds=dict(sorted(seconds.items(), key=lambda item: -item[1])),
-        waiting=sum(stage.waiting_seconds for stage in stages),
-        timed_out=sum(stage.timed_out for stage in stages),
+        waiting=sum(stage.get("waiting_seconds", 0.0) for stage in stages),
+        timed_out=sum(stage.get("timed_out", 0) for stage in stages),
     )
 
 
@@ -84,20 +84,15 @@ def cause_rows(run: RunData) -> list[CauseRow]:
 
     Addresses and numbers in a cause do not make it a different one.
     """
-    counts: dict[bool, Counter[tuple[str, str]]] = {True: Counter(), False: Counter()}
-    for group in run.groups:
-        for member in group.episodes:
-            if member.abstained is not None:
-                counts[group.phase.startswith("e")][plain_cause(member.abstained), member.stop_reason.value] += 1
-    both = (counts[False] + counts[True]).most_common()
-    rows = [
-        CauseRow(words, stop, counts[False][words, stop], counts[True][words, stop])
-        for (words, stop), _ in both[:MAX_CAUSES]
-    ]
-    if rest := [key for key, _ in both[MAX_CAUSES:]]:
-        rows.append(
-            CauseRow(OTHERS, "", sum(counts[False][key] for key in rest), sum(counts[True][key] for key in rest))
+    training, evaluation = run.count(
+        lambda episode: (
+            [] if episode.abstained is None else [(plain_cause(episode.abstained), episode.stop_reason.value)]
         )
+    )
+    keys = [key for key, _ in (training + evaluation).most_common()]
+    rows = [CauseRow(*key, training[key], evaluation[key]) for key in keys[:MAX_CAUSES]]
+    if rest := keys[MAX_CAUSES:]:
+        rows.append(CauseRow(OTHERS, "", sum(training[key] for key in rest), sum(evaluation[key] for key in rest)))
     return rows
 
 

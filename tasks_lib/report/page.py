@@ -15,6 +15,7 @@ from markupsafe import Markup
 from envs.types import AnyPath
 from tasks_lib.report import grading, regraded, summary
 from tasks_lib.report.charts import format_duration, number
+from tasks_lib.report.curve import learning_curves
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
 from tasks_lib.report.regraded import CHANGES, RegradingData, read_regradings
@@ -53,7 +54,7 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingD
     return environment.get_template("page.html.j2").render(
         run=run,
         head=summary.headline(run),
-        curves=summary.learning_curves(run),
+        curves=learning_curves(run),
         kinds=summary.kind_rows(run),
         shares=shares,
         total=total,

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from envs.browser import SettleReason
-from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, number, rolling_mean
-from tasks_lib.report.data import Evaluation, Iteration, KindChange, KindMean, RunData, RunResult, Success
+from tasks_lib.folder.metrics import numbers
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Success
+from tasks_lib.report.charts import LineChart, Series, line_chart, number
+from tasks_lib.report.data import KindChange, RunData, RunResult
 
 ORCHESTRATION_TARGET = 0.10
 """Target of this project: the largest share of wall clock for Prefect, Dask and the flow."""
-
-SMOOTH = 9
-"""Iterations in the rolling mean of training success; shorter runs are drawn without it."""
 
 PHASES = {
     "set_up": "Set-up: processes, models, tasks",
@@ -38,36 +37,37 @@ PHASES = {
 """Phases of a run's wall clock, in the order of the bar. The key is also the colour's class."""
 
 HEALTH = {
-    "entropy": ("Entropy", "mean over response tokens, nats"),
-    "clip_fraction": ("Clip fraction", "tokens whose ratio was clipped"),
-    "kl_behaviour": ("KL to behaviour", "policy against the one that sampled"),
-    "grad_norm": ("Gradient norm", "before clipping"),
-    "ratio": ("Importance ratio", "mean over response tokens"),
-    "dual_clip": ("Dual clip", "tokens whose loss was bounded, A below 0"),
-    "dppo_masked": ("DPPO mask", "tokens that moved too far"),
-    "behaviour_weight": ("Behaviour weight", "proximal against sampling policy, mean"),
-    "ess": ("Effective sample size", "of the behaviour weights, share of their tokens"),
-    "behaviour_masked": ("Masked tokens", "behaviour ratio out of range"),
-    "behaviour_clamped": ("Clamped tokens", "behaviour ratio above its cap"),
-    "loss": ("Loss", "policy objective"),
+    "train/entropy": ("Entropy", "mean over response tokens, nats"),
+    "train/clip_fraction": ("Clip fraction", "tokens whose ratio was clipped"),
+    "train/kl_behaviour": ("KL to behaviour", "policy against the one that sampled"),
+    "train/grad_norm": ("Gradient norm", "before clipping"),
+    "zero_variance": ("Zero-variance groups", "share of groups that teach nothing"),
+    "train/ratio": ("Importance ratio", "mean over response tokens"),
+    "train/dual_clip": ("Dual clip", "tokens whose loss was bounded, A below 0"),
+    "train/dppo_masked": ("DPPO mask", "tokens that moved too far"),
+    "train/behaviour_weight": ("Behaviour weight", "proximal against sampling policy, mean"),
+    "train/ess": ("Effective sample size", "of the behaviour weights, share of their tokens"),
+    "train/behaviour_masked": ("Masked tokens", "behaviour ratio out of range"),
+    "train/behaviour_clamped": ("Clamped tokens", "behaviour ratio above its cap"),
+    "train/loss": ("Loss", "policy objective"),
+    "train/kl_by_images": ("KL", "to behaviour, rows with so many"),
+    "steps_mean": ("Steps per episode", "mean"),
+    "response_tokens_mean": ("Response length", "tokens per step, mean"),
+    "seconds/total": ("Iteration time", "seconds of wall clock"),
+    "mean_staleness": ("Staleness", "versions that a row's oldest token is old, mean"),
+    "asynchronous/trainer_idle": ("Trainer waits", "seconds without a batch"),
+    "asynchronous/workers_idle": ("Idle workers", "share of their wall clock"),
+    "asynchronous/running": ("Groups under way", "when a version was published"),
+    "idle/browsers": ("Idle browsers", "share of time that one is lent to no episode"),
+    "idle/engines": ("Idle engines", "share of time without a turn under way"),
+    "idle/trainer": ("Idle trainer", "share of time without a batch"),
+    "queues/permit": ("Wait for a slot", "seconds, mean of episodes"),
+    "queues/encode": ("Wait for the encoder", "seconds, mean of turns"),
+    "queues/engine": ("Wait for the engine", "seconds, mean of turns"),
+    "queues/reward": ("Wait for grading", "seconds, mean of episodes"),
+    "queues/trainer": ("Wait for the trainer", "seconds, mean of groups"),
 }
-"""Title and meaning of each drawn measurement, by its key in an iteration's ``train``."""
-
-IDLE = {
-    "browsers": ("Idle browsers", "share of time that one is lent to no episode"),
-    "engines": ("Idle engines", "share of time without a turn under way"),
-    "trainer": ("Idle trainer", "share of time without a batch"),
-}
-"""Title and meaning of each idle share, by its key in an iteration's ``idle``."""
-
-QUEUES = {
-    "permit": ("Wait for a slot", "seconds, mean of episodes"),
-    "encode": ("Wait for the encoder", "seconds, mean of turns"),
-    "engine": ("Wait for the engine", "seconds, mean of turns"),
-    "reward": ("Wait for grading", "seconds, mean of episodes"),
-    "trainer": ("Wait for the trainer", "seconds, mean of groups"),
-}
-"""Title and meaning of each wait, by its key in an iteration's ``queues``."""
+"""Title and meaning of each drawn measurement, by its path in an iteration's line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +188,11 @@ def headline(run: RunData) -> Headline:
     )
 
 
-def _interval(evaluation: Evaluation) -> Success:
+def _interval(evaluation: EvaluationMetrics) -> Success:
     return Success(mean=evaluation.mean, low=evaluation.low, high=evaluation.high, n=evaluation.n)
 
 
-def first_and_last(evaluations: list[Evaluation]) -> tuple[Evaluation | None, Evaluation | None]:
+def first_and_last(evaluations: list[EvaluationMetrics]) -> tuple[EvaluationMetrics | None, EvaluationMetrics | None]:
     """Return first and last evaluation; the last is ``None`` until there are two."""
     return (evaluations[0] if evaluations else None), (evaluations[-1] if len(evaluations) > 1 else None)
 
@@ -210,7 +210,7 @@ def kind_rows(run: RunData) -> list[KindRow]:
     return sorted(rows, key=lambda row: (bool(row.unknown), (row.before or 0) - (row.after or 0), row.kind))
 
 
-def _changed(kind: str, entry: KindChange, first: KindMean | None, run: RunData) -> KindRow:
+def _changed(kind: str, entry: KindChange, first: Success | None, run: RunData) -> KindRow:
     """Return a row of ``result.json``.
 
     That file does not say how many episodes ``before`` has; the first evaluation does.
@@ -221,7 +221,7 @@ def _changed(kind: str, entry: KindChange, first: KindMean | None, run: RunData)
     return KindRow(kind, before, after, entry.n, kind in run.kinds_that_read, unknown)
 
 
-def _evaluated(kind: str, before: KindMean | None, after: KindMean | None, run: RunData) -> KindRow:
+def _evaluated(kind: str, before: Success | None, after: Success | None, run: RunData) -> KindRow:
     sides = {name: side for name, side in (("before", before), ("after", after)) if side is not None}
     means = {name: side.mean for name, side in sides.items()}
     return KindRow(
@@ -283,7 +283,7 @@ def episode_counts(run: RunData) -> OutcomeCounts:
     """Return totals of the run: the result's, or the sum over the iterations so far."""
     counts: Counter[str] = Counter()
     causes: Counter[str] = Counter()
-    entries: Sequence[RunResult | Iteration] = run.iterations
+    entries: Sequence[RunResult | IterationMetrics] = run.iterations
     if run.result and run.result.episodes:
         entries = [run.result]
     for entry in entries:
@@ -308,13 +308,8 @@ def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
 
 def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:
     """Return (stop reason, training episodes, evaluation episodes), the most frequent first."""
-    training: Counter[str] = Counter()
-    evaluation: Counter[str] = Counter()
-    for group in run.groups:
-        counter = evaluation if group.phase.startswith("e") else training
-        counter.update(member.stop_reason for member in group.episodes)
-    both = training + evaluation
-    return [(reason, training[reason], evaluation[reason]) for reason, _ in both.most_common()]
+    training, evaluation = run.count(lambda episode: [episode.stop_reason.value])
+    return [(reason, training[reason], evaluation[reason]) for reason, _ in (training + evaluation).most_common()]
 
 
 @dataclass(frozen=True)
@@ -326,7 +321,7 @@ class SettledSteps:
     """Meaning of the reason; empty for a reason of another version."""
     training: int
     training_share: float
-    """PhaseShare of the training steps that waited, 0 to 1."""
+    """Share of the training steps that waited, 0 to 1."""
     evaluation: int
     evaluation_share: float
 
@@ -336,11 +331,7 @@ def settled_steps(run: RunData) -> list[SettledSteps]:
 
     Empty for runs that did not record them.
     """
-    counts: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
-    for group in run.groups:
-        for member in group.episodes:
-            counts[group.phase.startswith("e")].update(member.settled)
-    training, evaluation = counts[False], counts[True]
+    training, evaluation = run.count(lambda episode: episode.settled)
     return [
         SettledSteps(
             reason,
@@ -354,107 +345,29 @@ def settled_steps(run: RunData) -> list[SettledSteps]:
     ]
 
 
-def learning_curves(run: RunData) -> dict[str, LineChart]:
-    """Return the learning curve over ``updates`` and, where clocks were kept, over ``minutes``."""
-    by_update = _learning_curve(
-        [(float(e.version), e) for e in run.evaluations],
-        [(float(i.iteration), i) for i in run.iterations],
-        "updates",
-        run.measured,
-    )
-    curves = {"updates": by_update}
-    timed = [(e.wall / 60, e) for e in run.evaluations if e.wall is not None]
-    timed_iterations = [(i.wall / 60, i) for i in run.iterations if i.wall is not None]
-    if len(timed) + len(timed_iterations) > 1:
-        curves["minutes"] = _learning_curve(timed, timed_iterations, "minutes", run.measured)
-    return curves
-
-
-def _learning_curve(
-    evaluations: list[tuple[float, Evaluation]], iterations: list[tuple[float, Iteration]], unit: str, split: str
-) -> LineChart:
-    training = tuple((x, i.success) for x, i in iterations if i.success is not None)
-    series = []
-    if len(training) >= 2 * SMOOTH:
-        series.append(Series("each iteration", "training raw", training))
-        series.append(Series(f"mean of {SMOOTH}", "training", rolling_mean(training, SMOOTH)))
-    else:
-        series.append(Series("training", "training", training, dots=len(training) == 1))
-    series.append(
-        Series(
-            split,
-            "held-out",
-            tuple((x, e.mean) for x, e in evaluations),
-            dots=True,
-            band=tuple((x, e.low, e.high) for x, e in evaluations if e.low is not None and e.high is not None),
-        )
-    )
-    notes: dict[float, list[str]] = {}
-    for x, e in evaluations:
-        known = f"{e.mean:.2f} [{e.low:.2f}, {e.high:.2f}], n = {e.n}" if e.n else "unknown, no episode has a reward"
-        text = f"{split} {known}"
-        notes.setdefault(x, [f"policy v{e.version}"]).append(text)
-    for x, i in iterations:
-        if i.success is not None:
-            notes.setdefault(x, [f"iteration {i.iteration}"]).append(f"training {i.success:.2f}")
-    clock = [f"\n{format_duration(x * 60)}" if unit == "minutes" else "" for x in notes]
-    return line_chart(
-        "Learning curve",
-        series,
-        x_label="policy version (updates done)" if unit == "updates" else "wall clock, minutes",
-        y_label="success rate",
-        y_range=(0.0, 1.0),
-        y_steps=5,
-        notes={x: "\n".join(lines) + time for (x, lines), time in zip(notes.items(), clock, strict=True)},
-        whole=unit == "updates",
-    )
-
-
 def health_charts(run: RunData) -> list[tuple[LineChart, str, str]]:
     """Return (chart, meaning, last value) of each health measurement that the run has."""
-    columns: list[tuple[str, str, list[tuple[float, float]]]] = [
-        (title, meaning, [(i.iteration, i.train[key]) for i in run.iterations if key in i.train])
-        for key, (title, meaning) in HEALTH.items()
-    ]
-    zero = [
-        (i.iteration, i.groups["zero_variance"] / i.groups["total"])
-        for i in run.iterations
-        if i.groups.get("total") and "zero_variance" in i.groups
-    ]
-    columns.insert(4, ("Zero-variance groups", "share of groups that teach nothing", [(float(x), y) for x, y in zero]))
-    steps = [(float(i.iteration), i.steps_mean) for i in run.iterations if i.steps_mean is not None]
-    tokens = [
-        (float(i.iteration), i.response_tokens_mean) for i in run.iterations if i.response_tokens_mean is not None
-    ]
-    overlaps = [(float(i.iteration), i.asynchronous) for i in run.iterations if i.asynchronous is not None]
-    clock = [(float(i.iteration), i.seconds["total"]) for i in run.iterations if "total" in i.seconds]
-    images = sorted({name for i in run.iterations for name in i.kl_by_images})
-    columns += [
-        (
-            f"KL, {name.replace('_', ' ')} {'image' if name == '1' else 'images'}",
-            "to behaviour, rows with so many",
-            [(float(i.iteration), i.kl_by_images[name]) for i in run.iterations if name in i.kl_by_images],
-        )
-        for name in images
-    ]
-    columns += [
-        ("Steps per episode", "mean", steps),
-        ("Response length", "tokens per step, mean", tokens),
-        ("Iteration time", "seconds of wall clock", clock),
-        ("Staleness", "versions that a row's oldest token is old, mean", [(x, o.mean_staleness) for x, o in overlaps]),
-        ("Trainer waits", "seconds without a batch", [(x, o.trainer_idle) for x, o in overlaps]),
-        ("Idle workers", "share of their wall clock", [(x, o.workers_idle) for x, o in overlaps]),
-        ("Groups under way", "when a version was published", [(x, float(o.running)) for x, o in overlaps]),
-    ]
-    for measured, which in ((IDLE, "idle"), (QUEUES, "queues")):
-        by_iteration = [(float(i.iteration), getattr(i, which)) for i in run.iterations]
-        columns += [
-            (title, meaning, [(x, values[key]) for x, values in by_iteration if key in values])
-            for key, (title, meaning) in measured.items()
-        ]
-    return [
-        (_health_chart(title, points), meaning, number(points[-1][1])) for title, meaning, points in columns if points
-    ]
+    measured = [(float(line.iteration), _measurements(line)) for line in run.iterations]
+    known = sorted({key for _, values in measured for key in values})
+    charts = []
+    for path, (title, meaning) in HEALTH.items():
+        for key in (key for key in known if key == path or key.startswith(f"{path}/")):
+            images = key[len(path) + 1 :].replace("_", " ")
+            name = f"{title}, {images} {'image' if images == '1' else 'images'}" if images else title
+            points = [(x, values[key]) for x, values in measured if key in values]
+            charts.append((_health_chart(name, points), meaning, number(points[-1][1])))
+    return charts
+
+
+def _measurements(line: IterationMetrics) -> dict[str, float]:
+    """Return the numbers of an iteration by path, as TensorBoard has them, and two that follow."""
+    content = line.model_dump(exclude={"browsers", "pipelines"})
+    values = {path.removeprefix("/"): value for path, value in numbers(content, "")}
+    if values.get("groups/total") and "groups/zero_variance" in values:
+        values["zero_variance"] = values["groups/zero_variance"] / values["groups/total"]
+    if line.asynchronous is not None:
+        values["mean_staleness"] = line.asynchronous.mean_staleness
+    return values
 
 
 def _health_chart(title: str, points: list[tuple[float, float]]) -> LineChart:

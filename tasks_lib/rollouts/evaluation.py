@@ -16,6 +16,7 @@ import orjson
 from envs.tasks import TaskIndex
 from envs.types import Memory, Split, StorageError, WebTask
 from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
+from tasks_lib.folder.metrics_lines import EvaluationMetrics
 from tasks_lib.folder.repair import recount_advice
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.planning import evaluation_groups
@@ -123,19 +124,19 @@ def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
     return mark_unknown(evaluation)
 
 
-def recover_evaluations(store: RunStore, lines: Iterable[Mapping[str, Any]]) -> None:
+def recover_evaluations(store: RunStore, lines: Iterable[EvaluationMetrics]) -> None:
     """Write lost evaluation files again, from their lines in the metrics and their groups.
 
     Args:
         lines: Metrics lines of evaluations. One whose groups are incomplete is left out.
     """
     for line in lines:
-        path = store.evaluation_path(line["version"])
-        records = [read_group(store, group_id) for group_id in store.group_ids(f"e{line['version']:06d}")]
+        path = store.evaluation_path(line.version)
+        records = [read_group(store, group_id) for group_id in store.group_ids(f"e{line.version:06d}")]
         episodes = [episode for record in records for episode in record.episodes]
-        if path.exists() or not episodes or len(episodes) != line["n"] + line.get("abstained", 0):
+        if path.exists() or not episodes or len(episodes) != line.n + line.abstained:
             continue
-        fields = {name: value for name, value in line.items() if name not in ("kind", "wall")}
+        fields = line.model_dump(exclude_unset=True, exclude={"wall"})
         names = [episode.episode_id for episode in episodes]
         write_json(path, {**fields, "episodes": names, "causes": count_causes(episodes)}, sealed=True)
 

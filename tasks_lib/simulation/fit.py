@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from envs.types import ConfigError, Step, Trajectory
 from tasks_lib.config import PacingConfig, resolve_path
 from tasks_lib.folder.frozen_config import read_frozen
+from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
 from training.pacing.workload import Distribution, Machine, Schedule, Workload
@@ -49,7 +48,8 @@ def fit(run: str) -> Fitted:
     store = RunStore(resolve_path(run))
     document = read_frozen(store.config_path)
     records = [read_group(store, name) for name in store.group_ids() if name.startswith("i")]
-    lines = _iterations(store)
+    lines = read_lines(store.metrics_path, IterationMetrics)
+    lines = [line for line in lines if line.seconds and not line.recovered]
     if document is None or not records or not lines:
         raise ConfigError(f"run: {store.root} has no finished iterations; name the folder of a training run")
     config = document["config"]
@@ -60,7 +60,7 @@ def fit(run: str) -> Fitted:
         _workload(records, trajectories, lines, config["algorithm"]["group_size"]),
         Machine(browsers=browsers, engine_turns=browsers),
         _schedule(config),
-        statistics.fmean(line["seconds"]["total"] for line in lines),
+        statistics.fmean(line.seconds["total"] for line in lines),
     )
 
 
@@ -76,13 +76,6 @@ def _schedule(config: dict[str, Any]) -> Schedule:
     return replace(schedule, staleness=pacing.staleness, depth=pacing.ahead, running=running, groups_per_task=tasks)
 
 
-def _iterations(store: RunStore) -> list[dict[str, Any]]:
-    if not store.metrics_path.exists():
-        return []
-    lines = [orjson.loads(line) for line in store.metrics_path.read_bytes().splitlines() if line.startswith(b"{")]
-    return [line for line in lines if line["kind"] == "iteration" and line.get("seconds") and "recovered" not in line]
-
-
 def _trajectories(store: RunStore, episodes: Sequence[EpisodeSummary]) -> Iterable[Trajectory]:
     stride = max(1, len(episodes) // MAX_TRAJECTORIES)
     return (store.trajectory(episode.episode_id) for episode in episodes[::stride])
@@ -91,7 +84,7 @@ def _trajectories(store: RunStore, episodes: Sequence[EpisodeSummary]) -> Iterab
 def _workload(
     records: Sequence[GroupRecord],
     trajectories: Sequence[Trajectory],
-    lines: Sequence[dict[str, Any]],
+    lines: Sequence[IterationMetrics],
     group_size: int,
 ) -> Workload:
     episodes = [episode for record in records for episode in record.episodes]
@@ -123,18 +116,18 @@ def _step_seconds(step: Step) -> float:
     return step.seconds.observe + step.seconds.generate + step.seconds.act
 
 
-def _update_seconds(line: dict[str, Any]) -> float:
+def _update_seconds(line: IterationMetrics) -> float:
     """Return the trainer's seconds with saving, of which old runs record only the sum."""
-    return float(sum(line.get("train_split", {"train": line["seconds"].get("train", 0.0)}).values()))
+    return sum(line.train_split.values()) if line.train_split else line.seconds.get("train", 0.0)
 
 
-def _until_served(line: dict[str, Any]) -> float:
+def _until_served(line: IterationMetrics) -> float:
     """Return the seconds from the end of an update until groups of the new version start.
 
     Work that runs beside rollouts does not count.
     """
-    names = ("publish",) if "asynchronous" in line else ("batch", "sample", "orchestrate")
-    return sum(float(line["seconds"].get(name, 0.0)) for name in names)
+    names = ("publish",) if line.asynchronous is not None else ("batch", "sample", "orchestrate")
+    return sum(line.seconds.get(name, 0.0) for name in names)
 
 
 def beta_of(groups: Sequence[tuple[int, int]]) -> tuple[float, float]:

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from envs.types import AnyPath, StorageError
 from tasks_lib.folder.metrics import describe_success
+from tasks_lib.folder.metrics_lines import EvaluationMetrics
 from tasks_lib.report.charts import LineChart, Series, line_chart
-from tasks_lib.report.data import Evaluation, read_measurements
+from tasks_lib.report.data import read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import describe_values
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
@@ -35,7 +36,7 @@ class Curve:
     """The evaluations of an arm, ascending by version."""
 
     arm: ArmRecord
-    evaluations: tuple[Evaluation, ...]
+    evaluations: tuple[EvaluationMetrics, ...]
 
 
 def summary_path(folder: AnyPath) -> Path:

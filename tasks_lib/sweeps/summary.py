@@ -13,7 +13,7 @@ from pydantic import Field
 
 from envs.types import Record
 from tasks_lib.folder.metrics import describe_success
-from tasks_lib.report.data import Success
+from tasks_lib.folder.metrics_lines import Success
 from tasks_lib.sweeps.arms import SEED, describe_values
 
 PAGES = ("tasks.file", "tasks.kinds")

@@ -29,6 +29,7 @@ from flows.train import train
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
@@ -330,7 +331,7 @@ def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_
     run = runpy.run_path(str(SYNTHETIC_RUN))["SyntheticRun"](tmp_path / "Curve_1")
     lines = [orjson.loads(line) for line in (run.root / "metrics.jsonl").read_bytes().splitlines()]
     line = next(line for line in lines if line["kind"] == "iteration")
-    publish_iteration_table("Curve_1", line)
+    publish_iteration_table("Curve_1", IterationMetrics.model_validate(line, extra="ignore"))
     table = artifact("curve-1-iteration")
     assert table["description"].startswith(f"Iteration {line['iteration']}: success")
     rows = {row["what"]: row["value"] for row in orjson.loads(table["data"])}

@@ -19,6 +19,7 @@ import pytest
 from envs.types import RewardBundle, RollwrightError, Rubric, SiteError, StorageError, rubric_hash
 from tasks_lib.commands.doctor import examine
 from tasks_lib.config import TrainConfig
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, read_regraded, write_start
 from tasks_lib.folder.values import ChangedValuesError, finished_result
 from tasks_lib.loops.results import write_result
@@ -120,7 +121,7 @@ def start(config: TrainConfig, newest: int = 2) -> dict[str, Any]:
             "evaluations": [
                 {name: each[name] for name in ("mean", "n", "by_kind", "episodes")} for each in evaluations
             ],
-            "lines": [line["iteration"] for line in run.metrics.lines("iteration")],
+            "lines": [line.iteration for line in run.metrics.lines(IterationMetrics)],
             "success": result["success_before"],
             "regraded": read_regraded(store.regraded_path("again", EPISODE)),
             "rubric": store.rubric(rubric_hash(RUBRIC)),
@@ -139,8 +140,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainConfig, dict[s
     with open_run(config) as run:
         for version in (0, 2):
             result = evaluate_version(Play(store), version, run.tasks, episodes=14, workers=1)  # type: ignore[arg-type]
-            kept = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
-            run.metrics.append({"kind": "evaluation", "wall": 1.0, **kept}, version)
+            run.metrics.append(EvaluationMetrics.model_validate({**result, "wall": 1.0}, extra="ignore"), version)
         run.sample(2, 0)
     write_json(store.regraded_path("again", EPISODE), REGRADED)
     write_start(store, "again", RegradingStart(at=1.0, which="all", episodes=1, settings={}))
@@ -283,12 +283,12 @@ def test_a_policy_with_new_weights_is_evaluated_again(
             progress: Any = SimpleNamespace(log=said.append)
             loop = SynchronousLoop(run, None, 1, progress)  # type: ignore[arg-type]
             loop.evaluate()
-            lines = run.metrics.lines("evaluation")
+            lines = run.metrics.lines(EvaluationMetrics)
             assert bool(run.rollouts.played) is again  # type: ignore[attr-defined]
         assert any("made again with other weights" in each for each in said) is again
     found = read_json(store.evaluation_path(2))
-    assert found["policy"] != old["policy"] and [line["version"] for line in lines] == [0, 2, 2]
-    assert lines[-1]["policy"] == found["policy"] == policy_digest(store, 2)
+    assert found["policy"] != old["policy"] and [line.version for line in lines] == [0, 2, 2]
+    assert lines[-1].policy == found["policy"] == policy_digest(store, 2)
     kept = store.root / "outdated" / "v000002-1"
     assert read_json(kept / "evaluations/v000002.json") == old and any((kept / "groups/e000002").iterdir())
 

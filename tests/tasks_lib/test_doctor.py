@@ -17,6 +17,7 @@ from envs.types import StorageError, TrainingError
 from flows.doctor import main
 from tasks_lib.commands.doctor import examine
 from tasks_lib.config import TrainConfig
+from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.folder.repair import batch_of, repair_group, repair_run
 from tasks_lib.loops.run import open_run
 from tasks_lib.processes.trainer import update_policy
@@ -337,7 +338,7 @@ def test_what_the_doctor_advises_is_safe_to_do(run: tuple[TrainConfig, RunStore]
     start.rename(start.with_name("i000002.json.damaged"))
     with open_run(config) as opened:
         assert opened.sample(2, 0) == drawn and start.read_bytes() == kept
-        assert len(opened.metrics.lines("iteration")) == 2
+        assert len(opened.metrics.lines(IterationMetrics)) == 2
     assert faults(store) == []
 
 

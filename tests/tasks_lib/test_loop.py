@@ -20,7 +20,7 @@ from tasks_lib.rollouts.shards import Rollout, describe_late_batches
 from tasks_lib.worker.oversampling import NOT_NEEDED
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
-from training.records.batches import TrainingBatch, build_batch
+from training.records.batches import TrainingBatch
 from training.records.groups import EpisodeSummary, GroupRecord
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_ended_without_rewards_draws_other_tasks_next(tmp_path: Path)
         run: Any = SimpleNamespace(
             config=config,
             store=store,
-            metrics=SimpleNamespace(lines=lambda kind=None: []),
+            metrics=SimpleNamespace(lines=lambda model: [], wall=0.0),
             records=lambda names: [read_group(store, name) for name in names],
             sample=lambda iteration, draw: [f"{phase_name(iteration, draw)}-g{number:04d}" for number in range(2)],
             rollouts=SimpleNamespace(run=play),
@@ -130,10 +130,10 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
     def line(**rollout: Any) -> dict[str, Any]:
         config: TrainConfig = resolve(TrainConfig, {"rollout": rollout})
         run: Any = SimpleNamespace(
-            config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda kind=None: [])
+            config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda model: [], wall=0.0)
         )
         loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
-        return loop._details(0, Rollout([], {}), build_batch(1, [], config.algorithm), manifest, PhaseTimer())
+        return loop._timings(Rollout([], {}), manifest, PhaseTimer())
 
     assert "judge" not in line()
     Ledger(RunStore(tmp_path).spent_path()).pay(300)
@@ -199,7 +199,7 @@ def test_a_version_is_evaluated_only_where_that_is_due(
         write_json(store.evaluation_path(version), {})
     config = resolve(TrainConfig, {"iterations": iterations, "evaluation": {"every": 4}})
     run: Any = SimpleNamespace(
-        config=config, store=store, version=version, metrics=SimpleNamespace(lines=lambda kind=None: [])
+        config=config, store=store, version=version, metrics=SimpleNamespace(lines=lambda model: [], wall=0.0)
     )
     loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
     assert loop.evaluation_due is due
@@ -207,7 +207,7 @@ def test_a_version_is_evaluated_only_where_that_is_due(
 
 def test_a_run_ends_after_three_iterations_without_a_success(tmp_path: Path) -> None:
     lines: list[str] = []
-    run: Any = SimpleNamespace(store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda kind=None: []))
+    run: Any = SimpleNamespace(store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda model: [], wall=0.0))
     progress: Any = SimpleNamespace(log=lines.append)
     loop = SynchronousLoop(run, trainer=None, workers=1, progress=progress)  # type: ignore[arg-type]
     failed, empty = [record(None, None)], SimpleNamespace(rows=())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from envs.types import StorageError
+from tasks_lib.config import PROJECT
+from tasks_lib.folder import metrics_lines
 from tasks_lib.folder.metrics import (
     MetricsLog,
     count_causes,
@@ -17,6 +24,15 @@ from tasks_lib.folder.metrics import (
     success,
     success_by_kind,
     wilson_interval,
+)
+from tasks_lib.folder.metrics_lines import (
+    EvaluationMetrics,
+    IdleShares,
+    IterationMetrics,
+    Overlap,
+    QueueWaits,
+    parse_line,
+    read_lines,
 )
 from tasks_lib.worker.activity import ActivityClock
 
@@ -61,48 +77,145 @@ def test_nothing_graded_is_no_success_of_nought(synthetic_group):
 def test_a_torn_last_line_is_cut_off_and_lines_go_on(tmp_path):
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path, tmp_path / "tensorboard")
-    log.append({"kind": "iteration", "iteration": 0, "train": {"loss": 0.5}}, 0)
+    log.append(IterationMetrics(iteration=0, wall=7.5, train={"loss": 0.5}), 0)
     log.close()
     with open(path, "ab") as file:
         file.write(b'{"kind": "iteration", "iter')
     log = MetricsLog(path, tmp_path / "tensorboard")
-    log.append({"kind": "iteration", "iteration": 1}, 1)
+    assert log.wall == 7.5
+    log.append(IterationMetrics(iteration=1), 1)
     log.close()
     assert [orjson.loads(line)["iteration"] for line in path.read_bytes().splitlines()] == [0, 1]
-    assert [line["iteration"] for line in log.lines("iteration")] == [0, 1]
-    assert log.lines("evaluation") == []
+    assert [line.iteration for line in log.lines(IterationMetrics)] == [0, 1]
+    assert log.lines(EvaluationMetrics) == []
 
 
 def test_numbers_reach_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
-    log.append(
-        {"kind": "evaluation", "mean": 0.25, "by_kind": {"click-test": {"n": 4}}, "name": "x", "greedy": True}, 3
-    )
-    log.append(
-        {
-            "kind": "iteration",
-            "train": {"ess": 0.9, "kl_by_images": {"1": 0.01, "8_or_more": 0.02}},
-            "idle": {"engines": 0.5},
-            "queues": {},
-            "asynchronous": {"staleness": {"0": 3, "1": 9}, "timeline": [("groups", 1.0, 2.0)]},
-        },
-        3,
-    )
+    evaluation = {"mean": 0.25, "by_kind": {"click-test": {"mean": 0.25, "n": 4}}, "split": "x", "greedy": True}
+    log.append(EvaluationMetrics.model_validate({"version": 3, "low": 0.0, "high": 1.0, "n": 4, **evaluation}), 3)
+    iteration = {
+        "iteration": 3,
+        "train": {"ess": 0.9, "kl_by_images": {"1": 0.01, "8_or_more": 0.02}},
+        "idle": {"engines": 0.5},
+        "queues": {},
+        "asynchronous": {"staleness": {"0": 3, "1": 9}, "timeline": [("groups", 1.0, 2.0)]},
+    }
+    log.append(IterationMetrics.model_validate(iteration), 3)
     log.close()
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert sorted(events.Tags()["tensors"]) == [
+        "evaluation/by_kind/click-test/mean",
         "evaluation/by_kind/click-test/n",
+        "evaluation/high",
+        "evaluation/low",
         "evaluation/mean",
+        "evaluation/n",
+        "evaluation/version",
         "iteration/asynchronous/staleness/0",
         "iteration/asynchronous/staleness/1",
         "iteration/idle/engines",
+        "iteration/iteration",
         "iteration/train/ess",
         "iteration/train/kl_by_images/1",
         "iteration/train/kl_by_images/8_or_more",
     ]
+
+
+WRITTEN = [
+    {
+        "kind": "evaluation", "wall": 1.5, "version": 2, "policy": "92c7", "mean": 0.75, "low": 0.5, "high": 1.0, "n": 4,
+        "by_kind": {"a": {"mean": 0.75, "low": 0.5, "high": 1.0, "n": 4}, "b": {"mean": None, "low": None, "high": None, "n": 0}},
+        "abstained": 1, "split": "held_out", "greedy": True, "seconds": 1.25, "activity": {"idle": 0.5, "wall": 1.25},
+        "batches": {"turns": 4, "seconds": 0.5}, "judge": {"requests": {"spent": 3, "left": None}},
+    },
+    {
+        "kind": "iteration", "success": 0.5, "success_by_kind": {"a": {"mean": 0.5, "low": 0.0, "high": 1.0, "n": 2}},
+        "steps_mean": 2.0, "response_tokens_mean": 4.5, "stop_reasons": {"done": 2}, "forms": {"json": 4}, "cut_turns": 0.0,
+        "action_errors": {}, "settled": {"rested": 4}, "iteration": 1, "version": 2, "wall": 9.5,
+        "seconds": {"rollout": 3.0, "total": 4}, "rollout_split": {"browser": 2.5},
+        "browsers": [{"launches": 1, "state": "ready", "requests_refused": {}}],
+        "pipelines": [{"encode": {"done": 4}, "reward": {"graded": 2, "seconds": {"task": 0.25}}}],
+        "judge": {"tokens": {"spent": 30, "left": 70}}, "groups": {"total": 2, "zero_variance": 1}, "rows": 4,
+        "train": {"loss": 0.5, "ess": None, "rows": 4, "kl_by_images": {"1": 0.25, "2": None}}, "train_split": {"load": 0.25},
+        "idle": {"browsers": 0.5, "engines": 0.25, "trainer": 0.75},
+        "queues": {"permit": 0.5, "encode": 0.25, "reward": 0.0, "engine": 1.5, "trainer": 2.5}, "batches": {"turns": 4},
+        "asynchronous": {
+            "staleness": {"0": 3, "2": 1}, "train": 1.5, "trainer_idle": 0.5, "workers_idle": 0.25, "running": 2, "ready": 1,
+            "limit": 4, "timeline": [["groups", 1795805054.23, 1795805056.5], ["update-v000002", 1795805057, 1795805058.5]],
+        },
+        "episodes": {"started": 4, "consumed": 4}, "abstentions": {"block": 1}, "recovered": True,
+    },
+    {"kind": "iteration", "iteration": 0, "seconds": {}, "idle": {"trainer": 0.5}, "recovered": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRITTEN, ids=["evaluation", "iteration", "recovered"])
+@pytest.mark.filterwarnings("error")
+def test_a_line_is_written_as_it_is_read(line):
+    """Same keys in the same order, integers stay integers, and what was not measured has no key."""
+    data = orjson.dumps(line)
+    assert orjson.dumps(parse_line(data).content()) == data
+
+
+def test_every_field_of_a_line_is_in_the_example_and_has_a_docstring():
+    written = {"kind": "kind"} | {key: key for line in WRITTEN for key in line}
+    tree = ast.parse(Path(metrics_lines.__file__).read_text())
+    for model in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        fields = [index for index, node in enumerate(model.body) if isinstance(node, ast.AnnAssign)]
+        for index in fields:
+            name, after = model.body[index].target.id, model.body[index + 1]
+            assert isinstance(after, ast.Expr) and isinstance(after.value.value, str), f"{model.name}.{name}"
+            if model.name in ("EvaluationMetrics", "IterationMetrics"):
+                assert name in written
+
+
+def test_a_line_of_another_version_is_read_without_its_own_keys():
+    line = parse_line(
+        b'{"kind":"iteration","iteration":3,"later":1,"idle":{"engines":0.5,"disks":0.25},"seconds":{"a":null}}'
+    )
+    assert line.content() == {"kind": "iteration", "iteration": 3, "idle": {"engines": 0.5}, "seconds": {}}
+    assert parse_line(b'{"kind":"checkpoint","size":3}') is None
+    with pytest.raises(ValidationError, match="later"):
+        IterationMetrics(iteration=3, later=1)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"kind":"iter', "is torn (unexpected end of data"),
+        (b"[1]", "is no line of metrics: it has no kind"),
+        (b'{"kind":"iteration"}', "is no iteration: iteration: Field required"),
+        (b'{"kind":"iteration","iteration":"3"}', "is no iteration: iteration: Input should be a valid integer"),
+        (b'{"kind":"iteration","iteration":3,"wall":true}', "is no iteration: wall: Input should be a valid number"),
+        (b'{"kind":"iteration","iteration":3,"seconds":{"a":"1"}}', "is no iteration: seconds.a: Input should be a valid number"),
+    ],
+)  # fmt: skip
+def test_a_damaged_line_says_where_and_is_taken_out_when_a_run_is_opened(data, why, tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    kept = b'{"kind":"checkpoint"}\n{"kind":"iteration","iteration":2,"wall":4.5}\n'
+    path.write_bytes(data + b"\n" + kept)
+    with pytest.raises(StorageError, match=re.escape(f"metrics.jsonl line 1 {why}")):
+        read_lines(path, IterationMetrics)
+    log = MetricsLog(path, tmp_path / "tensorboard")
+    log.close()
+    assert path.read_bytes() == kept and (tmp_path / "metrics.jsonl.damaged").read_bytes() == data + b"\n" + kept
+    assert log.wall == 4.5 and [line.iteration for line in log.lines(IterationMetrics)] == [2]
+    assert "1 damaged lines are taken out, the first is line 1" in caplog.text
+
+
+def test_the_page_about_async_lists_every_idle_share_and_wait():
+    page = (PROJECT / "docs" / "async.md").read_text()
+    listed = set(re.findall(r"`((?:idle|queues)\.\w+)`", page))
+    fields = {
+        f"{name}.{key}" for name, model in (("idle", IdleShares), ("queues", QueueWaits)) for key in model.model_fields
+    }
+    assert listed == fields
+    named = set(re.findall(r"`(\w+)`", re.search(r"`metrics\.jsonl` has `asynchronous`.*?\n\n", page, re.DOTALL)[0]))
+    assert named - {"asynchronous"} <= Overlap.model_fields.keys()
 
 
 MEASURE_A_CHILD = """

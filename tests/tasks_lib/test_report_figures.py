@@ -64,8 +64,8 @@ def test_time_split_adds_up_to_the_wall_clock(make_run: MakeRun) -> None:
 
 def test_time_split_scales_workers_that_overlap(make_run: MakeRun) -> None:
     run = read_run(make_run(iterations=2, every=5).root)
-    for entry in run.iterations:
-        entry.rollout_split = {"browser": 18.0, "generate": 6.0}
+    split = {"rollout_split": {"browser": 18.0, "generate": 6.0}}
+    run.iterations = [line.model_copy(update=split) for line in run.iterations]
     by_key = {share.key: share.seconds for share in time_split(run)[0]}
     assert by_key["browser"] == pytest.approx(18) and by_key["generate"] == pytest.approx(6)
     assert "rollout" not in by_key

@@ -34,14 +34,10 @@ def test_the_newest_the_first_and_the_needed_stay(last: int, keep: int, needed: 
         assert not gone
 
 
-def test_the_best_is_the_one_with_the_highest_mean_of_its_last_evaluation() -> None:
-    def lines(*means: tuple[int, float | None]) -> list[dict[str, Any]]:
-        return [{"version": version, "mean": mean} for version, mean in means]
-
-    assert best_version(lines()) is None and best_version(lines((0, None))) is None
-    assert best_version(lines((0, 0.2), (5, 0.7), (10, 0.5), (15, None))) == 5
-    assert best_version(lines((0, 0.5), (5, 0.5))) == 5
-    assert best_version(lines((0, 0.2), (5, 0.7), (5, 0.1), (10, 0.15))) == 0, "version 5 was made again"
+def test_the_best_is_the_newest_with_the_highest_mean() -> None:
+    assert best_version({}) is None and best_version({0: None}) is None
+    assert best_version({0: 0.2, 5: 0.7, 10: 0.5, 15: None}) == 5
+    assert best_version({0: 0.5, 5: 0.5}) == 5
 
 
 class Published:
@@ -86,13 +82,13 @@ def test_published_versions_have_weights_or_tell_of_their_removal(tmp_path: Path
     means = {0: 0.1, 2: 0.9, 4: 0.5, 6: 0.6, 8: 0.95}
     for version in range(10):
         run.publish(version)
-        lines = [{"version": each, "mean": mean} for each, mean in means.items() if each < version]
-        remove_old_policies(run.store, settings, lines)
+        known = {each: mean for each, mean in means.items() if each < version}
+        remove_old_policies(run.store, settings, known)
         whole = run.check()
         assert {0, version, max(version - 1, 0)} <= {*whole}
         assert 2 in whole or version in (0, 1, 9), "the best one, until version 8 was better"
     assert whole == [0, 7, 8, 9]
-    assert remove_old_policies(run.store, settings, lines) == [], "there is nothing left to do"
+    assert remove_old_policies(run.store, settings, known) == [], "there is nothing left to do"
 
 
 def test_a_removal_that_was_cut_off_is_completed(tmp_path: Path) -> None:
@@ -101,7 +97,7 @@ def test_a_removal_that_was_cut_off_is_completed(tmp_path: Path) -> None:
         run.publish(version)
     write_json(run.store.policy_path(1) / REMOVED, {})
     (run.store.policy_path(1) / "config.json").unlink()
-    assert remove_old_policies(run.store, TrainerConfig(keep_policies=2), []) == [1, 2]
+    assert remove_old_policies(run.store, TrainerConfig(keep_policies=2), {}) == [1, 2]
     assert run.check() == [0, 3, 4]
 
 
@@ -109,19 +105,19 @@ def test_without_a_number_nothing_is_removed(tmp_path: Path) -> None:
     run = Published(tmp_path)
     for version in range(6):
         run.publish(version)
-    assert remove_old_policies(run.store, TrainerConfig(), []) == []
+    assert remove_old_policies(run.store, TrainerConfig(), {}) == []
     state_path(run.store, 2).mkdir()
-    assert remove_old_policies(run.store, TrainerConfig(keep_policies=1), [{"version": 1, "mean": 1.0}]) == [3]
+    assert remove_old_policies(run.store, TrainerConfig(keep_policies=1), {1: 1.0}) == [3]
     assert run.check() == [0, 1, 2, 4, 5]
     settings = TrainerConfig(keep_policies=1, keep_best=False)
-    assert remove_old_policies(run.store, settings, [{"version": 1, "mean": 1.0}]) == [1]
+    assert remove_old_policies(run.store, settings, {1: 1.0}) == [1]
 
 
 def test_who_asks_for_a_removed_one_is_told_which_there_are(tmp_path: Path) -> None:
     run = Published(tmp_path)
     for version in range(5):
         run.publish(version)
-    remove_old_policies(run.store, TrainerConfig(keep_policies=2), [])
+    remove_old_policies(run.store, TrainerConfig(keep_policies=2), {})
     folder = run.store.policy_path(1)
     with pytest.raises(
         PolicyError, match=r"^policy\.checkpoint: the weights of .*v000001 were removed.*v000000, v000003"

@@ -16,14 +16,15 @@ from PIL import Image
 
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
-from tasks_lib.folder.metrics import MetricsLog, format_share, mark_unknown, success, success_by_kind
-from tasks_lib.loops.base import _describe_iteration
+from tasks_lib.folder.metrics import MetricsLog, episode_figures, format_share, mark_unknown, success, success_by_kind
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
+from tasks_lib.loops.base import describe_iteration
 from tasks_lib.loops.results import result_sentence, write_result
-from tasks_lib.loops.run import iteration_line
 from tasks_lib.report import artifacts, build_report, learning_curve_png
 from tasks_lib.report.charts import DrawnSeries
+from tasks_lib.report.curve import learning_curves
 from tasks_lib.report.data import read_run
-from tasks_lib.report.summary import headline, kind_rows, learning_curves
+from tasks_lib.report.summary import headline, kind_rows
 from tasks_lib.rollouts.evaluation import evaluate_version
 from tasks_lib.warm_start.stages import WarmStart, check_gate, measured_rows, measured_words
 from training.ledger.store import RunStore, read_json, write_json
@@ -81,13 +82,13 @@ def test_an_evaluation_that_is_there_is_read_as_unknown(nothing: dict[str, Any],
 def test_metrics_have_null_and_tensorboard_no_point(tmp_path: Path, synthetic_group: Any) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    line = iteration_line([synthetic_group("i000000-g0000", [None, None])], {})
-    assert line["success"] is None and line["success_by_kind"] == {"click-test": NOTHING}
+    figures = episode_figures([synthetic_group("i000000-g0000", [None, None])])
+    assert figures["success"] is None and figures["success_by_kind"] == {"click-test": NOTHING}
     log = MetricsLog(tmp_path / "metrics.jsonl", tmp_path / "tensorboard")
-    log.append({"kind": "evaluation", **evaluation(0, NOTHING, a=NOTHING, b=SOME)}, 0)
-    log.append({"kind": "iteration", "success": line["success"], "success_by_kind": line["success_by_kind"]}, 0)
+    log.append(EvaluationMetrics.model_validate(evaluation(0, NOTHING, a=NOTHING, b=SOME), extra="ignore"), 0)
+    log.append(IterationMetrics(iteration=0, **figures), 0)
     log.close()
-    assert log.lines("evaluation")[0]["mean"] is None
+    assert log.lines(EvaluationMetrics)[0].mean is None
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     tags = set(events.Tags()["tensors"])
@@ -109,7 +110,7 @@ def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any]
     run: Any = SimpleNamespace(
         store=store,
         version=2,
-        metrics=SimpleNamespace(lines=lambda _kind: []),
+        metrics=SimpleNamespace(lines=lambda _model: []),
         journal=SimpleNamespace(episodes=dict, abstentions=dict),
         config=SimpleNamespace(run_id="r", preset="", seed=0, evaluation=SimpleNamespace(split="held_out")),
     )
@@ -245,19 +246,19 @@ def test_an_older_iteration_without_rewards_is_unknown(tmp_path: Path) -> None:
 
 def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (format_share(None), format_share(0.0), format_share(0.9544)) == ("unknown", "0.000", "0.954")
-    line = {
-        "iteration": 0,
-        "version": 1,
-        "success": None,
-        "success_by_kind": {"a": NOTHING, "b": SOME},
-        "groups": {"total": 2, "zero_variance": 2},
-        "episodes": {},
-        "abstentions": {},
-        "seconds": {"rollout": 1.0, "train": 1.0, "orchestrate": 1.0},
-        "train": {"ess": 0.5, "kl_by_images": {"1": 0.25}},
-        "asynchronous": {"staleness": {"0": 3, "2": 1}, "timeline": [("groups", 1.0, 2.0)]},
-    }
-    assert _describe_iteration(line).startswith("iteration   0: success unknown, 0/2 groups")
+    line = IterationMetrics.model_validate(
+        {
+            "iteration": 0,
+            "version": 1,
+            "success": None,
+            "success_by_kind": {"a": NOTHING, "b": SOME},
+            "groups": {"total": 2, "zero_variance": 2},
+            "seconds": {"rollout": 1.0, "train": 1.0, "orchestrate": 1.0},
+            "train": {"ess": 0.5, "kl_by_images": {"1": 0.25}},
+            "asynchronous": {"staleness": {"0": 3, "2": 1}, "timeline": [("groups", 1.0, 2.0)]},
+        }
+    )
+    assert describe_iteration(line).startswith("iteration   0: success unknown, 0/2 groups")
     made: list[dict[str, Any]] = []
     monkeypatch.setattr(artifacts, "create_table_artifact", lambda **given: made.append(given))
     artifacts.publish_iteration_table("r", line)

@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 
 from envs.types import DiskError, ReadError, RewardBundle, StopReason, StorageError, Trajectory
 from tasks_lib.folder.metrics import MetricsLog
+from tasks_lib.folder.metrics_lines import IterationMetrics
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.disk import (
     REASONS,
@@ -168,13 +169,13 @@ def test_it_comes_through_a_pickle(tmp_path: Path) -> None:
 
 def test_the_lines_of_metrics_survive_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"kind": "a"}\n{"kind": "b"}\n{"ki')
+    path.write_bytes(b'{"kind":"iteration","iteration":0}\n{"kind":"iteration","iteration":1}\n{"ki')
     monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(fault(errno.ENOSPC)))
     log = MetricsLog(path, tmp_path / "tensorboard")
-    assert [line["kind"] for line in log.lines()] == ["a", "b"]
+    assert [line.iteration for line in log.lines(IterationMetrics)] == [0, 1]
     monkeypatch.setattr("builtins.open", lambda *_: (_ for _ in ()).throw(fault(errno.ENOSPC)))
     with pytest.raises(DiskError, match=r"metrics\.jsonl: no space left"):
-        log.append({"kind": "c"}, 0)
+        log.append(IterationMetrics(iteration=2), 2)
     monkeypatch.undo()
     log.close()
 

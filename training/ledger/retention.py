@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 
 def removable_versions(published: Iterable[int], keep: int, needed: Collection[int] = ()) -> list[int]:
@@ -27,15 +26,13 @@ def removable_versions(published: Iterable[int], keep: int, needed: Collection[i
     return [version for version in versions if version not in kept]
 
 
-def best_version(evaluations: Iterable[Mapping[str, Any]]) -> int | None:
+def best_version(means: Mapping[int, float | None]) -> int | None:
     """Return the version with the highest mean success, or ``None`` if none is known.
 
     Of equal ones it is the newest.
 
     Args:
-        evaluations: Each with ``version`` and ``mean``, which is ``None`` where no episode had a
-            reward. If a version was evaluated twice (it was made again), the last one counts.
+        means: Mean success by evaluated version; ``None`` where no episode had a reward.
     """
-    means = {evaluation["version"]: evaluation["mean"] for evaluation in evaluations}
     known = [(mean, version) for version, mean in means.items() if mean is not None]
     return max(known)[1] if known else None

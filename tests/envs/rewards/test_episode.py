@@ -18,7 +18,7 @@ from envs.rewards import GradingEvidence, read_rubric
 from envs.settle import Settled, SettleReason
 from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
-from tasks_lib.loops.run import iteration_line
+from tasks_lib.folder.metrics import episode_figures
 from tasks_lib.worker.actors import Turn
 from tasks_lib.worker.attempt import EpisodeRunner
 from tasks_lib.worker.live import SlotStatus
@@ -157,7 +157,7 @@ async def test_a_step_records_why_the_wait_for_its_page_ended() -> None:
         GroupRecord(group_id="i000000-g0000", task_id="", kind="", policy_version=0, episodes=(one, one))
         for one in [EpisodeSummary.of(ended)]
     ]
-    assert iteration_line(records, {})["settled"] == {"rested": 2, "deadline": 2}
+    assert episode_figures(records)["settled"] == {"rested": 2, "deadline": 2}
     old = ended.model_dump(mode="json")
     for step in old["steps"]:
         del step["settled"]
