@@ -18,6 +18,7 @@ import orjson
 from benchmarks import Figure
 from benchmarks.async_workload import ARMS, TURN_MEAN, TURN_SIGMA, VERSIONS, SleepingTrainer, traffic_path
 from tasks_lib.config import PROJECT
+from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
 from tasks_lib.simulation.fit import Fitted, fit
 from training.ledger.store import RunStore
 from training.pacing.simulate import simulate
@@ -50,12 +51,13 @@ def run() -> list[Figure]:
     ]
 
 
-def lag_figures(lines: list[dict[str, Any]], eta: int) -> list[Figure]:
+def lag_figures(lines: list[IterationMetrics], eta: int) -> list[Figure]:
     """Staleness of all rows of an asynchronous run, as shares of its bound."""
     rows: Counter[int] = Counter()
     for line in lines:
-        rows.update({int(old): count for old, count in line["asynchronous"]["staleness"].items()})
-    stale = sum(line["episodes"]["stale"] for line in lines)
+        if line.asynchronous is not None:
+            rows.update({int(old): int(count) for old, count in line.asynchronous.staleness.items()})
+    stale = sum(line.episodes["stale"] for line in lines)
     return [
         Figure(f"mean lag / eta, eta = {eta}", sum(rows.elements()) / rows.total() / eta, "ratio", "<= 0.75"),
         Figure(f"largest lag / eta, eta = {eta}", max(rows) / eta, "ratio", "<= 1"),
@@ -88,17 +90,15 @@ def predicted_per_second(base: Fitted, run: Fitted, versions: int) -> float:
     return statistics.fmean(result.episodes_per_hour for result in results) / 3600
 
 
-def consumed_per_second(lines: list[dict[str, Any]]) -> float:
+def consumed_per_second(lines: list[IterationMetrics]) -> float:
     """Episodes that gave rows, over the time from the first publication to the last."""
-    walls = [line["wall"] for line in lines]
-    return float(sum(line["episodes"]["consumed"] for line in lines[1:]) / (walls[-1] - walls[0]))
+    walls = [line.wall or 0.0 for line in lines]
+    return float(sum(line.episodes["consumed"] for line in lines[1:]) / (walls[-1] - walls[0]))
 
 
-def orchestration_share(lines: list[dict[str, Any]]) -> float:
+def orchestration_share(lines: list[IterationMetrics]) -> float:
     """Of the loop's wall time."""
-    return float(
-        sum(line["seconds"]["orchestrate"] for line in lines) / sum(line["seconds"]["total"] for line in lines)
-    )
+    return float(sum(line.seconds["orchestrate"] for line in lines) / sum(line.seconds["total"] for line in lines))
 
 
 def traffic_figure(folder: Path, arm: str) -> Figure:
@@ -109,13 +109,13 @@ def traffic_figure(folder: Path, arm: str) -> Figure:
     return Figure(f"through Dask's scheduler per step, {arm}", moved / steps / 1000, "kB", "<= 2")
 
 
-def _idle(lines: list[dict[str, Any]]) -> list[Figure]:
-    updates = sum(line["asynchronous"]["train"] for line in lines[1:])
-    wall = sum(after["wall"] - before["wall"] for before, after in pairwise(lines))
+def _idle(lines: list[IterationMetrics]) -> list[Figure]:
+    updates = sum(line.asynchronous.train for line in lines[1:] if line.asynchronous is not None)
+    wall = sum((after.wall or 0.0) - (before.wall or 0.0) for before, after in pairwise(lines))
     return [Figure("idle share of the trainer, async", 1 - updates / wall, "share", "")]
 
 
-def train_arm(name: str, settings: dict[str, Any], versions: int, folder: Path) -> list[dict[str, Any]]:
+def train_arm(name: str, settings: dict[str, Any], versions: int, folder: Path) -> list[IterationMetrics]:
     """Train a run of the workload with these settings; the metrics lines of its versions."""
     given = orjson.dumps(settings).decode()
     command = [sys.executable, "-m", "benchmarks.async_workload", name, str(folder), str(versions), given]
@@ -125,7 +125,6 @@ def train_arm(name: str, settings: dict[str, Any], versions: int, folder: Path) 
     return found
 
 
-def iterations(store: RunStore) -> list[dict[str, Any]]:
+def iterations(store: RunStore) -> list[IterationMetrics]:
     """The metrics lines of a run's versions."""
-    lines = [orjson.loads(line) for line in store.metrics_path.read_bytes().splitlines()]
-    return [line for line in lines if line["kind"] == "iteration"]
+    return read_lines(store.metrics_path, IterationMetrics)

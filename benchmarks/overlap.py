@@ -10,13 +10,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from benchmarks import Figure
 from benchmarks.asynchronous import consumed_per_second, iterations, orchestration_share
 from tasks_lib.config import PROJECT
+from tasks_lib.folder.metrics_lines import IterationMetrics
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
 
@@ -45,7 +45,7 @@ class Trained:
     which ends it."""
 
     store: RunStore
-    lines: list[dict[str, Any]]
+    lines: list[IterationMetrics]
     """Of the metrics, all versions."""
     seconds_per_version: float
     cores: float
@@ -73,7 +73,7 @@ def run() -> list[Figure]:
     rates = {arm: statistics.fmean(each.consumed_per_second for each in runs) for arm, runs in found.items()}
     ceiling = overlap_ceiling([line for each in found["sync"] for line in each.lines[1:]])
     clipped = {
-        arm: statistics.fmean(line["train"]["clip_fraction"] for line in runs[0].lines[1:])  # of the seed that all have
+        arm: statistics.fmean(line.trained["clip_fraction"] for line in runs[0].lines[1:])  # of the seed that all have
         for arm, runs in found.items()
     }
     orchestration = statistics.fmean(orchestration_share(each.lines[1:]) for each in found["async"])
@@ -100,10 +100,10 @@ def run() -> list[Figure]:
     ]
 
 
-def overlap_ceiling(lines: list[dict[str, Any]]) -> float:
+def overlap_ceiling(lines: list[IterationMetrics]) -> float:
     """Of synchronous iterations: ``(rollout + train) / max(rollout, train)``."""
-    rollout = sum(line["seconds"]["rollout"] for line in lines)
-    update = sum(sum(line["train_split"].values()) for line in lines)
+    rollout = sum(line.seconds["rollout"] for line in lines)
+    update = sum(sum(line.train_split.values()) for line in lines)
     return float((rollout + update) / max(rollout, update))
 
 

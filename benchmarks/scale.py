@@ -18,6 +18,7 @@ import orjson
 from benchmarks import Figure
 from benchmarks.scale_workload import GROUP_SIZE
 from tasks_lib.config import PROJECT
+from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
 from training.ledger.store import RunStore
 
 BATCHES = {"short": 20, "whole": 78}
@@ -44,12 +45,12 @@ def _train(folder: Path, batches: int) -> None:
 
 def _figures(folder: Path) -> list[Figure]:
     store = RunStore(folder / "scale")
-    lines = [line for line in _read(store.metrics_path) if line["kind"] == "iteration"]
-    samples = _read(folder / "processes.jsonl")
+    lines = read_lines(store.metrics_path, IterationMetrics)
+    samples = [orjson.loads(line) for line in (folder / "processes.jsonl").read_bytes().splitlines()]
     full = lines[WARM:-1]  # the last batch waits for what is under way, and starts nothing
     tenth = max(1, len(full) // 10)
     rate, first, last = _rate(full), _rate(full[: tenth + 1]), _rate(full[-tenth - 1 :])
-    said = f"of {sum(line['episodes']['started'] for line in lines):,}"
+    said = f"of {sum(line.episodes['started'] for line in lines):,}"
     return [
         Figure(f"episodes per second {said}", rate, "1/s", ">= 30"),
         Figure(f"last tenth / first tenth {said}", last / first, "ratio", ">= 0.95"),
@@ -59,10 +60,10 @@ def _figures(folder: Path) -> list[Figure]:
     ]
 
 
-def _rate(lines: list[dict[str, Any]]) -> float:
+def _rate(lines: list[IterationMetrics]) -> float:
     """Episodes a second from the first of these versions to the last."""
-    episodes = sum(line["episodes"]["started"] for line in lines[1:])
-    return float(episodes / (lines[-1]["wall"] - lines[0]["wall"]))
+    episodes = sum(line.episodes["started"] for line in lines[1:])
+    return float(episodes / ((lines[-1].wall or 0.0) - (lines[0].wall or 0.0)))
 
 
 def _memory(samples: list[dict[str, Any]], rate: float, end: float) -> list[Figure]:
@@ -84,7 +85,7 @@ def _memory(samples: list[dict[str, Any]], rate: float, end: float) -> list[Figu
     return figures
 
 
-def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
+def _counts(store: RunStore, lines: list[IterationMetrics]) -> list[Figure]:
     """Files and rows against the episodes that the metrics count; the ledger's states add up to
     them."""
     trained = set(store.group_ids("i*"))
@@ -92,8 +93,8 @@ def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
     episodes = sum(stored[group] for group in trained)
     with closing(sqlite3.connect(store.journal_path)) as journal:
         (rows,) = journal.execute("SELECT count(DISTINCT episode_id) FROM events").fetchone()
-    consumed = sum(line["episodes"]["started"] for line in lines)
-    stale = sum(line["episodes"]["stale"] for line in lines)
+    consumed = sum(line.episodes["started"] for line in lines)
+    stale = sum(line.episodes["stale"] for line in lines)
     return [
         Figure("trajectories / episodes of committed groups", episodes / (len(trained) * GROUP_SIZE), "ratio", ""),
         Figure("ledger's episodes / trajectories", rows / episodes, "ratio", ""),
@@ -102,7 +103,7 @@ def _counts(store: RunStore, lines: list[dict[str, Any]]) -> list[Figure]:
     ]
 
 
-def _shares(lines: list[dict[str, Any]], samples: list[dict[str, Any]]) -> list[Figure]:
+def _shares(lines: list[IterationMetrics], samples: list[dict[str, Any]]) -> list[Figure]:
     """Where the time goes: CPU seconds of each process for a second of the run, and shares of the
     loop's time."""
     samples = [sample for sample in samples if "worker" in sample["processes"]]
@@ -112,12 +113,8 @@ def _shares(lines: list[dict[str, Any]], samples: list[dict[str, Any]]) -> list[
     for role, process in last["processes"].items():
         used = process["cpu"] - first["processes"].get(role, {"cpu": 0.0})["cpu"]
         figures.append(Figure(f"CPU, {role}", used / wall, "cores", ""))
-    total = sum(line["seconds"]["total"] for line in lines)
+    total = sum(line.seconds["total"] for line in lines)
     for name in ("rollout", "sample", "batch", "orchestrate", "publish"):
-        share = sum(line["seconds"][name] for line in lines) / total
+        share = sum(line.seconds[name] for line in lines) / total
         figures.append(Figure(f"share of the loop's time, {name}", share, "share", ""))
     return figures
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in path.read_bytes().splitlines()]

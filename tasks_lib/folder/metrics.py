@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import orjson
 import psutil
 
 from envs.types import StorageError
-from tasks_lib.folder.metrics_lines import L, Line, parse_lines, read_lines
+from tasks_lib.folder.metrics_lines import RATE, L, Line, parse_lines, read_lines
 from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -27,9 +27,6 @@ logger = logging.getLogger(__name__)
 
 Z95 = 1.959964
 """Two-sided 95 % quantile of the normal distribution."""
-
-UNKNOWN: Mapping[str, None] = {"mean": None, "low": None, "high": None}
-"""Success of episodes without any reward."""
 
 MAX_CAUSES = 3
 """Maximum number of causes of missing rewards in a message."""
@@ -58,7 +55,7 @@ def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
     """
     usable = [episode for episode in episodes if episode.score is not None]
     if not usable:
-        return {**UNKNOWN, "n": 0}
+        return {**dict.fromkeys(RATE), "n": 0}
     passed = sum(episode.passed for episode in usable)
     low, high = wilson_interval(passed, len(usable))
     return {"mean": passed / len(usable), "low": low, "high": high, "n": len(usable)}
@@ -69,7 +66,7 @@ def mark_unknown(result: Mapping[str, Any]) -> dict[str, Any]:
 
     Older files have 0.0 there.
     """
-    marked = {**result, **{name: None for name in UNKNOWN if name in result}} if result["n"] == 0 else dict(result)
+    marked = {**result, **{name: None for name in RATE if name in result}} if result["n"] == 0 else dict(result)
     if "by_kind" in marked:
         marked["by_kind"] = {kind: mark_unknown(entry) for kind, entry in marked["by_kind"].items()}
     return marked
@@ -116,10 +113,10 @@ def episode_figures(records: Sequence[GroupRecord]) -> dict[str, Any]:
         "steps_mean": _mean([float(episode.steps) for episode in usable]),
         "response_tokens_mean": _mean([episode.response_tokens / max(episode.steps, 1) for episode in usable]),
         "stop_reasons": dict(Counter(str(episode.stop_reason) for episode in episodes)),
-        "forms": _total(episode.forms for episode in episodes),
+        "forms": dict(sum_by_name(episode.forms for episode in episodes)),
         "cut_turns": sum(len(episode.cut_turns) for episode in usable) / max(sum(e.steps for e in usable), 1),
-        "action_errors": _total(episode.action_errors for episode in episodes),
-        "settled": _total(episode.settled for episode in episodes),
+        "action_errors": dict(sum_by_name(episode.action_errors for episode in episodes)),
+        "settled": dict(sum_by_name(episode.settled for episode in episodes)),
     }
 
 
@@ -127,8 +124,13 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    return dict(sum(map(Counter, counts), Counter()))
+def sum_by_name(parts: Iterable[Mapping[str, float]]) -> defaultdict[str, float]:
+    """Return the sum of the values of each name. Integers stay integers."""
+    total = defaultdict[str, float](int)
+    for part in parts:
+        for name, value in part.items():
+            total[name] += value
+    return total
 
 
 class MetricsLog:

@@ -17,8 +17,8 @@ from pydantic_core import PydanticKnownError
 from envs.types import Record, StorageError
 from training.ledger.store import describe_first_error
 
-UNKNOWN = ("mean", "low", "high")
-"""Figures of a success rate, which are ``None`` where no episode has a reward."""
+RATE = ("mean", "low", "high")
+"""Figures of a success rate; without any reward they are ``None``."""
 
 
 def _number(value: Any) -> Any:
@@ -45,7 +45,7 @@ class Measurement(Record):
     def _unknown_of_none(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        names = [name for name in UNKNOWN if name in values]
+        names = [name for name in RATE if name in values]
         if values.get("n") == 0:
             return {**values, **dict.fromkeys(names)}
         if null := [name for name in names if values[name] is None]:
@@ -209,12 +209,6 @@ class IterationMetrics(MetricsLine):
     def trained(self) -> dict[str, float]:
         """The single numbers of ``train``."""
         return {name: value for name, value in self.train.items() if isinstance(value, int | float)}
-
-    @property
-    def kl_by_images(self) -> dict[str, float]:
-        """KL to the behaviour policy by the number of images in a row, from ``train``."""
-        by_images = self.train.get("kl_by_images")
-        return _without_null(by_images) if isinstance(by_images, dict) else {}
 
 
 class EvaluationMetrics(MetricsLine, Measurement):

@@ -23,13 +23,14 @@ import contextvars
 import queue
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from envs.types import TrainingError
+from tasks_lib.folder.metrics import sum_by_name
 from tasks_lib.folder.metrics_lines import IterationMetrics, Overlap
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.loops.base import PhaseTimer, TrainingLoop
@@ -353,10 +354,7 @@ class AsynchronousLoop(TrainingLoop):
     # -- the metrics line
 
     def _timings(self, batch: TrainingBatch, manifest: dict[str, Any]) -> dict[str, Any]:
-        rollout_split: defaultdict[str, float] = defaultdict(float)
-        for report in self._reports:
-            for name, value in report.seconds.items():
-                rollout_split[name] += value
+        rollout_split = sum_by_name(report.seconds for report in self._reports)
         clock, run = self._clock, self.run
         total = clock.total()
         lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions or ()]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 from tasks_lib.config import describe_split
-from tasks_lib.folder.metrics import describe_success
+from tasks_lib.folder.metrics import describe_success, sum_by_name
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.values import versions
 from tasks_lib.loops.run import TrainingRun
@@ -26,14 +25,8 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
     last = run.version
     before, after = (read_evaluation(run.store, version) for version in (0, last))
     lines = run.metrics.lines(IterationMetrics)
-    phases: defaultdict[str, float] = defaultdict(float)
-    rollout_seconds: defaultdict[str, float] = defaultdict(float)
-    for line in lines:
-        for name, value in line.seconds.items():
-            if name != "total":
-                phases[name] += value
-        for name, value in line.rollout_split.items():
-            rollout_seconds[name] += value
+    phases = sum_by_name(line.seconds for line in lines)
+    total = phases.pop("total", 0.0)
     evaluations = sum(line.seconds or 0.0 for line in run.metrics.lines(EvaluationMetrics))
     result = {
         "run_id": run.config.run_id,
@@ -46,8 +39,8 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
             for kind, entry in after["by_kind"].items()
         },
         "seconds": {"total": set_up + loop, "set_up": set_up, "evaluate": evaluations, **phases},
-        "rollout_seconds": rollout_seconds,
-        "orchestration_share": phases["orchestrate"] / max(sum(line.seconds["total"] for line in lines), 1e-9),
+        "rollout_seconds": sum_by_name(line.rollout_split for line in lines),
+        "orchestration_share": phases["orchestrate"] / max(total, 1e-9),
         "peak_rss_mb": peak_rss_mb,
         "episodes": run.journal.episodes(),
         "abstentions": run.journal.abstentions(),

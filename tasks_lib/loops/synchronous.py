@@ -6,10 +6,12 @@ Each step is skipped when its product exists.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tasks_lib.folder.metrics import sum_by_name
 from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.loops.base import MAX_DRAWS, PhaseTimer, TrainingLoop
 from tasks_lib.processes.trainer import update_policy
@@ -49,22 +51,21 @@ class SynchronousLoop(TrainingLoop):
         """
         run = self.run
         records: list[GroupRecord] = []
-        seconds: defaultdict[str, float] = defaultdict(float)
+        seconds: list[Mapping[str, float]] = []
         for draw in range(self._draws(iteration)):
             with clock("sample"):
                 groups = run.sample(iteration, draw)
             rollout = run.rollouts.run(groups, version=iteration, workers=self._workers)
             records += rollout.records
             self._workers_use.add(rollout.uses)
-            for name, value in rollout.seconds.items():
-                seconds[name] += value
+            seconds.append(rollout.seconds)
             with clock("batch"):
                 run.journal.accept(rollout.records)
                 batch = self._batch(iteration + 1, records, {})
             if batch.rows:
                 break
         self._check_success(iteration, batch, records)
-        return replace(rollout, records=records, seconds=dict(seconds)), batch
+        return replace(rollout, records=records, seconds=dict(sum_by_name(seconds))), batch
 
     def _draws(self, iteration: int) -> int:
         """Return how many draws an iteration may make.

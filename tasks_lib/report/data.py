@@ -141,22 +141,15 @@ def _valid(
         return None
 
 
-def _lines(path: Path, problems: list[str]) -> Iterable[tuple[str, Any]]:
-    """Yield (name of the line, value) of a JSON-lines file. A line that cannot be read is a
-    problem."""
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        name = f"{path.name} line {number}"
-        try:
-            yield name, orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            problems.append(f"{name} is torn ({error}): its measurements are missing from this page")
-
-
 def _tasks(store: RunStore, problems: list[str]) -> Iterable[WebTask]:
-    for name, value in _lines(store.tasks_path, problems):
-        if task := _valid(WebTask, value, name, problems):
+    path = store.tasks_path
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), start=1):
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            problems.append(f"{path.name} line {number} is torn ({error}): its task is missing from this page")
+            continue
+        if task := _valid(WebTask, value, f"{path.name} line {number}", problems):
             yield task
 
 

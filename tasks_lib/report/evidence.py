@@ -21,7 +21,7 @@ from envs.rewards.judge import CallRecord, Judgement
 from envs.types import Recorded, StorageError, Trajectory, WebTask, rubric_hash
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.facts import rubric_facts
-from training.ledger.store import RunStore
+from training.ledger.store import RunStore, describe_first_error
 
 MAX_EVIDENCE = 60_000
 """Maximum characters of blobs and records that one episode shows.
@@ -162,9 +162,7 @@ class Evidence:
             self._problem(str(error))
             return {"blob": name, "missing": "its blob is missing or torn"}
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "value"
-            self._problem(f"blob {name} is no {model.__name__}: {where}: {first['msg']}")
+            self._problem(f"blob {name} is no {model.__name__}: {describe_first_error(error)}")
             return {"blob": name, "missing": f"its blob is no {model.__name__}"}
 
     def _problem(self, words: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from envs.types import Cost
+from tasks_lib.folder.metrics import sum_by_name
 from tasks_lib.report.data import RunData
 
 MAX_CAUSES = 20
@@ -67,10 +67,7 @@ def grading(run: RunData) -> GradingSummary:
             row.asked += member.cost != Cost()
             row.cost += member.cost
     stages = [shard["reward"] for line in run.iterations for shard in line.pipelines if "reward" in shard]
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for stage in stages:
-        for name, value in stage.get("seconds", {}).items():
-            seconds[name] += value
+    seconds = sum_by_name(stage.get("seconds", {}) for stage in stages)
     return GradingSummary(
         rows=[row for row in rows.values() if row.episodes],
         seconds=dict(sorted(seconds.items(), key=lambda item: -item[1])),

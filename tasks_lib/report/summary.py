@@ -5,15 +5,13 @@ Pure functions.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from envs.browser import SettleReason
-from tasks_lib.folder.metrics import numbers
+from tasks_lib.folder.metrics import numbers, sum_by_name
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Success
 from tasks_lib.report.charts import LineChart, Series, line_chart, number
-from tasks_lib.report.data import KindChange, RunData, RunResult
+from tasks_lib.report.data import KindChange, RunData
 
 ORCHESTRATION_TARGET = 0.10
 """Target of this project: the largest share of wall clock for Prefect, Dask and the flow."""
@@ -74,8 +72,8 @@ HEALTH = {
 class Headline:
     """First and last held-out success, and the run's progress."""
 
-    before: Success | None
-    after: Success | None
+    before: Success | EvaluationMetrics | None
+    after: Success | EvaluationMetrics | None
     kinds: int
     seconds: float | None
     running: bool
@@ -172,24 +170,18 @@ def headline(run: RunData) -> Headline:
     before = run.result.success_before if run.result else None
     after = run.result.success_after if run.result else None
     first, last = first_and_last(run.evaluations)
-    before = before or (_interval(first) if first else None)
-    after = after or (_interval(last) if last else None)
-    clocks = [*(entry.wall for entry in run.iterations), *(entry.wall for entry in run.evaluations)]
+    clocks = [*(line.wall for line in run.iterations), *(line.wall for line in run.evaluations)]
     walls = [wall for wall in clocks if wall is not None]
     total = run.result.seconds.get("total") if run.result else None
     return Headline(
-        before=before,
-        after=after,
+        before=before or first,
+        after=after or last,
         kinds=len(kind_rows(run)),
         seconds=total if total is not None else max(walls, default=None),
         running=run.result is None and (run.trains or not run.evaluations),
         iterations=len(run.iterations),
         trains=run.trains,
     )
-
-
-def _interval(evaluation: EvaluationMetrics) -> Success:
-    return Success(mean=evaluation.mean, low=evaluation.low, high=evaluation.high, n=evaluation.n)
 
 
 def first_and_last(evaluations: list[EvaluationMetrics]) -> tuple[EvaluationMetrics | None, EvaluationMetrics | None]:
@@ -240,8 +232,8 @@ def time_split(run: RunData) -> tuple[list[PhaseShare], float]:
     The parts of a rollout (browser, generate, …) are seconds of workers that may overlap; they are
     scaled down to the wall clock of the rollouts when their sum is larger.
     """
-    seconds = _sum(entry.seconds for entry in run.iterations)
-    split = _sum(entry.rollout_split for entry in run.iterations)
+    seconds = sum_by_name(entry.seconds for entry in run.iterations)
+    split = sum_by_name(entry.rollout_split for entry in run.iterations)
     seconds.pop("total", None)
     seconds["evaluate"] = sum(entry.seconds or 0.0 for entry in run.evaluations)
     final = run.result.seconds if run.result else {}
@@ -265,14 +257,6 @@ def time_split(run: RunData) -> tuple[list[PhaseShare], float]:
     return shares, total
 
 
-def _sum(rows: Iterable[dict[str, float]]) -> defaultdict[str, float]:
-    total: defaultdict[str, float] = defaultdict(float)
-    for row in rows:
-        for key, value in row.items():
-            total[key] += value
-    return total
-
-
 def orchestration_share(shares: list[PhaseShare]) -> float | None:
     """Return the share of the wall clock that is neither web nor model. ``None`` before any
     measurement."""
@@ -281,16 +265,11 @@ def orchestration_share(shares: list[PhaseShare]) -> float | None:
 
 def episode_counts(run: RunData) -> OutcomeCounts:
     """Return totals of the run: the result's, or the sum over the iterations so far."""
-    counts: Counter[str] = Counter()
-    causes: Counter[str] = Counter()
-    entries: Sequence[RunResult | IterationMetrics] = run.iterations
-    if run.result and run.result.episodes:
-        entries = [run.result]
-    for entry in entries:
-        counts.update({key: int(value) for key, value in entry.episodes.items()})
-        causes.update({key: int(value) for key, value in entry.abstentions.items()})
-    states = {name: counts[name] for name in STATES | OLDER if name in counts}
-    return OutcomeCounts(counts["started"], states, dict(sorted(causes.items())))
+    entries = [run.result] if run.result and run.result.episodes else run.iterations
+    counts = sum_by_name(entry.episodes for entry in entries)
+    causes = sum_by_name(entry.abstentions for entry in entries)
+    states = {name: int(counts[name]) for name in STATES | OLDER if name in counts}
+    return OutcomeCounts(int(counts["started"]), states, {name: int(causes[name]) for name in sorted(causes)})
 
 
 def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
@@ -299,11 +278,9 @@ def staleness_rows(run: RunData) -> list[tuple[int, int, float]]:
 
     Empty where nothing ran in parallel.
     """
-    counts: Counter[int] = Counter()
-    for entry in run.iterations:
-        if entry.asynchronous is not None:
-            counts.update({int(old): int(rows) for old, rows in entry.asynchronous.staleness.items()})
-    return [(old, counts[old], counts[old] / max(counts.total(), 1)) for old in sorted(counts)]
+    rows = sum_by_name(line.asynchronous.staleness for line in run.iterations if line.asynchronous is not None)
+    total = max(sum(rows.values()), 1)
+    return sorted((int(old), int(count), count / total) for old, count in rows.items())
 
 
 def stop_reasons(run: RunData) -> list[tuple[str, int, int]]:

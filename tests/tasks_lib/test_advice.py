@@ -140,7 +140,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainConfig, dict[s
     with open_run(config) as run:
         for version in (0, 2):
             result = evaluate_version(Play(store), version, run.tasks, episodes=14, workers=1)  # type: ignore[arg-type]
-            run.metrics.append(EvaluationMetrics.model_validate({**result, "wall": 1.0}, extra="ignore"), version)
+            line = EvaluationMetrics.model_validate({**result, "wall": 1.0}, extra="ignore")
+            kept = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
+            assert line.content() == {"kind": "evaluation", "wall": 1.0, **kept}, "nothing else is left out"
+            run.metrics.append(line, version)
         run.sample(2, 0)
     write_json(store.regraded_path("again", EPISODE), REGRADED)
     write_start(store, "again", RegradingStart(at=1.0, which="all", episodes=1, settings={}))
