@@ -1,51 +1,16 @@
-"""Settings of the model side: policy, sampling, algorithm and trainer.
-
-Shallow pydantic models with bounds and descriptions: they become the parameter form of a Prefect
-deployment. Unknown keys are refused.
-"""
+"""Settings of the model side: policy, sampling, algorithm and trainer."""
 
 from __future__ import annotations
 
-import functools
-import logging
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from training.algorithms.choices import PRESETS, Aggregation, Correction, PolicyLoss, RatioLevel, TrustRegion
+from training.algorithms.choices import PRESETS, Aggregation, PolicyLoss
 from training.policy.context import ContextPolicy
 from training.policy.prompt import ObservationMode
 from training.policy.prompts import PromptName
-
-logger = logging.getLogger(__name__)
-
-
-class Settings(BaseModel):
-    """Base of all settings: immutable, validated, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    OLD_NAMES: ClassVar[Mapping[str, str]] = {}
-    """New names of renamed keys by their old ones, which are read until the next release."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_names(cls, values: Any) -> Any:
-        """Read renamed keys. An old name wins over the new one: presets have the new one, so a
-        person wrote the old one."""
-        if not isinstance(values, Mapping) or not cls.OLD_NAMES.keys() & values.keys():
-            return values
-        for old in cls.OLD_NAMES.keys() & values.keys():
-            _warn_of_old_name(cls.__name__, old, cls.OLD_NAMES[old])
-        kept = {name: value for name, value in values.items() if name not in cls.OLD_NAMES}
-        return kept | {new: values[old] for old, new in cls.OLD_NAMES.items() if old in values}
-
-
-@functools.cache
-def _warn_of_old_name(block: str, old: str, new: str) -> None:
-    """Tell once a process that a key has another name."""
-    logger.warning("%s: the key %s is called %s now; the old name will not be read after this release", block, old, new)
+from training.settings import Settings
 
 
 class PolicyConfig(Settings):
@@ -86,8 +51,8 @@ class PolicyConfig(Settings):
         return 1 if self.context == "present" else self.context_rounds + 1
 
 
-class AlgorithmConfig(Settings):
-    """The algorithm: from rewards to advantages and a loss."""
+class AdvantageSettings(Settings):
+    """How the advantages of a group's steps follow from its rewards."""
 
     name: Literal["grpo", "filtered_bc"] = Field(
         "grpo",
@@ -119,23 +84,12 @@ class AlgorithmConfig(Settings):
         "constant", description="Divisor of a step's advantage: a constant, the trajectory's number of steps, or none."
     )
     step_constant: float = Field(10.0, gt=0, le=1000, description="Value of the constant divisor (AsyncWebRL: 10).")
-    ratio: RatioLevel = Field("token", description="Importance ratio: of each token, of a step's response, or none.")
-    trust_region: TrustRegion = Field(
-        "dual_clip", description="PPO's clip, dual clip (bounds negative advantages too), DPPO's mask, or none."
-    )
-    clip_low: float = Field(0.2, gt=0, lt=1, description="Lower clip of the importance ratio: 1 - clip_low.")
-    clip_high: float = Field(0.28, gt=0, le=10, description="Upper clip of the importance ratio: 1 + clip_high.")
-    dual_clip: float = Field(
-        3.0, gt=1, le=100, description="Bound of the loss for negative advantages, in units of |A|."
-    )
-    dppo_limit: float = Field(0.2, gt=0, lt=1, description="dppo: largest change of a token's probability.")
-    correction: Correction = Field(
-        "mask", description="pi_proximal / pi_behaviour above the cap: mask or clamp; band: mask below the floor too."
-    )
-    behaviour_cap: float = Field(5.0, gt=1, description="Largest pi_proximal / pi_behaviour.")
-    behaviour_floor: float = Field(0.5, gt=0, lt=1, description="band: smallest pi_proximal / pi_behaviour.")
+
+
+class AlgorithmConfig(PolicyLoss, AdvantageSettings):
+    """The algorithm: from rewards to advantages and a loss."""
+
     aggregation: Aggregation = Field("token", description="Mean over tokens, over steps, or over episodes (sequence).")
-    kl_coefficient: float = Field(0.0, ge=0, le=10, description="Weight of KL to the run's first policy.")
     proximal: Literal["recompute", "behaviour"] = Field(
         "recompute",
         description="Source of the proximal log-probs: a forward pass before the update, or the rollout.",
@@ -180,11 +134,6 @@ class AlgorithmConfig(Settings):
         if self.ratio == "none" and self.trust_region != "none":
             raise ValueError("trust_region: it bounds an importance ratio, and ratio is none; set it to none")
         return self
-
-    @property
-    def choices(self) -> PolicyLoss:
-        """The choices that `training.algorithms.policy_loss` takes."""
-        return PolicyLoss(**{field.name: getattr(self, field.name) for field in fields(PolicyLoss)})
 
 
 class TrainerConfig(Settings):

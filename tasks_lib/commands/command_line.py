@@ -50,7 +50,7 @@ from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.slurm import batch_script
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
 from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
-from training.config import Settings
+from training.settings import Settings
 
 if TYPE_CHECKING:
     from tasks_lib.commands.arguments import Model

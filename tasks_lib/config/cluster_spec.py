@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from envs.types import ConfigError
 from tasks_lib.config.reading import resolve, resolve_path
-from training.config import Settings
+from training.settings import Settings
 
 Role = Literal["rollout", "train", "serve", "judge"]
 Method = Literal["local", "existing", "ssh", "slurm", "kubernetes"]

@@ -18,7 +18,7 @@ from pydantic import Field, create_model
 
 from tasks_lib.config.cluster_spec import ambient_settings
 from tasks_lib.config.reading import merge, resolve
-from training.config import Settings
+from training.settings import Settings
 
 Result = TypeVar("Result")
 GENERAL = "general"

@@ -15,9 +15,9 @@ from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError, PageDate
 from tasks_lib.config.reading import resolve_path
-from training.config import Settings
 from training.policy.prompt import MEMORY_BUDGET
 from training.serving.config import LOOPBACK, ServingConfig
+from training.settings import Settings
 
 
 class TasksConfig(Settings):

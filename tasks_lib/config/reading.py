@@ -14,7 +14,7 @@ from envs.types import ConfigError, near
 from tasks_lib.config.refusals import describe_value, explain_all
 from tasks_lib.config.shapes import Shape
 from tasks_lib.config.values import child, read_value
-from training.config import Settings
+from training.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 """Folder of the checkout, which contains ``datasets/`` and ``deployments/``."""

@@ -23,8 +23,9 @@ from tasks_lib.config.parts import (
     describe_split,
 )
 from tasks_lib.config.reading import RUN_NAME, load_preset, merge, presets_of
-from training.config import AlgorithmConfig, PolicyConfig, Settings, TrainerConfig
+from training.config import AlgorithmConfig, PolicyConfig, TrainerConfig
 from training.serving.config import ServingConfig
+from training.settings import Settings
 from training.warm_start.recipe import Recipe
 
 

@@ -52,9 +52,10 @@ from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
 from tasks_lib.warm_start.successes import check_runs
 from tasks_lib.worker.reward_stage import judge_account
-from training.config import Settings, TrainerConfig
+from training.config import TrainerConfig
 from training.ledger.store import RunStore
 from training.policy.templates import template_names, template_source
+from training.settings import Settings
 
 NOTHING = ".nothing"
 """Name of a folder that is never made."""

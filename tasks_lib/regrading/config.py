@@ -9,7 +9,7 @@ from pydantic import Field
 
 from envs.rewards.judge import JudgeConfig
 from tasks_lib.config import ClusterConfig, RewardConfig, TasksConfig
-from training.config import Settings
+from training.settings import Settings
 
 
 class RegradeConfig(Settings):

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from training.config import Settings
 from training.pacing.workload import Distribution, Machine, Schedule, Workload
+from training.settings import Settings
 
 MAX_SETTINGS = 200
 """Most combinations of one simulation; each takes about a second."""

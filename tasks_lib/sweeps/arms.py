@@ -20,7 +20,7 @@ from tasks_lib.config import TrainConfig, merge, resolve
 from tasks_lib.config.cluster_spec import ambient_settings
 from tasks_lib.config.differences import comparable_settings
 from tasks_lib.folder.derived import with_derived
-from training.config import Settings
+from training.settings import Settings
 
 MAX_ARMS = 256
 """Maximum number of arms; more are taken for a typing error.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tasks_lib.config import PROJECT
 from tasks_lib.config.shapes import Shape
-from training.config import Settings
+from training.settings import Settings
 
 
 def sections() -> dict[str, type[Settings]]:

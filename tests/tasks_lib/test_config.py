@@ -20,7 +20,7 @@ from tasks_lib.config import (
 )
 from tasks_lib.folder.values import add_new_defaults
 from tasks_lib.sweeps.config import SweepConfig
-from training.config import _warn_of_old_name
+from training.settings import warn_of_old_name
 
 
 def test_a_relative_judge_cache_lies_in_the_project_for_every_worker(tmp_path, monkeypatch):
@@ -185,7 +185,7 @@ def test_a_value_that_holds_itself_is_refused() -> None:
 
 
 def test_a_renamed_key_is_read_under_its_old_name_with_one_notice(caplog: pytest.LogCaptureFixture) -> None:
-    _warn_of_old_name.cache_clear()
+    warn_of_old_name.cache_clear()
     old = {"run_id": "r", "rollout": {"spare": 2, "wave_deadline": 7.0}}
     new = {"run_id": "r", "rollout": {"over_sampling": 2, "batch_deadline": 7.0}}
     for _ in range(3):

@@ -19,7 +19,7 @@ from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, merge
 from tasks_lib.config.shapes import Shape, assignment
 from tasks_lib.regrading.config import RegradeConfig
 from tests.tasks_lib.config_trees import MODELS, TREES, Path, walk
-from training.config import Settings
+from training.settings import Settings
 
 PYDANTICS = re.compile(
     r"Input should|union_tag|[Vv]alid (dictionary|list|integer|number|string|boolean|tuple)|instance of|Value error"

@@ -5,8 +5,11 @@ The choices make up a loss; a preset is a set of values of ``AlgorithmConfig``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from pydantic import Field
+
+from training.settings import Settings
 
 RatioLevel = Literal["token", "sequence", "none"]
 TrustRegion = Literal["clip", "dual_clip", "dppo", "none"]
@@ -14,35 +17,40 @@ Correction = Literal["mask", "clamp", "band", "none"]
 Aggregation = Literal["token", "sequence", "step"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PolicyLoss:
-    """The choices that make up a policy loss; ``AlgorithmConfig`` has the same names.
+class PolicyLoss(Settings):
+    """The choices that make up a policy loss, as keys of ``AlgorithmConfig``.
 
     Symbols: ``rho = pi / pi_proximal``, ``w = pi_proximal / pi_behaviour`` and the advantage ``A``.
     """
 
-    ratio: RatioLevel = "token"
+    ratio: RatioLevel = Field("token", description="Importance ratio: of each token, of a step's response, or none.")
     """Importance ratio. ``token``: rho of each token. ``sequence``: the geometric mean over a
     step's response (GSPO, Zheng et al. 2025, eq. 7). ``none``: the surrogate is ``-A log pi``
     (REINFORCE)."""
-    trust_region: TrustRegion = "dual_clip"
+    trust_region: TrustRegion = Field(
+        "dual_clip", description="PPO's clip, dual clip (bounds negative advantages too), DPPO's mask, or none."
+    )
     """Trust region. ``clip``: ``max(-A rho, -A clip(rho, 1 - clip_low, 1 + clip_high))`` (PPO,
     Schulman et al. 2017, eq. 7). ``dual_clip``: for A < 0 at most ``dual_clip |A|`` (Ye et al.
     2020, eq. 5). ``dppo``: ``-A rho``, and no gradient where the token's probability moved more
     than ``dppo_limit`` in the advantage's direction (Divergence PPO, arXiv 2602.04879, binary total
     variation). ``none``: ``-A rho``."""
-    correction: Correction = "mask"
+    clip_low: float = Field(0.2, gt=0, lt=1, description="Lower clip of the importance ratio: 1 - clip_low.")
+    clip_high: float = Field(0.28, gt=0, le=10, description="Upper clip of the importance ratio: 1 + clip_high.")
+    dual_clip: float = Field(
+        3.0, gt=1, le=100, description="Bound of the loss for negative advantages, in units of |A|."
+    )
+    dppo_limit: float = Field(0.2, gt=0, lt=1, description="dppo: largest change of a token's probability.")
+    correction: Correction = Field(
+        "mask", description="pi_proximal / pi_behaviour above the cap: mask or clamp; band: mask below the floor too."
+    )
     """Weight that corrects for the behaviour policy. ``mask``: w, and 0 above ``behaviour_cap``
     (AsyncWebRL). ``clamp``: at most ``behaviour_cap`` (truncated importance sampling). ``band``: w,
     and 0 outside of ``behaviour_floor`` to ``behaviour_cap`` (IcePop). ``none``: 1. The normaliser
     still counts tokens whose weight is 0."""
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    dual_clip: float = 3.0
-    dppo_limit: float = 0.2
-    behaviour_cap: float = 5.0
-    behaviour_floor: float = 0.5
-    kl_coefficient: float = 0.0
+    behaviour_cap: float = Field(5.0, gt=1, description="Largest pi_proximal / pi_behaviour.")
+    behaviour_floor: float = Field(0.5, gt=0, lt=1, description="band: smallest pi_proximal / pi_behaviour.")
+    kl_coefficient: float = Field(0.0, ge=0, le=10, description="Weight of KL to the run's first policy.")
 
     @property
     def unmeasured(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from training.config import Settings
+from training.settings import Settings
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 """Host names that only this machine can reach."""

@@ -174,7 +174,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
                 behaviour,
                 advantages,
                 mask,
-                algorithm.choices,
+                algorithm,
                 **summed,
                 reference=None if micro.reference is None else micro.reference.to(device),
                 entropy_coefficient=self.entropy_coefficient,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field, ValidationError
 
 from envs.types import ConfigError
-from training.config import AlgorithmConfig, Settings, TrainerConfig
+from training.config import AlgorithmConfig, TrainerConfig
 from training.ledger.store import RunStore, read_json
+from training.settings import Settings
 
 
 class TrainerSpec(Settings):

@@ -235,7 +235,7 @@ def run_update(
             total += step
             norms.append(norm)
             losses.append(step.loss)
-    of_loss = NOT_OF_EXTENSIONS if spec.algorithm.loss else spec.algorithm.choices.unmeasured
+    of_loss = NOT_OF_EXTENSIONS if spec.algorithm.loss else spec.algorithm.unmeasured
     unmeasured = NOT_OF_CLONING if trainer.cloning else of_loss
     return {
         **{name: value for name, value in total.means().items() if name not in unmeasured},

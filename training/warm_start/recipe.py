@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from training.config import Settings
+from training.settings import Settings
 
 
 class PretrainStage(Settings):
