@@ -64,7 +64,7 @@ def _arms(client: distributed.Client, url: str, sessions: int) -> dict[str, Call
     ours = partial(our_rate, client, sessions, SECONDS)
     peers = peer_arms(url, sessions, SECONDS)
     names = dict(zip(("bare", "gym", "gym without waits"), peers.values(), strict=True))
-    mine: dict[str, Callable[[], Awaitable[Rate]]] = {"ours": ours, "ours, two Chromiums": partial(ours, processes=2)}
+    mine: dict[str, Callable[[], Awaitable[Rate]]] = {"ours": ours, "ours, two Chromiums": partial(ours, browsers=2)}
     return {**mine, **names}
 
 

@@ -94,7 +94,7 @@ class ContextLender:
         browser = self.cache.browser_of(context)
         browser.episodes += 1
         old = context.episodes >= self.options.recycle_after
-        keep = site.stateless_pages and not self.options.process_per_episode and not self.browser_set.closed
+        keep = site.stateless_pages and not self.options.browser_per_episode and not self.browser_set.closed
         if keep and context.reusable and not (old or browser.retired or browser.lost):
             self.cache.lent.discard(context)
             self.cache.idle.append(context)
@@ -125,7 +125,7 @@ class ContextLender:
             device=options.device or Device(site.viewport),
             style=site.style,
             downloads=options.downloads,
-            seed=options.random_seed,
+            seed=options.page_seed,
             signals=options.signals,
             background=site.background,
             fields=site.observation.rules != "small",  # which shows none of them

@@ -81,7 +81,7 @@ class PoolCounters:
     """Counters of a pool since it was made."""
 
     launches: int = 0
-    """Chromium processes started; more than ``processes`` means that some died or were replaced."""
+    """Chromium processes started; more than ``browsers`` means that some died or were replaced."""
     browsers_lost: int = 0
     """Chromium processes that went away by themselves, or would not be spoken to any more."""
     browsers_retired: int = 0
@@ -101,12 +101,12 @@ class PoolOptions:
 
     max_sessions: int = 16
     """Leases at a time; more wait."""
-    processes: int = 1
+    browsers: int = 1
     """Chromium processes that share the contexts."""
-    process_per_episode: bool = False
+    browser_per_episode: bool = False
     """A Chromium for each episode instead, given to no other one and ended with it. Isolates fully;
     costs 0.2 s and 100 MB each."""
-    external: str = ""
+    browser_address: str = ""
     """Debugging address of a browser that somebody else started; it is used instead of own ones and
     left running."""
     step_deadline: float = STEP_DEADLINE
@@ -131,7 +131,7 @@ class PoolOptions:
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
     """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It
     only reads."""
-    random_seed: int | None = None
+    page_seed: int | None = None
     """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
     page_date: str = ""
     """Date of the pages' clocks when an episode begins, written as `WebTask.date`, which wins.
@@ -150,7 +150,7 @@ class PoolOptions:
     @property
     def holds_clocks(self) -> bool:
         """True if the pages' clocks are held."""
-        return not self.external if self.virtual_time is None else self.virtual_time
+        return not self.browser_address if self.virtual_time is None else self.virtual_time
 
     @property
     def prompt_frames(self) -> bool:
@@ -159,7 +159,7 @@ class PoolOptions:
         return self.screenshots and self.holds_clocks and self.max_sessions <= PROMPT_PER_CORE * CORES
 
     def __post_init__(self) -> None:
-        least = {"max_sessions": 1, "processes": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
+        least = {"max_sessions": 1, "browsers": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise BrowserError(f"{name} must be at least {bound}, not {getattr(self, name)}")
@@ -169,7 +169,7 @@ class PoolOptions:
             self.page_date and read_date(self.page_date)
         except ValueError as error:
             raise BrowserError(f"page_date: {error}") from error
-        if self.external and self.process_per_episode:
+        if self.browser_address and self.browser_per_episode:
             raise BrowserError(
-                "an external browser cannot be started for each episode; choose external or process_per_episode"
+                "an external browser cannot be started for each episode; choose browser_address or browser_per_episode"
             )

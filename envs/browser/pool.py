@@ -107,7 +107,7 @@ class BrowserPool:
             if isinstance(where, Device):
                 blocked = (await self.contexts.browser_set.blocked_listener()).address
                 options = ContextOptions(
-                    "", where, proxy=blocked, seed=self.options.random_seed, virtual=self.options.holds_clocks
+                    "", where, proxy=blocked, seed=self.options.page_seed, virtual=self.options.holds_clocks
                 )
                 return await self._run_scratch(options, EPOCH_SECONDS, work, deadline, what)
             await self.contexts.egress.start()

@@ -107,7 +107,7 @@ class WebSession:
                     await self._give_back()
             self._check_open("reset")
             self._page = self._episode_page(self._context, task)
-            if needs(task.rubric).downloads and not self._contexts.options.external:
+            if needs(task.rubric).downloads and not self._contexts.options.browser_address:
                 folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
                 await self._context.guard(folder.allow(), self._deadline, f"downloads of {task.task_id}")
             if self._site.cookies:
@@ -202,7 +202,7 @@ class WebSession:
             allow=self._contexts.allow_of(context),
             marks=options.marks,
             screenshots=options.screenshots,
-            clipboard=options.process_per_episode,
+            clipboard=options.browser_per_episode,
             files=options.files / task.files if options.files and task.files else None,
             inspect=options.inspect,
         )

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from envs.browser import PoolOptions
 from envs.ends import HorizonPolicy
 from envs.rewards import Component, Mode
 from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
@@ -109,7 +110,9 @@ class RolloutConfig(Settings):
         le=4096,
         description="Groups of one Prefect task; 0: shared over the workers, in an asynchronous run what a worker plays at once, four at most.",
     )
-    step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds for one browser operation.")
+    step_deadline: float = Field(
+        PoolOptions.step_deadline, gt=0, le=600, description="Seconds for one browser operation."
+    )
     episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds for one episode.")
     batch_deadline: float = Field(
         2.0, gt=0, le=60, description="Seconds that an inference batch waits for slow episodes."

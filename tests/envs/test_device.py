@@ -31,7 +31,7 @@ def shown(pages: Any, task: WebTask, **rollout: Any) -> tuple[PageStep, PageStep
 
     async def run() -> tuple[PageStep, PageStep]:
         given = pool_options(RolloutConfig(**rollout), PolicyConfig())
-        options = {name: getattr(given, name) for name in ("device", "random_seed")}
+        options = {name: getattr(given, name) for name in ("device", "page_seed")}
         async with pages({"index.html": PAGE}, **options) as (pool, site), pool.lease(site) as session:
             first = await session.reset(task, 0)
             (button,) = (element for element in first.observation.elements if element.tag == "button")

@@ -126,7 +126,7 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
     another session may be reset."""
 
     made, site = machine(), Place("one")
-    async with BrowserPool(process_per_episode=True, max_sessions=2) as pool:
+    async with BrowserPool(browser_per_episode=True, max_sessions=2) as pool:
         first = await pool.contexts.acquire(site, TASK)  # type: ignore[arg-type]
         gate = made.may_close
         if step == "way out":
@@ -154,7 +154,7 @@ async def test_a_single_episode_browser_is_lent_once_while_its_context_opens(
     machine: Callable[[], Machine],
 ) -> None:
     made, site = machine(), Place("one")
-    async with BrowserPool(process_per_episode=True, max_sessions=4) as pool:
+    async with BrowserPool(browser_per_episode=True, max_sessions=4) as pool:
         made.may_open.clear()
         asked = [asyncio.create_task(pool.contexts.acquire(site, TASK)) for _ in range(4)]  # type: ignore[arg-type]
         while len(made.opening) < 4:
@@ -169,7 +169,7 @@ async def test_a_single_episode_browser_is_lent_once_while_its_context_opens(
 @pytest.mark.parametrize("end", ["fails", "cancelled"])
 async def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: Callable[[], Machine], end: str) -> None:
     made, site = machine(), Place("one")
-    async with BrowserPool(process_per_episode=True) as pool:
+    async with BrowserPool(browser_per_episode=True) as pool:
         made.may_open.clear()
         asked = asyncio.create_task(pool.contexts.acquire(site, TASK))  # type: ignore[arg-type]
         await turns()
@@ -201,7 +201,7 @@ async def test_sessions_that_begin_during_a_release_are_not_disturbed(
     task = page_task("/index.html")
     button = "<button onclick=\"this.textContent = 'seen'\">go</button>"
     async with (
-        pages({"index.html": button}, process_per_episode=True, max_sessions=3) as (pool, site),
+        pages({"index.html": button}, browser_per_episode=True, max_sessions=3) as (pool, site),
         pool.lease(site) as one,
         pool.lease(site) as two,
         pool.lease(site) as three,

@@ -31,7 +31,7 @@ async def episode(pool: BrowserPool, site: Any, task: WebTask) -> str:
 
 async def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Callable[[str], WebTask]) -> None:
     async with (
-        pages({"index.html": TITLE}, processes=2, max_sessions=4) as (pool, site),
+        pages({"index.html": TITLE}, browsers=2, max_sessions=4) as (pool, site),
         pool.lease(site) as one,
         pool.lease(site) as two,
         pool.lease(site) as three,
@@ -42,7 +42,7 @@ async def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Cal
 
 
 async def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    async with pages({"index.html": TITLE}, process_per_episode=True) as (pool, site):
+    async with pages({"index.html": TITLE}, browser_per_episode=True) as (pool, site):
         assert [await episode(pool, site, page_task("/index.html")) for _ in range(2)] == ["seen", "seen"]
         launches = pool.counters.launches
         left = pool.browser_pids()
@@ -57,7 +57,7 @@ async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
     back afterwards."""
     task = page_task("/index.html")
 
-    async with pages({"index.html": TITLE}, process_per_episode=True, max_sessions=3) as (pool, site):
+    async with pages({"index.html": TITLE}, browser_per_episode=True, max_sessions=3) as (pool, site):
         async with pool.lease(site) as other:
             await other.reset(task, 0)
             async with pool.lease(site) as dying:
@@ -80,7 +80,7 @@ async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
 async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
     pages: Any, page_task: Callable[[str], WebTask]
 ) -> None:
-    for options in ({}, {"process_per_episode": True}):
+    for options in ({}, {"browser_per_episode": True}):
         async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/index.html"), 0)
             await pool.close()
@@ -144,12 +144,12 @@ async def test_an_external_browser_is_used_and_left_running(pages: Any, page_tas
         socket = await debugging_address(theirs)
         http = "http://" + socket.removeprefix("ws://").split("/")[0]
         for address in (socket, http):
-            async with pages({"index.html": TITLE}, external=address) as (pool, site):
+            async with pages({"index.html": TITLE}, browser_address=address) as (pool, site):
                 assert await episode(pool, site, page_task("/index.html")) == "seen"
                 assert pool.counters.launches == 0
                 # It was not started so that its pages have one clock.
                 assert await settled(pool, site, page_task("/index.html")) is SettleReason.NO_CLOCK
-            async with pages({"index.html": TITLE}, external=address, virtual_time=True) as (pool, site):
+            async with pages({"index.html": TITLE}, browser_address=address, virtual_time=True) as (pool, site):
                 assert await settled(pool, site, page_task("/index.html")) is SettleReason.RESTED
         assert theirs.running
     finally:
@@ -159,7 +159,7 @@ async def test_an_external_browser_is_used_and_left_running(pages: Any, page_tas
 
 def test_nobody_at_the_address_is_named(pages: Any) -> None:
     async def run() -> None:
-        async with pages({"index.html": ""}, external="http://127.0.0.1:9") as (pool, site), pool.lease(site):
+        async with pages({"index.html": ""}, browser_address="http://127.0.0.1:9") as (pool, site), pool.lease(site):
             pass
 
     with pytest.raises(BrowserError, match=r"no browser answers at http://127\.0\.0\.1:9"):
@@ -270,7 +270,7 @@ async def test_an_old_browser_is_replaced_when_its_pages_are_back(
     [
         ({"max_sessions": 0}, "max_sessions must be at least 1"),
         ({"step_deadline": 0.0}, "must be above 0"),
-        ({"external": "ws://x", "process_per_episode": True}, "choose external or process_per_episode"),
+        ({"browser_address": "ws://x", "browser_per_episode": True}, "choose browser_address or browser_per_episode"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:

@@ -160,8 +160,8 @@ class BrowserSet:
                     self._counters.browsers_lost += 1
                     await self.remove(browser)
             fit = [browser for browser in self.browsers if not (browser.retired or browser.single_use)]
-            one = self._options.external or self._options.process_per_episode
-            if len(fit) < (1 if one else self._options.processes):
+            one = self._options.browser_address or self._options.browser_per_episode
+            if len(fit) < (1 if one else self._options.browsers):
                 fit.append(await self._start())
             return min(fit, key=lambda browser: browser.load)
 
@@ -172,7 +172,7 @@ class BrowserSet:
         """
         while True:
             browser = await self.pick_browser()
-            browser.single_use = self._options.process_per_episode
+            browser.single_use = self._options.browser_per_episode
             try:
                 return browser, await browser.open_context(options)
             except BaseException as error:
@@ -191,7 +191,7 @@ class BrowserSet:
 
     async def remove_if_over(self, browser: Browser) -> None:
         """End a browser whose last context was closed, if it takes no more."""
-        if (browser.retired or self._options.process_per_episode) and not browser.load:
+        if (browser.retired or self._options.browser_per_episode) and not browser.load:
             await self.remove(browser)
 
     async def remove(self, browser: Browser) -> None:
@@ -223,9 +223,9 @@ class BrowserSet:
 
     async def _start(self) -> Browser:
         options = self._options
-        if options.external:
+        if options.browser_address:
             await self._egress.start()
-            browser = await Browser.connect(options.external, options.times)
+            browser = await Browser.connect(options.browser_address, options.times)
         else:
             executable = options.executable or find_chromium()
             prompt = prompt_frames(executable) if options.prompt_frames else ()

@@ -235,7 +235,7 @@ async def test_drawing_waits_for_no_session_and_leaves_no_browser_of_its_own() -
             assert [each["contexts"] for each in pool.metrics()["browsers"]] == [1]
     finally:
         await site.close()
-    pool = BrowserPool(process_per_episode=True)
+    pool = BrowserPool(browser_per_episode=True)
     try:
         assert texts(await PageRenderer(pool).render("<p>x")) == ["x"]
         assert pool.browser_pids() == ()
