@@ -16,7 +16,7 @@ from typing import Any
 
 from training.ledger.store import RunStore
 from training.trainer.control.launch import group_environment
-from training.trainer.control.node import project_root
+from training.trainer.control.processes import project_root
 from training.trainer.spec import read_spec
 
 

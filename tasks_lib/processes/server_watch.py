@@ -23,7 +23,7 @@ import psutil
 from prefect.settings import PREFECT_API_URL
 
 from envs.types import RollwrightError
-from training.trainer.control.watchdog import end_processes, process_started
+from training.trainer.control.processes import end_processes, process_started
 
 T = TypeVar("T")
 LOOK_SECONDS = 2.0

@@ -22,7 +22,7 @@ from training.ledger.disk import disk_error
 from training.ledger.store import RunStore, write_json
 from training.quiet import quiet_model_libraries
 from training.trainer.control.link import LinkToOwner
-from training.trainer.control.watchdog import start_watchdog
+from training.trainer.control.processes import start_watchdog
 from training.trainer.resume import remove_temporary_folders
 from training.trainer.spec import read_spec
 

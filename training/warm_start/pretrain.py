@@ -35,7 +35,7 @@ from transformers import Qwen2VLForConditionalGeneration
 from envs.types import PolicyError
 from training.ledger.store import read_json, write_json
 from training.quiet import quiet_model_libraries
-from training.trainer.control.watchdog import start_watchdog
+from training.trainer.control.processes import start_watchdog
 from training.warm_start.curriculum import GRID, Batch, batches, chat_segments, collate, random_patches
 from training.warm_start.reading_heads import write_reading_heads
 from training.warm_start.recipe import PretrainStage, Recipe, stage_path

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from training.trainer.control.launch import command, group_environment
-from training.trainer.control.node import project_root
+from training.trainer.control.processes import project_root
 
 from .conftest import make_run, make_spec
 from .gradients import CONTROL, METRICS, WAYS

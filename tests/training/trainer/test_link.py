@@ -3,11 +3,14 @@ notices that the other is gone."""
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
 
 import pytest
 
@@ -73,7 +76,7 @@ class Wire:
 
 def test_news_arrive_at_once_in_both_directions(owner: OwnerLink) -> None:
     process = Process(owner.address, owner.token)
-    looks = owner.looks
+    looks = owner.wait(0, 10)
     threading.Timer(0.3, owner.announce_batch, (4,)).start()
     start = time.monotonic()
     assert process.link.wait(4, 10) == 4 and 0.25 < time.monotonic() - start < 2
@@ -94,15 +97,28 @@ def test_the_processes_end_when_the_owner_says_so(owner: OwnerLink) -> None:
 
 
 def test_a_process_whose_owner_has_died_ends_within_seconds() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    listener = Listener(("127.0.0.1", 0), authkey=b"secret")
+    address = f"127.0.0.1:{listener.address[1]}"
     process = Process(address, "secret")
-    connection, _ = listener.accept()
-    connection.sendall(b"welcome\n")
-    connection.close()
+    listener.accept().close()
     listener.close()
     until(lambda: bool(process.why), 10)
     assert process.why[0].startswith(f"its owner at {address} is gone (")
+
+
+def test_a_process_ends_where_another_program_has_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):  # until it is closed
+                while True:
+                    server.accept()[0].sendall(b"\0\0\0\x08GET / HT")
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        process = Process(address, "secret")
+        until(lambda: bool(process.why), 10)
+    assert process.why == [f"its owner at {address} is gone (the other side does not know the key)"]
 
 
 def test_a_link_that_is_cut_for_less_than_the_limit_is_made_again(owner: OwnerLink) -> None:
@@ -130,21 +146,42 @@ def test_both_sides_notice_a_link_that_stays_cut(owner: OwnerLink) -> None:
 
 def test_a_killed_node_is_missed_and_a_closed_one_is_not(owner: OwnerLink) -> None:
     host, _, port = owner.address.rpartition(":")
-    for name, last in (("node 0", b"\n"), ("node 1", b"bye\n")):
-        with socket.create_connection((host, int(port))) as connection:
-            connection.sendall(f"hello {owner.token} {name}\n".encode())
-            assert connection.recv(100).startswith(b"welcome")
-            connection.sendall(last)
+    for name, left in (("node 0", False), ("node 1", True)):
+        with Client((host, int(port)), authkey=owner.token.encode()) as connection:
+            assert json.loads(connection.recv_bytes()) == {"batch": 0, "end": False}
+            connection.send_bytes(json.dumps({"name": name, "notified": 0, "left": left}).encode())
             time.sleep(0.2)
     assert until(lambda: bool(owner.lost_nodes()), 6) < 2
     time.sleep(3)
     assert owner.lost_nodes().keys() == {"node 0"}
 
 
+def test_a_node_that_leaves_is_not_missed(owner: OwnerLink) -> None:
+    looks = owner.looks
+    process = Process(owner.address, owner.token, "node 0")
+    assert owner.wait(looks, 10) > looks
+    process.link.leave()
+    time.sleep(1)
+    assert not owner.lost_nodes() and not process.why
+
+
 def test_who_does_not_know_the_token_is_told_nothing(owner: OwnerLink) -> None:
     host, _, port = owner.address.rpartition(":")
     owner.announce_batch(1)
+    with pytest.raises(AuthenticationError):
+        Client((host, int(port)), authkey=b"guess")
     with socket.create_connection((host, int(port)), timeout=5) as stranger:
-        stranger.sendall(b"hello guess node 0\n")
-        assert stranger.recv(100) == b""
-    assert Process(owner.address, "guess").link.wait(1, 0.5) == 0
+        stranger.sendall(b"\0\0\0\x05guess")
+        heard = b"".join(iter(lambda: stranger.recv(100), b""))
+        assert heard.find(b"#CHALLENGE#") == 4 and b"batch" not in heard
+    guessing = Process(owner.address, "guess")
+    assert guessing.link.wait(1, 0.5) == 0 and not guessing.why
+
+
+def test_strangers_who_say_nothing_keep_no_process_out(owner: OwnerLink) -> None:
+    host, _, port = owner.address.rpartition(":")
+    owner.announce_batch(1)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(socket.create_connection((host, int(port))))
+        assert Process(owner.address, owner.token).link.wait(1, 10) == 1

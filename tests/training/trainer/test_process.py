@@ -112,7 +112,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Hand
             TrainingError, match=r"exit code 1.*TrainingError: batch v3: row ghost/0: trajectory ghost does not exist"
         ):
             trainer.wait_for_policy(3, PATIENCE)
-        assert not trainer.alive and group_of(trainer).pids() == []
+        assert not trainer.alive
     return run
 
 

@@ -1,6 +1,6 @@
 """Control of the trainer process: start it, tell it of batches, notice that it hangs or dies.
 
-``launch`` is used by the flow's process, ``node`` starts the processes of one machine, ``link``
-carries the messages between flow and trainer, ``heartbeat`` says that a trainer is alive, and
-``watchdog`` ends it when its flow is gone. Nothing here imports torch.
+``launch`` is used by the flow's process, ``node`` starts the ranks of one machine of several,
+``processes`` starts and ends the processes of either, ``link`` carries the messages between flow
+and trainer, and ``heartbeat`` says that a trainer makes progress. Nothing here imports torch.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import subprocess
 import sys
@@ -11,16 +10,18 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-import psutil
-
 from envs.types import DiskError, ReadError, StorageError, TrainingError
-from training.environment import TORCH_ENVIRONMENT
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.disk import raise_disk_errors, try_to_write
 from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.control.heartbeat import HEARTBEAT, Silence
 from training.trainer.control.link import LOOK_SECONDS, OwnerLink
-from training.trainer.control.node import end_process_tree, project_root
+from training.trainer.control.processes import (
+    end_process_tree,
+    rank_environment,
+    start_process,
+    torchrun,
+)
 from training.trainer.resume import find_resume_point
 from training.trainer.spec import TrainerSpec
 
@@ -213,18 +214,10 @@ class LocalGroup:
     @classmethod
     def start(cls, store: RunStore, spec: TrainerSpec) -> LocalGroup:
         """Start the processes; returns at once."""
-        log_path = store.trainer_path / "trainer.log"
-        with raise_disk_errors(log_path), open(log_path, "ab") as log:
-            process = subprocess.Popen(
-                command(store.root, spec.trainer.processes),
-                env={**os.environ, **group_environment(spec)},
-                cwd=project_root(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        return cls(process)
+        processes = spec.trainer.processes
+        return cls(
+            start_process(command(store.root, processes), group_environment(spec), store.trainer_path / "trainer.log")
+        )
 
     @property
     def name(self) -> str:
@@ -244,14 +237,6 @@ class LocalGroup:
         """Send SIGTERM, then SIGKILL to what is left after ``timeout`` seconds."""
         end_process_tree(self.process, timeout)
 
-    def pids(self) -> list[int]:
-        """Return the ids of the live processes, the first process first."""
-        try:
-            leader = psutil.Process(self.process.pid)
-            return [leader.pid, *(child.pid for child in leader.children(recursive=True))] if self.alive else []
-        except psutil.NoSuchProcess:
-            return []
-
 
 def command(run_dir: Path, processes: int) -> list[str]:
     """Return the command line of the group.
@@ -259,20 +244,10 @@ def command(run_dir: Path, processes: int) -> list[str]:
     A single process is started directly: torchrun's agent would import torch, which costs 3 s and
     200 MB, and would have nothing to watch.
     """
-    arguments = ["-m", "training.trainer", "--run-dir", str(run_dir)]
     if processes == 1:
-        return [sys.executable, *arguments]
-    rendezvous = [
-        "--nnodes",
-        "1",
-        "--rdzv-backend",
-        "static",
-        "--master-addr",
-        "127.0.0.1",
-        "--master-port",
-        str(free_port()),
-    ]
-    return [sys.executable, "-m", "torch.distributed.run", *rendezvous, "--nproc-per-node", str(processes), *arguments]
+        return [sys.executable, "-m", "training.trainer", "--run-dir", str(run_dir)]
+    rendezvous = {"rdzv-backend": "static", "master-addr": "127.0.0.1", "master-port": free_port()}
+    return torchrun(run_dir, {"nnodes": 1, "nproc-per-node": processes, **rendezvous})
 
 
 def group_environment(spec: TrainerSpec) -> dict[str, str]:
@@ -280,10 +255,7 @@ def group_environment(spec: TrainerSpec) -> dict[str, str]:
 
     A single rank gets those that torchrun would set. Loopback avoids a look-up of the host's name.
     """
-    variables = {**TORCH_ENVIRONMENT, "GLOO_SOCKET_IFNAME": _loopback(), "PYTHONUNBUFFERED": "1"}
-    threads = spec.trainer.torch_threads
-    if threads or spec.trainer.processes > 1:
-        variables["OMP_NUM_THREADS"] = str(threads or max(1, (os.cpu_count() or 1) // spec.trainer.processes))
+    variables = rank_environment(spec, "127.0.0.1")
     if spec.trainer.processes == 1:
         variables |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
         variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
@@ -296,8 +268,3 @@ def free_port(host: str = "127.0.0.1") -> int:
         listener.bind((host, 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-def _loopback() -> str:
-    names = [name for _, name in socket.if_nameindex()]
-    return next((name for name in names if name.startswith("lo")), names[0])

@@ -1,24 +1,27 @@
 """Link between a run's owner (the flow's process) and the processes of its trainer.
 
 Messages only wake the other side; files decide. The owner listens and every trainer process
-connects. The owner sends ``batch N``; a process sends ``look`` when it wrote a file that the owner
-waits for; both send an empty line every `BEAT_SECONDS`. So no side polls for files in a tight loop,
-and each side notices within `LOST_SECONDS` that the other is gone, on this machine or another. A
-lost message costs at most `LOOK_SECONDS`, after which files are checked anyway.
+connects; both check that the other one knows the link's key. Each side sends its whole state as
+JSON, at every change and every `BEAT_SECONDS`. So no side polls for files in a tight loop, a new
+connection makes up for lost messages, and each side notices within `LOST_SECONDS` that the other is
+gone, on this machine or another. Files are checked every `LOOK_SECONDS` anyway.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import json
 import secrets
 import socket
-import socketserver
-import sys
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+from training.trainer.control.processes import exit_orphan
 
 BEAT_SECONDS = 5.0
 """Time between two signs of life."""
@@ -30,217 +33,197 @@ BACK_SECONDS = 10.0
 """Time in which a process must reconnect after its connection was closed."""
 REFUSALS = 3
 """Refused connections in a row, a second apart, after which the owner counts as gone."""
-ORPHAN_EXIT_CODE = 86
-"""Exit code of a process whose owner or parent is gone."""
+MAX_MESSAGE_BYTES = 1000
+"""Longest message, ten times what is sent."""
+
+State = dict[str, Any]
+Check = Callable[[Connection, bytes], None]
 
 
-class OwnerLink:
+class LinkEnd:
+    """What both ends share: a state that the other end gets to know, and the exchange itself."""
+
+    def __init__(self, token: str, state: State) -> None:
+        self.token = token
+        self._state = state
+        self._changed = threading.Condition()
+
+    def _change(self, **values: object) -> None:
+        with self._changed:
+            self._state = {**self._state, **values}
+            self._changed.notify_all()
+
+    def _exchange(
+        self, peer: socket.socket, receive: Callable[[State], bool], silence: float, checks: tuple[Check, Check]
+    ) -> None:
+        """Send our states and hand the peer's to ``receive``, until it returns False or the end.
+
+        Raises:
+            OSError: The peer does not know the key, or is silent for ``silence`` seconds.
+        """
+        peer.settimeout(None)  # a Connection needs a blocking socket; the kernel keeps the limits
+        limit = struct.pack("@ll", int(silence), int(silence % 1 * 1e6))
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            peer.setsockopt(socket.SOL_SOCKET, option, limit)
+        over = threading.Event()
+        with Connection(peer.detach()) as connection:
+            try:
+                for check in checks:
+                    check(connection, self.token.encode())
+                sender = threading.Thread(target=self._send, args=(connection, over), daemon=True)
+                sender.start()
+                try:
+                    while receive(json.loads(connection.recv_bytes(MAX_MESSAGE_BYTES))):
+                        pass
+                finally:
+                    over.set()
+                    self._change()
+                    sender.join()
+            except EOFError:
+                return
+            except BlockingIOError as error:
+                raise TimeoutError("timed out") from error
+            except (AuthenticationError, AssertionError) as error:  # answer_challenge asserts
+                raise ConnectionError("the other side does not know the key") from error
+
+    def _send(self, connection: Connection, over: threading.Event) -> None:
+        sent: State = {}
+
+        def is_news() -> bool:
+            return over.is_set() or self._state != sent
+
+        with suppress(OSError):  # the receiving thread ends too
+            while not over.is_set():
+                with self._changed:
+                    self._changed.wait_for(is_news, BEAT_SECONDS)
+                    sent = self._state
+                connection.send_bytes(json.dumps(sent).encode())
+
+
+class OwnerLink(LinkEnd):
     """Owner's end of the link. Threads serve its connections; ``close`` ends the processes."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         """Listen on a free port of ``host``, this machine's address for the trainer's machines."""
-        self.token = secrets.token_hex(16)
-        self.changed = threading.Condition()
+        super().__init__(secrets.token_hex(16), {"batch": 0, "end": False})
         self.looks = 0
-        """Number of ``look`` messages and ended connections of all processes of the trainer."""
-        self._batch = 0
-        self._closed = False
-        self._heard: dict[str, float] = {}
-        """`time.monotonic` of each process's last message, by its name."""
-        self._server = _LinkServer((host, 0), self)
-        self.address = f"{host}:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.5}, daemon=True).start()
+        """Number of notifications and ended connections of all processes of the trainer."""
+        self._processes: dict[str, tuple[State, float]] = {}
+        """Last state of each process that has not left, and its `time.monotonic`, by name."""
+        self._listener = socket.create_server((host, 0))
+        self._listener.settimeout(0.5)
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="owner-link", daemon=True).start()
 
     def announce_batch(self, version: int) -> None:
         """Announce that the batch that makes ``version`` is written."""
-        with self.changed:
-            self._batch = max(self._batch, version)
-            self.changed.notify_all()
+        with self._changed:
+            self._change(batch=max(self._state["batch"], version))
 
     def wait(self, seen: int, seconds: float) -> int:
         """Wait up to ``seconds`` until ``looks`` exceeds ``seen``; return it."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.looks > seen, seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: self.looks > seen, seconds)
             return self.looks
 
     def lost_nodes(self) -> dict[str, float]:
         """Return the seconds of silence of each node that is silent beyond `LOST_SECONDS`."""
         now = time.monotonic()
-        with self.changed:
-            silent = {name: now - last for name, last in self._heard.items() if name.startswith("node")}
+        with self._changed:
+            silent = {name: now - heard for name, (_, heard) in self._processes.items() if name.startswith("node")}
         return {name: seconds for name, seconds in silent.items() if seconds > LOST_SECONDS}
 
     def close(self) -> None:
         """Tell all processes to end. Does nothing if it is closed already."""
-        with self.changed:
-            if self._closed:
-                return
-            self._closed = True
-            self.changed.notify_all()
-        self._server.shutdown()
-        self._server.server_close()
+        self._change(end=True)
 
-    # ------------------------------------------------------------------ for the connections'
-    # threads
+    def _accept(self) -> None:
+        with self._listener:
+            while not self._state["end"]:
+                with suppress(OSError):  # none came, or one that is gone already
+                    threading.Thread(target=self._serve, args=self._listener.accept(), daemon=True).start()
 
-    def serve(self, connection: socket.socket) -> None:
+    def _serve(self, peer: socket.socket, address: object) -> None:
         """Serve one connection to its end, in its own thread."""
-        connection.settimeout(LOST_SECONDS)
-        lines = connection.makefile("rb")
-        word, _, rest = lines.readline(200).decode(errors="replace").strip().partition(" ")
-        token, _, name = rest.partition(" ")
-        if word != "hello" or not secrets.compare_digest(token, self.token):
-            return
-        with self.changed:
-            self._heard[name] = time.monotonic()
-        reader = threading.Thread(target=self._hear, args=(name, lines), daemon=True)
-        connection.sendall(b"welcome\n")
-        reader.start()
-        announced = 0
-        while reader.is_alive():
-            with self.changed:
-                if not self._closed and self._batch == announced:
-                    self.changed.wait(BEAT_SECONDS)
-                closed, batch = self._closed, self._batch
-            connection.sendall(b"end\n" if closed else f"batch {batch}\n".encode() if batch != announced else b"\n")
-            announced = batch
-            if closed:
-                return
+        last: State = {}
 
-    def _hear(self, name: str, lines: BinaryIO) -> None:
-        with contextlib.suppress(OSError):
-            for line in lines:
-                with self.changed:
-                    self._heard[name] = time.monotonic()
-                    if line == b"bye\n":
-                        del self._heard[name]
-                    elif line == b"look\n":
-                        self._look()
-        with self.changed:
-            if name in self._heard:  # the process has not sent bye
-                self._heard[name] = time.monotonic() - LOST_SECONDS + BACK_SECONDS
-            self._look()
+        def receive(state: State) -> bool:
+            self._note(state, time.monotonic())
+            last.update(state)
+            return not state["left"]
 
-    def _look(self) -> None:
-        self.looks += 1
-        self.changed.notify_all()
+        with suppress(OSError):  # the process connects again if it lives
+            self._exchange(peer, receive, LOST_SECONDS, (deliver_challenge, answer_challenge))
+        if last:
+            self._note(last | {"notified": -1}, time.monotonic() - LOST_SECONDS + BACK_SECONDS)
+
+    def _note(self, state: State, heard: float) -> None:
+        """Note the state of a process; a new one wakes the flow."""
+        with self._changed:
+            known, _ = self._processes.pop(state["name"], (None, heard))
+            if not state["left"]:
+                self._processes[state["name"]] = state, heard
+            if state != known:
+                self.looks += 1
+                self._changed.notify_all()
 
 
-class _LinkServer(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-
-    def __init__(self, address: tuple[str, int], link: OwnerLink) -> None:
-        self.link = link
-        super().__init__(address, _Handler)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a broken connection; the other side makes a new one."""
-
-
-class _Handler(socketserver.BaseRequestHandler):
-    server: _LinkServer
-
-    def handle(self) -> None:
-        with contextlib.suppress(OSError):
-            self.server.link.serve(self.request)
-
-
-class LinkToOwner:
+class LinkToOwner(LinkEnd):
     """Trainer process's end: a thread that listens and ends the process with its owner."""
 
-    def __init__(self, address: str, token: str, name: str, end: Callable[[str], None] | None = None) -> None:
+    def __init__(self, address: str, token: str, name: str, end: Callable[[str], None] = exit_orphan) -> None:
         """Start the thread, which connects.
 
         Args:
             address: HOST:PORT of the owner.
-            token: Secret of the owner, which refuses other connections.
+            token: Key of the owner, which refuses other connections.
             name: Name of this process, such as ``rank 0`` or ``node 1``.
-            end: Called with the reason when the owner is gone or sends ``end``; by default the
-                process exits at once.
+            end: Called with the reason when the owner is gone or tells its processes to end; by
+                default the process exits at once.
         """
-        host, _, port = address.rpartition(":")
-        self._address, self._token, self._name = (host, int(port)), token, name
-        self._end = end or exit_orphan
-        self._batch_announced = threading.Condition()
-        self._batch = 0
-        self._left = False
-        self._connection: socket.socket | None = None
-        self._sending = threading.Lock()
-        threading.Thread(target=self._run, name="link-to-owner", daemon=True).start()
+        super().__init__(token, {"name": name, "notified": 0, "left": False})
+        self._address, self._end = address, end
+        self._owner: State = {"batch": 0, "end": False}
+        self._heard = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="link-to-owner", daemon=True)
+        self._thread.start()
 
     def wait(self, version: int, seconds: float) -> int:
         """Wait up to ``seconds`` for the batch of ``version``; return the latest announced one."""
-        with self._batch_announced:
-            self._batch_announced.wait_for(lambda: self._batch >= version, seconds)
-            return self._batch
+        with self._changed:
+            self._changed.wait_for(lambda: self._owner["batch"] >= version, seconds)
+            return int(self._owner["batch"])
 
     def notify_owner(self) -> None:
         """Tell the owner to check for files. Without a connection it does so by itself later."""
-        self._send(b"look\n")
+        self._change(notified=self._state["notified"] + 1)
 
     def leave(self) -> None:
         """Tell the owner that this process ends as planned, and close the link."""
-        self._left = True
-        self._send(b"bye\n")
-        with self._sending, contextlib.suppress(OSError):
-            if self._connection is not None:
-                self._connection.shutdown(socket.SHUT_RDWR)
+        self._change(left=True)
+        self._thread.join(BEAT_SECONDS)
 
-    def _send(self, line: bytes) -> None:
-        with self._sending, contextlib.suppress(OSError):
-            if self._connection is not None:
-                self._connection.sendall(line)
+    def _receive(self, state: State) -> bool:
+        with self._changed:
+            self._owner, self._heard = state, time.monotonic()
+            self._changed.notify_all()
+        return not state["end"]
 
     def _run(self) -> None:
-        last, refused, why = time.monotonic(), 0, "it never answered"
-        while not self._left and time.monotonic() - last < LOST_SECONDS and refused < REFUSALS:
+        host, _, port = self._address.rpartition(":")
+        refused, why = 0, "it never answered"
+        while not self._state["left"] and time.monotonic() - self._heard < LOST_SECONDS and refused < REFUSALS:
             try:
-                with socket.create_connection(self._address, timeout=BEAT_SECONDS) as connection:
-                    for line in self._talk(connection):
-                        last, refused = time.monotonic(), 0
-                        if line == b"end\n":
-                            return None if self._left else self._end("its owner has ended it")
-                        if line.startswith(b"batch "):
-                            with self._batch_announced:
-                                self._batch = int(line.split()[1])
-                                self._batch_announced.notify_all()
-                    why = "the connection was closed"
+                peer = socket.create_connection((host, int(port)), timeout=BEAT_SECONDS)
+                refused, why = 0, "the connection was closed"
+                # Silence of three beats: the connection may be dead, so a new one is made.
+                self._exchange(peer, self._receive, 3 * BEAT_SECONDS, (answer_challenge, deliver_challenge))
             except ConnectionRefusedError as error:
                 refused, why = refused + 1, str(error)
             except OSError as error:
                 why = str(error)
+            if self._owner["end"] and not self._state["left"]:
+                return self._end("its owner has ended it")
             time.sleep(1)
-        if not self._left:
-            self._end(f"its owner at {self._address[0]}:{self._address[1]} is gone ({why})")
-
-    def _talk(self, connection: socket.socket) -> Iterator[bytes]:
-        """Yield the owner's lines.
-
-        After three beats of silence the connection may be dead, so it ends and a new one is made.
-        """
-        connection.settimeout(3 * BEAT_SECONDS)
-        connection.sendall(f"hello {self._token} {self._name}\n".encode())
-        lines = connection.makefile("rb")
-        if lines.readline(200) != b"welcome\n":
-            return
-        self._connection, beating = connection, threading.Event()
-        threading.Thread(target=self._beat, args=(beating,), daemon=True).start()
-        try:
-            yield from lines
-        finally:
-            self._connection = None
-            beating.set()
-
-    def _beat(self, over: threading.Event) -> None:
-        while not over.wait(BEAT_SECONDS):
-            self._send(b"\n")
-
-
-def exit_orphan(reason: str) -> None:
-    """Exit this process at once, with the reason on standard error."""
-    print(f"trainer: {reason}, exiting", file=sys.stderr, flush=True)
-    # Not sys.exit: the main thread may wait in a collective that never completes. Files appear only
-    # by rename, so none is left half-written.
-    os._exit(ORPHAN_EXIT_CODE)
+        if not self._state["left"]:
+            self._end(f"its owner at {self._address} is gone ({why})")

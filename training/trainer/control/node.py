@@ -9,26 +9,28 @@ Job) needs the same installation and the run's folder under the same path.
 from __future__ import annotations
 
 import argparse
-import os
-import socket
-import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 
-import psutil
-
 from envs.types import ConfigError
-from training.environment import TORCH_ENVIRONMENT
 from training.ledger.store import RunStore
-from training.trainer.control.link import ORPHAN_EXIT_CODE, LinkToOwner
-from training.trainer.control.watchdog import end_processes
+from training.trainer.control.link import LinkToOwner
+from training.trainer.control.processes import (
+    ORPHAN_EXIT_CODE,
+    end_process_tree,
+    rank_environment,
+    start_process,
+    torchrun,
+)
 from training.trainer.spec import TrainerSpec, read_spec
 
 JOIN_SECONDS = 300
 """Limit of torchrun's wait for the other machines."""
 END_SECONDS = 10.0
 """Time between SIGTERM and SIGKILL."""
+POLL_SECONDS = 0.1
+"""Time between two looks at torchrun and at what the owner has sent."""
 
 
 def run_node(run_dir: Path, node: int, address: str) -> int:
@@ -47,33 +49,14 @@ def run_node(run_dir: Path, node: int, address: str) -> int:
         raise ConfigError(
             f"there is no node {node}: the trainer of {store.root} has {spec.trainer.nodes} (trainer.nodes)"
         )
-    variables = node_environment(spec, address)
-    over = threading.Event()
+    variables = rank_environment(spec, address)
+    command = torchrun(store.root, rendezvous_options(spec, node, address))
     reasons: list[str] = []
-
-    def end(reason: str) -> None:
-        reasons.append(reason)
-        over.set()
-
-    link = LinkToOwner(spec.owner, spec.token, f"node {node}", end)
-    with open(store.trainer_path / f"node-{node}.log", "ab") as log:
-        process = subprocess.Popen(
-            torchrun(spec, store.root, node, address),
-            env={**os.environ, **variables},
-            cwd=project_root(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def watch() -> None:
-        process.wait()
-        over.set()
-
-    threading.Thread(target=watch, daemon=True).start()
+    link = LinkToOwner(spec.owner, spec.token, f"node {node}", reasons.append)
+    process = start_process(command, variables, store.trainer_path / f"node-{node}.log")
     try:
-        over.wait()
+        while process.poll() is None and not reasons:
+            time.sleep(POLL_SECONDS)
     finally:
         end_process_tree(process, END_SECONDS)
         link.leave()
@@ -83,9 +66,9 @@ def run_node(run_dir: Path, node: int, address: str) -> int:
     return process.returncode
 
 
-def torchrun(spec: TrainerSpec, run_dir: Path, node: int, address: str) -> list[str]:
-    """Return the command line of torchrun's agent; the first machine hosts the rendezvous."""
-    options = {
+def rendezvous_options(spec: TrainerSpec, node: int, address: str) -> dict[str, object]:
+    """Return torchrun's options on one machine; the first machine hosts the rendezvous."""
+    return {
         "nnodes": spec.trainer.nodes,
         "nproc-per-node": spec.trainer.processes // spec.trainer.nodes,
         "max-restarts": 0,
@@ -95,65 +78,6 @@ def torchrun(spec: TrainerSpec, run_dir: Path, node: int, address: str) -> list[
         "rdzv-conf": f"is_host={int(node == 0)},join_timeout={JOIN_SECONDS}",
         "local-addr": address,
     }
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    return [sys.executable, "-m", "torch.distributed.run", *flags, "-m", "training.trainer", "--run-dir", str(run_dir)]
-
-
-def node_environment(spec: TrainerSpec, address: str) -> dict[str, str]:
-    """Return the variables of a machine's ranks; gloo and NCCL use the address's interface."""
-    interface = interface_of(address)
-    per_node = spec.trainer.processes // spec.trainer.nodes
-    threads = spec.trainer.torch_threads or max(1, (os.cpu_count() or 1) // per_node)
-    return {
-        **TORCH_ENVIRONMENT,
-        "GLOO_SOCKET_IFNAME": interface,
-        "NCCL_SOCKET_IFNAME": interface,
-        "OMP_NUM_THREADS": str(threads),
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def interface_of(address: str) -> str:
-    """Return the name of the network interface that has an address.
-
-    Raises:
-        ConfigError: no interface has it.
-    """
-    interfaces = {
-        entry.address: name
-        for name, addresses in psutil.net_if_addrs().items()
-        for entry in addresses
-        if entry.family in (socket.AF_INET, socket.AF_INET6)
-    }
-    if address not in interfaces:
-        raise ConfigError(
-            f"no network interface of {socket.gethostname()} has the address {address}; "
-            f"it has {', '.join(sorted(interfaces))}"
-        )
-    return interfaces[address]
-
-
-def end_process_tree(process: subprocess.Popen[bytes], timeout: float) -> None:
-    """End a process and its descendants.
-
-    The process gets SIGTERM; after ``timeout`` seconds SIGKILL ends what is left.
-    """
-    if process.poll() is not None:
-        return  # another process may have its id by now
-    try:
-        leader = psutil.Process(process.pid)
-        members = [leader, *leader.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        members = []
-    # torchrun forwards SIGTERM to its ranks. They have their own sessions, so each needs its own
-    # SIGKILL.
-    end_processes(members, timeout, first_alone=True)
-    process.wait(timeout)
-
-
-def project_root() -> Path:
-    """Return the folder of the ``training`` package, where ``-m training.trainer`` is found."""
-    return Path(__file__).resolve().parents[3]
 
 
 def main() -> int:
