@@ -19,14 +19,13 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError, StorageError, Trajectory
 from tasks_lib.config import TrainConfig
+from tasks_lib.folder.batches import batch_of, damaged_in
 from tasks_lib.folder.frozen_config import COPY as CONFIG_COPY
 from tasks_lib.folder.metrics_lines import IterationMetrics, parse_line
 from tasks_lib.folder.regraded import read_log, read_regraded
 from tasks_lib.folder.repair import (
     REMEDY,
     Stored,
-    batch_of,
-    damaged_in,
     missing_trajectories,
     named_groups,
     rebuilt_record,
@@ -40,8 +39,9 @@ from tasks_lib.rollouts.sampling import SamplerState
 from training.ledger.checkpoint_files import MANIFEST, REMOVED, added_files
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
+from training.ledger.paths import policy_name
 from training.ledger.seal import SEAL
-from training.ledger.store import RunStore, describe_first_error, move_aside_advice, policy_name, read_json, sha256_of
+from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, sha256_of
 from training.records.groups import EpisodeSummary, GroupRecord
 from training.trainer.resume import check_state
 

@@ -15,7 +15,8 @@ from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConf
 from tasks_lib.folder.frozen_config import read_frozen
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_not_removed, file_hashes
 from training.ledger.disk import folder_bytes, raise_disk_errors
-from training.ledger.store import RunStore, policy_name
+from training.ledger.paths import policy_name
+from training.ledger.store import RunStore
 from training.policy.adapters import MODEL_WEIGHTS, base_of, has_whole_model, is_adapter, merge_adapter
 from training.policy.templates import MODEL_TEMPLATES, derive_template, model_type, template_names
 

@@ -11,29 +11,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
+from tasks_lib.folder.batches import batch_of, damaged_in, possible_files
 from training.config import AlgorithmConfig
-from training.ledger.evidence import lost_evidence
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
-from training.ledger.seal import json_bytes
-from training.ledger.store import (
-    RunStore,
-    atomic_write_bytes,
-    group_of,
-    move_aside_advice,
-    phase_of,
-    read_json,
-    sha256_of,
-    write_json,
-)
-from training.records.batches import TrainingBatch, build_batch
+from training.ledger.paths import group_of, phase_of
+from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, sha256_of, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
-from training.records.states import EpisodeState
 
 Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of each group's stored trajectories, by group id."""
@@ -175,26 +163,6 @@ def rebuilt_record(store: RunStore, group_id: str, stored: Stored, *, size: int,
     )
 
 
-def batch_of(
-    store: RunStore, version: int, settings: AlgorithmConfig, damaged: Mapping[str, str] = MappingProxyType({})
-) -> TrainingBatch:
-    """Return the batch that a version's groups give; ``StorageError`` if a record cannot be
-    read."""
-    groups = _groups_of(store, version)
-    named = named_groups_of(store, version)
-    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), named)
-
-
-def earlier_groups(store: RunStore, version: int, settings: AlgorithmConfig) -> list[tuple[EpisodeSummary, ...]]:
-    """Return the groups of earlier versions that the batch of ``version`` replays, oldest first."""
-    first = max(0, version - settings.replay_iterations)
-    return [group for earlier in range(first + 1, version) for group in _groups_of(store, earlier)]
-
-
-def _groups_of(store: RunStore, version: int) -> list[tuple[EpisodeSummary, ...]]:
-    return [read_group(store, group_id).episodes for group_id in groups_of_version(store, version)]
-
-
 def _unfinished(trajectories: list[tuple[Trajectory, str]], size: int, attempts: int) -> list[int]:
     """Return the samples of a group that are missing, or whose last attempt is missing."""
     by_sample: defaultdict[int, list[Trajectory]] = defaultdict(list)
@@ -326,7 +294,7 @@ def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> s
         fault = f"{path} is not the batch that version {version} was trained on (sha256)"
     except StorageError as error:
         fault = str(error)
-    for data in _possible_files(store, version, settings):
+    for data in possible_files(store, version, settings):
         if sha256_of(data) == wanted:
             copy_damaged(path)
             atomic_write_bytes(path, data)
@@ -368,31 +336,6 @@ def _move_later_aside(store: RunStore, version: int) -> str:
         return ""
     path.rename(path.with_name(f"{path.name}.outdated"))
     return f"{path} was made before its version's turn has come again: it is made again from its groups"
-
-
-def _possible_files(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator[bytes]:
-    """Yield the files that a batch may have had.
-
-    They hold all episodes, or no damaged ones, or have the fields of older code.
-    """
-    batch = batch_of(store, version, settings)
-    yield json_bytes(batch)
-    newer = {"group_ids", "versions"} if batch.group_ids is None else set()
-    yield json_bytes(batch.model_dump(mode="json", exclude=newer))
-    newer |= {"replayed", "damaged_earlier"}
-    yield json_bytes(batch.model_dump(mode="json", exclude=newer))
-    yield json_bytes(batch.model_dump(mode="json", exclude={"left_out", *newer}))
-    without_lost = batch_of(store, version, settings, lost_evidence(store, batch))
-    yield json_bytes(without_lost)
-    if batch.group_ids is None:
-        yield json_bytes(without_lost.model_dump(mode="json", exclude={"group_ids", "versions"}))
-
-
-def damaged_in(batch: TrainingBatch) -> dict[str, str]:
-    """Return the damaged episodes that a batch was made without, each with what is damaged."""
-    left_out = (batch.left_out or {}).items()
-    own = {episode_id: episode.reason for episode_id, episode in left_out if episode.state is EpisodeState.DAMAGED}
-    return own | batch.damaged_earlier
 
 
 def move_damaged_aside(path: Path) -> None:

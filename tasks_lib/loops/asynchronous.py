@@ -48,7 +48,7 @@ from tasks_lib.worker.reward_stage import judge_account
 from tasks_lib.worker.rollout_worker import serve_version
 from training.ledger.checkpoint_files import REMOVED
 from training.ledger.journal import read_batch
-from training.ledger.store import policy_name
+from training.ledger.paths import policy_name
 from training.pacing.admission import Pace
 from training.pacing.staleness import staleness, staleness_histogram
 from training.records.batches import TrainingBatch

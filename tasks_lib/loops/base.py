@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from envs.types import Memory, Split, StopReason, TrainingError
 from tasks_lib.config import describe_split
+from tasks_lib.folder.batches import earlier_groups
 from tasks_lib.folder.metrics import describe_success, episode_figures, format_share
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
-from tasks_lib.folder.repair import earlier_groups
 from tasks_lib.folder.retention import remove_old_policies
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import emit, run_as_task
@@ -24,7 +24,7 @@ from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside,
 from tasks_lib.rollouts.shards import describe_late_batches
 from tasks_lib.rollouts.use import WorkerAccount, mean_waits, trainer_idle
 from training.ledger.journal import groups_of_version, published_batch, read_batch
-from training.ledger.store import policy_name
+from training.ledger.paths import policy_name
 from training.records.batches import TrainingBatch, build_batch
 from training.records.groups import GroupRecord
 

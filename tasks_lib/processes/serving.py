@@ -17,7 +17,8 @@ from envs.types import ConfigError, EngineError
 from tasks_lib.config import TrainConfig, resolve_path
 from tasks_lib.processes.prefect_run import run_as_task
 from training.config import PolicyConfig
-from training.ledger.store import RunStore, policy_name
+from training.ledger.paths import policy_name
+from training.ledger.store import RunStore
 from training.policy.adapters import whole_model_of
 from training.serving.config import ServingConfig
 

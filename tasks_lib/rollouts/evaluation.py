@@ -24,7 +24,8 @@ from tasks_lib.rollouts.sampling import with_memories
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.reward_stage import judge_account
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, move_aside_advice, policy_name, read_json, sha256_of, write_json
+from training.ledger.paths import policy_name
+from training.ledger.store import RunStore, move_aside_advice, read_json, sha256_of, write_json
 
 PHASES = "es"
 """First letters of measuring phases: an evaluation (e) or a warm start's sampling (s)."""

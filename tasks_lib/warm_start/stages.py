@@ -46,10 +46,11 @@ from tasks_lib.warm_start.successes import take_successes
 from tasks_lib.worker.requests import ActorName, RolloutRequest
 from training.config import AlgorithmConfig
 from training.environment import TORCH_ENVIRONMENT
-from training.ledger.checkpoint_files import MANIFEST, RECIPE, file_hashes
+from training.ledger.checkpoint_files import MANIFEST, RECIPE, commit_folder, file_hashes
 from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, policy_name, read_json, write_json
+from training.ledger.paths import policy_name
+from training.ledger.store import RunStore, read_json, write_json
 from training.policy.adapters import is_adapter, merge_adapter
 from training.records.batches import build_batch
 from training.warm_start.recipe import Recipe, stage_path
@@ -199,7 +200,7 @@ class WarmStart:
                 else:
                     shutil.copytree(source, temporary, ignore=shutil.ignore_patterns(MANIFEST, "stage.json", RECIPE))
                 write_json(temporary / RECIPE, {**record, "files": file_hashes(temporary)})
-                os.replace(temporary, self.output)
+                commit_folder(temporary, self.output)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise

@@ -19,7 +19,8 @@ import pytest
 from envs.types import StopReason
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import Journal, read_group
-from training.ledger.store import RunStore, group_of, read_json
+from training.ledger.paths import group_of
+from training.ledger.store import RunStore, read_json
 from training.records.states import EpisodeState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]

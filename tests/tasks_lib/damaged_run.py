@@ -11,7 +11,7 @@ import orjson
 from envs.rewards import score
 from envs.types import RewardPart, StopReason, Trajectory
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.folder.repair import batch_of
+from tasks_lib.folder.batches import batch_of
 from tasks_lib.loops.run import open_run
 from tests.envs.rewards.played import trajectory
 from training.ledger.checkpoint_files import file_hashes

@@ -17,8 +17,9 @@ from envs.types import StorageError, TrainingError
 from flows.doctor import main
 from tasks_lib.commands.doctor import examine
 from tasks_lib.config import TrainConfig
+from tasks_lib.folder.batches import batch_of
 from tasks_lib.folder.metrics_lines import IterationMetrics
-from tasks_lib.folder.repair import batch_of, repair_group, repair_run
+from tasks_lib.folder.repair import repair_group, repair_run
 from tasks_lib.loops.run import open_run
 from tasks_lib.processes.trainer import update_policy
 from tests.tasks_lib import damaged_run

@@ -1,4 +1,4 @@
-"""Checks a checkpoint's files against its manifest before anything is loaded.
+"""Checks a checkpoint's files before anything is loaded, and names a folder once it is whole.
 
 A published version has a ``manifest.json`` with the size and sha256 of every file. A warm start's
 checkpoint has a ``recipe.json`` with those of its weights. Any other checkpoint is checked for
@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import zipfile
 import zlib
@@ -286,3 +287,19 @@ def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("size"), int):
         return False
     return isinstance(entry.get("sha256"), str) or isinstance(entry.get("archive"), str)
+
+
+def commit_folder(temporary: Path, target: Path) -> None:
+    """Sync a folder's files, then rename it to its final name, which must be free."""
+    for path in temporary.rglob("*"):
+        _sync(path)
+    os.replace(temporary, target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

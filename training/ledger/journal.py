@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from envs.types import StopReason, StorageError
 from training.ledger.journal_file import open_journal
+from training.ledger.paths import group_of, phase_of
 from training.ledger.seal import unsealed_bytes
-from training.ledger.store import BACKUP, RunStore, describe_first_error, group_of, phase_of
+from training.ledger.store import BACKUP, RunStore, describe_first_error
 from training.records.batches import TrainingBatch, explain_left_out
 from training.records.groups import EpisodeSummary, GroupRecord, play_order
 from training.records.states import NEXT, EpisodeState, Event, abstention_cause, count_states

@@ -1,11 +1,11 @@
-"""The folder of a run: the path of each file, and atomic writes.
+"""The folder of a run: atomic writes, and reads that check what they read.
 
 Every file is written under a temporary name in its own folder and renamed, so that a file under its
 final name is whole. Several workers may play the same group at once (Dask runs a lost worker's task
 again while that worker still lives). So each attempt at a group writes trajectories under names of
 its own, with the attempt's token, and the first one to make the group's record wins. Blobs are
 named by the sha256 of their bytes, with an ending for their kind, and are checked when read. See
-docs/architecture.md for the layout and the rules.
+docs/architecture.md for the rules, and `training.ledger.paths` for the layout.
 """
 
 from __future__ import annotations
@@ -28,7 +28,27 @@ from envs.types import AnyPath, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
 from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
+from training.ledger.paths import RunPaths, group_of, shard_of
 from training.ledger.seal import json_bytes, unsealed
+
+
+@contextmanager
+def _temporary_file(path: Path, data: bytes, *, sync: bool = True) -> Iterator[Path]:
+    """Write ``data`` under a temporary name beside ``path``, which the block renames or links."""
+    temporary = temporary_name(path)
+    with raise_disk_errors(path, needed=len(data)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            yield temporary
+        except BaseException:
+            with suppress(OSError):  # what stopped the write is the error to report
+                temporary.unlink(missing_ok=True)
+            raise
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
@@ -41,20 +61,8 @@ def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None
         DiskError: The disk is full, over its quota, read-only, failing or refused; no file is left.
     """
     path = Path(path)
-    temporary = temporary_name(path)
-    with raise_disk_errors(path, needed=len(data)):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(data)
-                if sync:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):  # what stopped the write is the error to report
-                temporary.unlink(missing_ok=True)
-            raise
+    with _temporary_file(path, data, sync=sync) as temporary:
+        os.replace(temporary, path)
 
 
 def write_json(path: AnyPath, value: Any, *, sealed: bool = False) -> None:
@@ -68,18 +76,11 @@ def write_json_once(path: AnyPath, value: Any, *, sealed: bool = False) -> bool:
     Raises:
         StorageError: The file system has no hard links, so two writers cannot be distinguished.
     """
-    path, data = Path(path), json_bytes(value, sealed=sealed)
-    temporary = temporary_name(path)
-    try:
-        with raise_disk_errors(path, needed=len(data)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            return _link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    path = Path(path)
+    with _temporary_file(path, json_bytes(value, sealed=sealed)) as temporary:
+        is_first = _link(temporary, path)
+        temporary.unlink()
+    return is_first
 
 
 def _link(temporary: Path, path: Path) -> bool:
@@ -117,139 +118,16 @@ def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
         raise StorageError(f"{path} is damaged: not valid JSON ({error}); {remedy}") from error
 
 
-def phase_of(group_id: str) -> str:
-    """Return the phase of a group: ``i000012`` of ``i000012-g0003``."""
-    return group_id.split("-", 1)[0]
+class RunStore(RunPaths):
+    """Reads and writes of one run's folder; stateless."""
 
-
-def group_of(episode_id: str) -> str:
-    """Return the group of an episode: ``i000012-g0003`` of ``i000012-g0003-s02-a0``."""
-    return episode_id.rsplit("-s", 1)[0]
-
-
-def policy_name(version: int) -> str:
-    """Return the folder name of a policy version, as ``v000012``."""
-    return f"v{version:06d}"
-
-
-class RunStore:
-    """Paths, reads and writes of one run's folder; stateless."""
-
-    def __init__(self, run_dir: AnyPath) -> None:
-        self.root = Path(run_dir)
-        self.blobs_path = self.root / "blobs"
-
-    # -- paths
-
-    @property
-    def config_path(self) -> Path:
-        return self.root / "config.json"
-
-    @property
-    def tasks_path(self) -> Path:
-        return self.root / "tasks.jsonl"
-
-    @property
-    def task_set_path(self) -> Path:
-        """Size, fingerprint and folders of a task set that is too large to be copied."""
-        return self.root / "tasks.json"
-
-    @property
-    def task_files_path(self) -> Path:
-        """Copies of the folders that tasks upload files from."""
-        return self.root / "task_files"
-
-    @property
-    def task_file_hashes_path(self) -> Path:
-        """Hashes of the files in these folders."""
-        return self.root / "task_files.json"
-
-    def sampler_state_path(self, iteration: int) -> Path:
-        """Sampler state before an iteration, made from the earlier groups; remade if missing."""
-        return self.root / "starts" / f"i{iteration:06d}.json"
-
-    @property
-    def trainer_path(self) -> Path:
-        return self.root / "trainer"
-
-    @property
-    def report_path(self) -> Path:
-        return self.root / "report"
-
-    @property
-    def result_path(self) -> Path:
-        return self.root / "result.json"
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def journal_path(self) -> Path:
-        return self.root / "journal.sqlite"
-
-    @property
-    def blocklist_path(self) -> Path:
-        """Blocks by sites that workers saw."""
-        return self.root / "blocklist"
-
-    def left_out_path(self, phase: str) -> Path:
-        """Sites that were blocked when the groups of a phase were first drawn."""
-        return self.root / "left_out" / f"{phase}.json"
-
-    def live_path(self, worker: str) -> Path:
-        """Present activity of a worker; not part of the run's record."""
-        return self.root / "live" / f"{worker}.json"
-
-    def policy_path(self, version: int) -> Path:
-        return self.root / "policies" / policy_name(version)
-
-    def batch_path(self, version: int) -> Path:
-        return self.root / "batches" / f"{policy_name(version)}.json"
-
-    def evaluation_path(self, version: int) -> Path:
-        return self.root / "evaluations" / f"{policy_name(version)}.json"
-
-    def group_path(self, group_id: str) -> Path:
-        """Path of a group's record: ``i000012-g0003`` lies in ``groups/i000012/``."""
-        return self.root / "groups" / phase_of(group_id) / f"{group_id}.json"
-
-    def trajectory_path(self, episode_id: str, token: str | None = None) -> Path:
-        """Path of an episode's trajectory.
-
-        Args:
-            token: Token of the attempt that played it, empty in older runs; ``None``: the record's.
-
-        Raises:
-            StorageError: ``token`` is ``None``, and the group's record cannot be read, or is
-                missing while several attempts have stored the episode.
-        """
-        if token is None:
-            token, _ = self._committed_file(episode_id)
-        name = f"{episode_id}.{token}" if token else episode_id
-        return self.root / "trajectories" / _shard(episode_id) / f"{name}.json"
-
-    def regraded_path(self, name: str, episode_id: str) -> Path:
-        return self.root / "regraded" / name / _shard(episode_id) / f"{episode_id}.json"
-
-    def regrading_path(self, name: str) -> Path:
-        """Log of a regrading's starts."""
-        return self.root / "regraded" / name / "regrading.json"
-
-    def rubric_path(self, digest: str) -> Path:
-        return self.root / "rubrics" / f"{digest}.json"
-
-    def spent_path(self, regrading: str = "") -> Path:
-        """Database of what the run's judges, or those of one regrading, have spent."""
-        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
+    # -- blobs
 
     def blob_path(self, sha256: str) -> Path:
         """Path of a blob; if there is none, its path as a picture."""
         first = self.blobs_path / sha256[:2]  # older runs have this level of folders alone
         paths = [folder / f"{sha256}.{kind}" for folder in (first / sha256[2:4], first) for kind in BLOB_KINDS]
         return next((path for path in paths if path.exists()), paths[0])
-
-    # -- blobs
 
     def put_blob(self, data: bytes) -> str:
         """Store bytes once under their sha256 and return it."""
@@ -295,6 +173,21 @@ class RunStore:
         return rubric
 
     # -- trajectories
+
+    def trajectory_path(self, episode_id: str, token: str | None = None) -> Path:
+        """Path of an episode's trajectory.
+
+        Args:
+            token: Token of the attempt that played it, empty in older runs; ``None``: the record's.
+
+        Raises:
+            StorageError: ``token`` is ``None``, and the group's record cannot be read, or is
+                missing while several attempts have stored the episode.
+        """
+        if token is None:
+            token, _ = self._committed_file(episode_id)
+        name = f"{episode_id}.{token}" if token else episode_id
+        return self.root / "trajectories" / shard_of(episode_id) / f"{name}.json"
 
     def put_trajectory(self, trajectory: Trajectory, token: str = "") -> str:
         """Store an episode of one attempt at its group; return the sha256 of its file."""
@@ -369,7 +262,7 @@ class RunStore:
         if (record := self._record(group_id)) is not None:
             token, hashes = record
             return token, hashes.get(episode_id, "")
-        folder = self.root / "trajectories" / _shard(episode_id)
+        folder = self.root / "trajectories" / shard_of(episode_id)
         names = {path.name for path in folder.glob(f"{glob.escape(episode_id)}.*json")}
         if len(names) > 1:
             raise StorageError(
@@ -483,11 +376,6 @@ def describe_first_error(error: ValidationError) -> str:
     """Describe the first error of a document, as ``episodes.0.score: Input should be …``."""
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"
-
-
-def _shard(episode_id: str) -> str:
-    """Return two hex digits that spread the trajectories over 256 folders."""
-    return hashlib.sha256(episode_id.encode()).hexdigest()[:2]
 
 
 def sha256_of(content: AnyPath | bytes) -> str:

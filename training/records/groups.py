@@ -9,7 +9,7 @@ from itertools import pairwise
 from pydantic import Field
 
 from envs.types import Cost, Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
-from training.ledger.store import phase_of
+from training.ledger.paths import phase_of
 
 
 class GroupSpec(Record):

@@ -34,7 +34,7 @@ from training.algorithms.losses import (
     token_logprobs,
 )
 from training.algorithms.policy_loss import policy_loss
-from training.ledger.store import policy_name
+from training.ledger.paths import policy_name
 from training.policy.adapters import ADAPTER_WEIGHTS
 from training.trainer.collate import MicroBatch
 from training.trainer.control.heartbeat import Heartbeat, Phase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,9 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import ReadError, StorageError, TrainingError
-from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, file_hashes, state_hashes
+from training.ledger.checkpoint_files import (
+    MANIFEST,
+    WEIGHT_FILES,
+    check_files,
+    commit_folder,
+    file_hashes,
+    state_hashes,
+)
 from training.ledger.disk import folder_bytes, raise_disk_errors
-from training.ledger.store import RunStore, policy_name, write_json
+from training.ledger.paths import policy_name
+from training.ledger.store import RunStore, write_json
 from training.policy.adapters import ADAPTER_CONFIG
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
@@ -119,7 +126,8 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
 
 def _commit_state(temporary: Path, target: Path, kept: int) -> None:
     write_json(temporary / MANIFEST, {"version": int(target.name[1:]), "files": state_hashes(temporary)}, sealed=True)
-    _replace_folder(temporary, target)
+    shutil.rmtree(target, ignore_errors=True)  # left by a killed process: it has no manifest
+    commit_folder(temporary, target)
     versions = sorted(path for path in target.parent.iterdir() if re.fullmatch(r"v\d{6}", path.name))
     for old in versions[:-kept]:
         shutil.rmtree(old)
@@ -133,24 +141,5 @@ def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callab
     files = file_hashes(temporary)
     document = {"version": version, "parent": version - 1, "files": files, **manifest()}
     write_json(temporary / MANIFEST, document, sealed=True)
-    _replace_folder(temporary, target)
-
-
-def _replace_folder(temporary: Path, target: Path) -> None:
-    """Sync a folder's files, then rename it to its final name.
-
-    An existing target is the leftover of a killed process: only a manifest makes a folder count.
-    """
-    for path in temporary.rglob("*"):
-        _sync(path)
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(temporary, target)
-    _sync(target.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    shutil.rmtree(target, ignore_errors=True)  # left by a killed process: it has no manifest
+    commit_folder(temporary, target)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from envs.types import ReadError, StorageError, TrainingError
 from training.ledger.checkpoint_files import MANIFEST, check_archive, check_files, read_manifest
-from training.ledger.store import RunStore, policy_name
+from training.ledger.paths import policy_name
+from training.ledger.store import RunStore
 from training.trainer.spec import TrainerSpec
 
 

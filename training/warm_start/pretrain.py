@@ -17,7 +17,6 @@ import argparse
 import json
 import logging
 import math
-import os
 import random
 import shutil
 import sys
@@ -33,6 +32,8 @@ from torch.nn import functional
 from transformers import Qwen2VLForConditionalGeneration
 
 from envs.types import PolicyError
+from training.ledger.checkpoint_files import commit_folder
+from training.ledger.disk import temporary_name
 from training.ledger.store import read_json, write_json
 from training.quiet import quiet_model_libraries
 from training.trainer.control.processes import start_watchdog
@@ -86,11 +87,11 @@ def pre_train(recipe: Recipe, folder: Path, seed: int = 0) -> Path:
             for name in ("text", "image")
         }
         logger.info("stage %d held out: %s", number, json.dumps(held_out))
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        temporary = temporary_name(target)
         save_checkpoint(model, tokenizer, temporary)
         write_json(temporary / "stage.json", {**made_with, "held_out": held_out, "seconds": seconds})
         shutil.rmtree(target, ignore_errors=True)
-        os.replace(temporary, target)
+        commit_folder(temporary, target)
     return stage_path(folder, len(recipe.stages))
 
 

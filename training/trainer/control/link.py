@@ -41,7 +41,7 @@ Check = Callable[[Connection, bytes], None]
 
 
 class LinkEnd:
-    """What both ends share: a state that the other end gets to know, and the exchange itself."""
+    """Base of both ends. It keeps this end's state and exchanges it with the other end's."""
 
     def __init__(self, token: str, state: State) -> None:
         self.token = token

@@ -1,0 +1,123 @@
+"""The layout of a run's folder: the path of each file, and the names that the paths are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from envs.types import AnyPath
+
+
+def phase_of(group_id: str) -> str:
+    """Return the phase of a group: ``i000012`` of ``i000012-g0003``."""
+    return group_id.split("-", 1)[0]
+
+
+def group_of(episode_id: str) -> str:
+    """Return the group of an episode: ``i000012-g0003`` of ``i000012-g0003-s02-a0``."""
+    return episode_id.rsplit("-s", 1)[0]
+
+
+def policy_name(version: int) -> str:
+    """Return the folder name of a policy version, as ``v000012``."""
+    return f"v{version:06d}"
+
+
+def shard_of(episode_id: str) -> str:
+    """Return two hex digits that spread the trajectories over 256 folders."""
+    return hashlib.sha256(episode_id.encode()).hexdigest()[:2]
+
+
+class RunPaths:
+    """Paths of one run's folder. Only those that need no look at its files."""
+
+    def __init__(self, run_dir: AnyPath) -> None:
+        self.root = Path(run_dir)
+        self.blobs_path = self.root / "blobs"
+
+    @property
+    def config_path(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def tasks_path(self) -> Path:
+        return self.root / "tasks.jsonl"
+
+    @property
+    def task_set_path(self) -> Path:
+        """Size, fingerprint and folders of a task set that is too large to be copied."""
+        return self.root / "tasks.json"
+
+    @property
+    def task_files_path(self) -> Path:
+        """Copies of the folders that tasks upload files from."""
+        return self.root / "task_files"
+
+    @property
+    def task_file_hashes_path(self) -> Path:
+        """Hashes of the files in these folders."""
+        return self.root / "task_files.json"
+
+    def sampler_state_path(self, iteration: int) -> Path:
+        """Sampler state before an iteration, made from the earlier groups; remade if missing."""
+        return self.root / "starts" / f"i{iteration:06d}.json"
+
+    @property
+    def trainer_path(self) -> Path:
+        return self.root / "trainer"
+
+    @property
+    def report_path(self) -> Path:
+        return self.root / "report"
+
+    @property
+    def result_path(self) -> Path:
+        return self.root / "result.json"
+
+    @property
+    def metrics_path(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.root / "journal.sqlite"
+
+    @property
+    def blocklist_path(self) -> Path:
+        """Blocks by sites that workers saw."""
+        return self.root / "blocklist"
+
+    def left_out_path(self, phase: str) -> Path:
+        """Sites that were blocked when the groups of a phase were first drawn."""
+        return self.root / "left_out" / f"{phase}.json"
+
+    def live_path(self, worker: str) -> Path:
+        """Present activity of a worker; not part of the run's record."""
+        return self.root / "live" / f"{worker}.json"
+
+    def policy_path(self, version: int) -> Path:
+        return self.root / "policies" / policy_name(version)
+
+    def batch_path(self, version: int) -> Path:
+        return self.root / "batches" / f"{policy_name(version)}.json"
+
+    def evaluation_path(self, version: int) -> Path:
+        return self.root / "evaluations" / f"{policy_name(version)}.json"
+
+    def group_path(self, group_id: str) -> Path:
+        """Path of a group's record: ``i000012-g0003`` lies in ``groups/i000012/``."""
+        return self.root / "groups" / phase_of(group_id) / f"{group_id}.json"
+
+    def regraded_path(self, name: str, episode_id: str) -> Path:
+        return self.root / "regraded" / name / shard_of(episode_id) / f"{episode_id}.json"
+
+    def regrading_path(self, name: str) -> Path:
+        """Log of a regrading's starts."""
+        return self.root / "regraded" / name / "regrading.json"
+
+    def rubric_path(self, digest: str) -> Path:
+        return self.root / "rubrics" / f"{digest}.json"
+
+    def spent_path(self, regrading: str = "") -> Path:
+        """Database of what the run's judges, or those of one regrading, have spent."""
+        return (self.root / "regraded" / regrading if regrading else self.root) / "judge_spent.sqlite"
