@@ -9,10 +9,12 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from envs.types import DiskError, StorageError
+from training.ledger import journal as ledger_journal
 from training.ledger import journal_file
 from training.ledger.journal import Journal
 from training.ledger.store import RunStore, write_json
@@ -81,10 +83,18 @@ def test_a_journal_that_another_process_holds_is_left_alone(tmp_path: Path, monk
     assert [each.name for each in tmp_path.iterdir()] == ["journal.sqlite"]
 
 
-def test_a_full_disk_is_named_when_the_journal_is_written(tmp_path: Path, synthetic_group) -> None:
+def test_a_full_disk_is_named_when_the_journal_is_written(
+    tmp_path: Path, synthetic_group, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SQLite's own limit of pages gives the error that a full disk does."""
+
+    def open_full(*given: Any) -> sqlite3.Connection:
+        connection = journal_file.open_journal(*given)
+        connection.execute("PRAGMA max_page_count=1")
+        return connection
+
+    monkeypatch.setattr(ledger_journal, "open_journal", open_full)
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        journal._connection.execute("PRAGMA max_page_count=1")
         groups = [synthetic_group(f"i000000-g{number:04d}", [0, 1]) for number in range(5000)]
         with pytest.raises(DiskError, match=r"cannot write .*journal.sqlite: no space left on the disk") as said:
             journal.accept(groups)

@@ -40,7 +40,7 @@ def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None
         _on_first(trainer, lambda: _empty(temporary))
         trainer.save_state(temporary)
         trainer.accelerator.wait_for_everyone()
-        _on_first(trainer, lambda: _commit_state(temporary, target, trainer.spec.trainer.keep_states))
+        _on_first(trainer, lambda: commit_state(temporary, target, trainer.spec.trainer.keep_states))
 
 
 def publish_policy(
@@ -124,7 +124,7 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def _commit_state(temporary: Path, target: Path, kept: int) -> None:
+def commit_state(temporary: Path, target: Path, kept: int) -> None:
     write_json(temporary / MANIFEST, {"version": int(target.name[1:]), "files": state_hashes(temporary)}, sealed=True)
     shutil.rmtree(target, ignore_errors=True)  # left by a killed process: it has no manifest
     commit_folder(temporary, target)

@@ -231,7 +231,7 @@ def run_update(
                         f" with another run_id and a lower trainer.learning_rate, from a policy of this one that still"
                         f" does well (policy.checkpoint: …/policies/v{batch.version - 1:06d} or before)"
                     ) from error
-                step = _summed(trainer, step)
+                step = sum_over_processes(trainer, step)
             total += step
             norms.append(norm)
             losses.append(step.loss)
@@ -259,11 +259,11 @@ def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches, rows: Sequence[
     It comes from the proximal pass, or is estimated by -log pi of the sampled tokens.
     """
     if trainer.spec.algorithm.proximal == "recompute" and not trainer.is_own_proximal:
-        return _summed(trainer, micros.score()).means()["entropy"]
+        return sum_over_processes(trainer, micros.score()).means()["entropy"]
     return -_mean([value for row in rows for value in row.behaviour])
 
 
-def _summed(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:
+def sum_over_processes(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:
     """Return the metrics summed over all processes.
 
     ``loss`` is each process's part of one sum, so it adds up too.

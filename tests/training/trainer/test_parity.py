@@ -105,7 +105,6 @@ def test_filler_rows_change_nothing(trainer: PolicyTrainer, rows: list[TrainingR
         taken = [*rows[:2], *[rows[2]] * filler]
         micro = trainer.data_collator.micro_batch(taken, [True] * 2 + [False] * filler)
         micro.proximal = micro.behaviour
-        trainer._normaliser = 1.0
         trainer.model.zero_grad()
         trainer.training_step(trainer.model_wrapped, {"micro": micro})
         return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])

@@ -32,7 +32,7 @@ from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
 from training.trainer.control.heartbeat import HEARTBEAT, Heartbeat, Silence
 from training.trainer.control.launch import LocalGroup, TrainerProcess
-from training.trainer.publish import _commit_state
+from training.trainer.publish import commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.setup import build_trainer
@@ -313,7 +313,7 @@ def test_a_state_is_read_once_and_any_damage_is_found(tmp_path: Path, monkeypatc
             written.parent.mkdir()
             torch.save({"moment": torch.full((5000,), float(version)), "step": version}, written)
             (written.parent / "latest").write_text("global_step1")
-            _commit_state(written.parent, tmp_path / f"v{version:06d}", 2)
+            commit_state(written.parent, tmp_path / f"v{version:06d}", 2)
         assert set(hashed) == {"latest"}, "hashes only what is no archive"
     state = tmp_path / "v000002" / "optimizer.pt"
     whole = state.read_bytes()

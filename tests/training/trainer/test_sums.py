@@ -15,7 +15,7 @@ import torch
 from training.algorithms.choices import PolicyLoss
 from training.algorithms.losses import MAX_IMAGES, LossMetrics, sum_by_images
 from training.algorithms.policy_loss import policy_loss
-from training.trainer.update import _summed
+from training.trainer.update import sum_over_processes
 
 WORLD, ROWS, COLUMNS, CAP = 2, 11, 9, 2.0
 
@@ -44,7 +44,7 @@ def report_share(rank: int, folder: str) -> None:
         _, metrics = policy_loss(lp, prox, beh, torch.ones(2), counts, PolicyLoss(behaviour_cap=CAP), normaliser=1)
         total += metrics + sum_by_images(lp, beh, counts, images[rows])
     trainer: Any = SimpleNamespace(args=SimpleNamespace(world_size=WORLD, device=torch.device("cpu")))
-    summed = _summed(trainer, total)
+    summed = sum_over_processes(trainer, total)
     Path(folder, f"{rank}.json").write_text(json.dumps([summed.means(), summed.kl_by_images()]))
     torch.distributed.destroy_process_group()
 
