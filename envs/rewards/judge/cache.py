@@ -7,12 +7,11 @@ so a reader sees all of it or nothing. A file that cannot be read is a miss. A f
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from envs.atomic import open_atomic
 from envs.types import Record, StorageError
 from envs.types.paths import AnyPath
 
@@ -56,14 +55,8 @@ class ReplyCache:
         Raises:
             OSError: The disk is full or read-only.
         """
-        path = self._path(key)
-        path.parent.mkdir(exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}.tmp")
-        try:
-            draft.write_text(reply.model_dump_json(), encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
+        with open_atomic(self._path(key), sync=False) as file:
+            file.write(reply.model_dump_json().encode())
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"

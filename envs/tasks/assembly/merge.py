@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from envs.ends import bucket_of
-from envs.tasks.assembly.atomic import WholeFile, file_digest, whole_file
+from envs.tasks.assembly.line_files import LineFile, file_digest, open_lines
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardReport, ShardRequest
 from envs.tasks.assembly.shard import REJECTED, TASKS, read_report
 from envs.tasks.assembly.sources import GenerateSource
@@ -94,7 +94,7 @@ def merge_shards(plan: SetPlan, requests: Iterable[Sequence[ShardRequest]]) -> d
     draft = plan.folder / ".draft"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    with whole_file(plan.rejected) as rejected:
+    with open_lines(plan.rejected) as rejected:
         tasks = (task for source in requests for task in _new_tasks(source, merge, rejected))
         files = _write_set(draft, tasks, plan)
     if not merge.tasks:
@@ -102,7 +102,7 @@ def merge_shards(plan: SetPlan, requests: Iterable[Sequence[ShardRequest]]) -> d
         raise TaskError(f"no task is left: all rows were rejected, see {plan.rejected}")
     manifest = _make_manifest(plan, merge, rejected, files)
     _move(draft, plan.folder)
-    with whole_file(plan.manifest) as file:
+    with open_lines(plan.manifest) as file:
         file.write(orjson.dumps(manifest, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
     return manifest
 
@@ -120,7 +120,7 @@ def is_whole(plan: SetPlan) -> bool:
         return False
 
 
-def _new_tasks(requests: Sequence[ShardRequest], merge: _Merge, rejected: WholeFile) -> Iterator[WebTask]:
+def _new_tasks(requests: Sequence[ShardRequest], merge: _Merge, rejected: LineFile) -> Iterator[WebTask]:
     """Yield the new tasks of a source; write rejected and repeated ones to ``rejected``."""
     source = requests[0].source
     name = source.name
@@ -199,7 +199,7 @@ def _write_set(folder: Path, tasks: Iterator[WebTask], plan: SetPlan) -> dict[Pa
     path = folder / f"tasks.{plan.form}"
     if plan.form is TreeLayout.PARQUET:
         return {path: save_parquet(path, tasks)}
-    with whole_file(path) as file:
+    with open_lines(path) as file:
         for task in tasks:
             file.write(json_row(task))
     return {path: file.count}
@@ -240,7 +240,7 @@ def _move(draft: Path, folder: Path) -> None:
     draft.rmdir()
 
 
-def _make_manifest(plan: SetPlan, merge: _Merge, rejected: WholeFile, files: dict[Path, int]) -> dict[str, Any]:
+def _make_manifest(plan: SetPlan, merge: _Merge, rejected: LineFile, files: dict[Path, int]) -> dict[str, Any]:
     draft = plan.folder / ".draft"
     common = merge.reasons.most_common()
     common.sort(key=lambda item: (-item[1], item[0]))

@@ -15,8 +15,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from envs.rewards.judge import Ledger
-from envs.tasks.assembly.atomic import file_digest, whole_file
 from envs.tasks.assembly.finish import Outcome, finish
+from envs.tasks.assembly.line_files import file_digest, open_lines
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest
 from envs.tasks.assembly.sources import candidates
 from envs.tasks.authoring import RubricWriter, WriterConfig
@@ -76,7 +76,7 @@ async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardRep
     whole: Counter[str] = Counter()
     unanswered: list[str] = []
     counts: Counter[str] = Counter()
-    with whole_file(request.path(TASKS)) as tasks, whole_file(request.path(REJECTED)) as rejected_file:
+    with open_lines(request.path(TASKS)) as tasks, open_lines(request.path(REJECTED)) as rejected_file:
         async for outcome in _finish_all(request, writer):
             for line in outcome.lines:
                 tasks.write(line.model_dump_json(exclude_none=True))
@@ -105,7 +105,7 @@ async def _write(request: ShardRequest, writer: RubricWriter | None) -> ShardRep
         rejected_sha256=rejected_file.sha256,
         **counts,
     )
-    with whole_file(request.path(REPORT)) as file:
+    with open_lines(request.path(REPORT)) as file:
         file.write(report.model_dump_json(indent=2))
     return report
 
