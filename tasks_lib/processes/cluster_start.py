@@ -5,7 +5,6 @@ The module `slurm` writes SLURM's batch script.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import shlex
 import subprocess
@@ -18,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from envs.types import ConfigError
 from tasks_lib.config.cluster_spec import JUDGE_NAME, JUDGE_PORT, SERVE_PORT, ClusterSpec, Role
 from tasks_lib.config.reading import PROJECT, resolve_path
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client
 from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT, WORKER_ENVIRONMENT
+from training.trainer.control.processes import end_process_trees
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +186,8 @@ def started(spec: ClusterSpec, processes: Sequence[Launch]) -> Iterator[None]:
         stopped.set()
         if watcher.is_alive():
             watcher.join()
-        _end(running)
+        # The scheduler last: a worker without one tries to reach it.
+        end_process_trees([*reversed(running.values())], END_SECONDS)
 
 
 def _start(spec: ClusterSpec, launch: Launch, folder: Path, *, first: bool = False) -> subprocess.Popen[bytes]:
@@ -247,23 +246,3 @@ def _answers(server: str) -> bool:
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").split("\n")[-6:]
     return " / ".join(line.strip() for line in lines if line.strip()) or f"see {log}"
-
-
-def _end(running: dict[str, subprocess.Popen[bytes]]) -> None:
-    """End the processes with SIGTERM, and what is left of their children with SIGKILL.
-
-    The scheduler is ended last: a worker without one tries to reach it.
-    """
-    alive = []
-    for process in running.values():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            leader = psutil.Process(process.pid)
-            alive += [leader, *leader.children(recursive=True)]
-    for process in reversed(running.values()):
-        process.terminate()
-    _, alive = psutil.wait_procs(alive, END_SECONDS)
-    for member in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            member.kill()
-    for process in running.values():
-        process.wait()

@@ -34,58 +34,25 @@ class RunPaths:
     def __init__(self, run_dir: AnyPath) -> None:
         self.root = Path(run_dir)
         self.blobs_path = self.root / "blobs"
-
-    @property
-    def config_path(self) -> Path:
-        return self.root / "config.json"
-
-    @property
-    def tasks_path(self) -> Path:
-        return self.root / "tasks.jsonl"
-
-    @property
-    def task_set_path(self) -> Path:
+        self.config_path = self.root / "config.json"
+        self.tasks_path = self.root / "tasks.jsonl"
+        self.task_set_path = self.root / "tasks.json"
         """Size, fingerprint and folders of a task set that is too large to be copied."""
-        return self.root / "tasks.json"
-
-    @property
-    def task_files_path(self) -> Path:
+        self.task_files_path = self.root / "task_files"
         """Copies of the folders that tasks upload files from."""
-        return self.root / "task_files"
-
-    @property
-    def task_file_hashes_path(self) -> Path:
+        self.task_file_hashes_path = self.root / "task_files.json"
         """Hashes of the files in these folders."""
-        return self.root / "task_files.json"
+        self.trainer_path = self.root / "trainer"
+        self.report_path = self.root / "report"
+        self.result_path = self.root / "result.json"
+        self.metrics_path = self.root / "metrics.jsonl"
+        self.journal_path = self.root / "journal.sqlite"
+        self.blocklist_path = self.root / "blocklist"
+        """Blocks by sites that workers saw."""
 
     def sampler_state_path(self, iteration: int) -> Path:
         """Sampler state before an iteration, made from the earlier groups; remade if missing."""
         return self.root / "starts" / f"i{iteration:06d}.json"
-
-    @property
-    def trainer_path(self) -> Path:
-        return self.root / "trainer"
-
-    @property
-    def report_path(self) -> Path:
-        return self.root / "report"
-
-    @property
-    def result_path(self) -> Path:
-        return self.root / "result.json"
-
-    @property
-    def metrics_path(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def journal_path(self) -> Path:
-        return self.root / "journal.sqlite"
-
-    @property
-    def blocklist_path(self) -> Path:
-        """Blocks by sites that workers saw."""
-        return self.root / "blocklist"
 
     def left_out_path(self, phase: str) -> Path:
         """Sites that were blocked when the groups of a phase were first drawn."""

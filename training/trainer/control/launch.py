@@ -17,7 +17,7 @@ from training.ledger.store import RunStore, read_json, write_json
 from training.trainer.control.heartbeat import HEARTBEAT, Silence
 from training.trainer.control.link import LOOK_SECONDS, OwnerLink
 from training.trainer.control.processes import (
-    end_process_tree,
+    end_process_trees,
     rank_environment,
     start_process,
     torchrun,
@@ -235,7 +235,7 @@ class LocalGroup:
 
     def stop(self, timeout: float) -> None:
         """Send SIGTERM, then SIGKILL to what is left after ``timeout`` seconds."""
-        end_process_tree(self.process, timeout)
+        end_process_trees([self.process], timeout)
 
 
 def command(run_dir: Path, processes: int) -> list[str]:

@@ -18,7 +18,7 @@ from training.ledger.store import RunStore
 from training.trainer.control.link import LinkToOwner
 from training.trainer.control.processes import (
     ORPHAN_EXIT_CODE,
-    end_process_tree,
+    end_process_trees,
     rank_environment,
     start_process,
     torchrun,
@@ -58,7 +58,7 @@ def run_node(run_dir: Path, node: int, address: str) -> int:
         while process.poll() is None and not reasons:
             time.sleep(POLL_SECONDS)
     finally:
-        end_process_tree(process, END_SECONDS)
+        end_process_trees([process], END_SECONDS)
         link.leave()
     if reasons:
         print(f"trainer node {node}: {reasons[0]}", file=sys.stderr, flush=True)

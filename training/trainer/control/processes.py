@@ -97,29 +97,37 @@ def process_started(pid: int) -> float | None:
         return None
 
 
-def end_processes(members: Sequence[psutil.Process], seconds: float, *, first_alone: bool = False) -> None:
-    """End processes: send SIGTERM, then after ``seconds`` SIGKILL to all that are left.
+def end_processes(processes: Sequence[psutil.Process], seconds: float, children: Sequence[psutil.Process] = ()) -> None:
+    """Send SIGTERM to processes, then after ``seconds`` SIGKILL to all that are left.
 
     Args:
-        first_alone: True to send SIGTERM to the first process alone, which forwards it.
+        children: Processes that get SIGKILL alone, since their parent forwards SIGTERM to them.
     """
+    receivers, left = processes, [*processes, *children]
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        for member in members[:1] if first_alone and signum == signal.SIGTERM else members:
+        for process in receivers:
             with suppress(psutil.NoSuchProcess):
-                member.send_signal(signum)
-        _, members = psutil.wait_procs(members, seconds)
+                process.send_signal(signum)
+        _, left = psutil.wait_procs(left, seconds)
+        receivers = left
 
 
-def end_process_tree(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """End a process and its descendants: SIGTERM to it, after ``seconds`` SIGKILL to the rest."""
-    if process.poll() is not None:
-        return  # another process may have its id by now
-    # torchrun forwards SIGTERM to its ranks. They have their own sessions, so each needs its own
-    # SIGKILL.
-    with suppress(psutil.NoSuchProcess):
-        leader = psutil.Process(process.pid)
-        end_processes([leader, *leader.children(recursive=True)], seconds, first_alone=True)
-    process.wait(seconds)
+def end_process_trees(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
+    """End processes and their descendants.
+
+    The processes get SIGTERM in their order; after ``seconds`` SIGKILL ends what is left.
+    """
+    # Another process may have the id of one that has ended.
+    running = [process for process in processes if process.poll() is None]
+    leaders, children = list[psutil.Process](), list[psutil.Process]()
+    for process in running:
+        with suppress(psutil.NoSuchProcess):
+            leaders.append(psutil.Process(process.pid))
+            children += leaders[-1].children(recursive=True)
+    # Ranks have their own sessions, so each needs its own SIGKILL.
+    end_processes(leaders, seconds, children)
+    for process in running:
+        process.wait(seconds)
 
 
 def start_watchdog(owner_pid: int | None = None, owner_started: float | None = None, interval: float = 1.0) -> None:
