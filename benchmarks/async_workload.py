@@ -24,7 +24,7 @@ from envs.rewards import GradingEvidence
 from envs.types import Answer, Wait
 from tasks_lib.config import TrainConfig, merge, resolve
 from tasks_lib.config.parameters import parameters_of
-from tasks_lib.worker.requests import RolloutRequest
+from tasks_lib.worker.resources import RunResources
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.ledger.store import RunStore, sha256_of
 from training.policy.renderer import Renderer
@@ -131,17 +131,26 @@ class SleepingEngine:
         """Nothing is held."""
 
 
-class SleepingWorker(RolloutWorker):
-    """A worker with such an engine."""
+class SleepingResources(RunResources):
+    """The resources of a run with such an engine."""
 
-    def _make_engine(self, request: RolloutRequest, checkpoint: Path) -> tuple[Renderer, Engine]:
-        renderer = Renderer(checkpoint, request.policy.template)
+    def make_engine(self, checkpoint: Path) -> tuple[Renderer, Engine]:
+        renderer = Renderer(checkpoint, self.needs.template)
         model = SleepingModel(renderer)
-        if request.rollout.deterministic:
-            return renderer, LocalEngine(
-                model, cohorts=request.rollout.cohorts, deadline=request.rollout.batch_deadline
-            )
+        deterministic, cohorts, deadline = self.needs.batching
+        if deterministic:
+            return renderer, LocalEngine(model, cohorts=cohorts, deadline=deadline)
         return renderer, SleepingEngine(model)
+
+
+class SleepingWorker(RolloutWorker):
+    """A worker with such resources."""
+
+    resources: type[RunResources] = SleepingResources
+
+    def setup(self, worker: Any) -> None:
+        patch("tasks_lib.worker.resources.RunResources", self.resources).start()
+        super().setup(worker)
 
 
 class SleepingTrainer:

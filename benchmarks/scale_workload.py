@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
@@ -30,7 +30,7 @@ from envs.sites import Site
 from envs.types import Action, Answer, Element, Observation, StopReason, Wait, WebTask
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
-from tasks_lib.worker.requests import RolloutRequest, WorkerRequest
+from tasks_lib.worker.resources import RunResources
 from training.policy.renderer import Renderer
 from training.serving.engine import Engine, Generation, GenerationRequest, VersionSpan
 
@@ -134,17 +134,23 @@ class Nowhere(Site):
     origin = "http://127.0.0.1"
 
 
-class TimedWorker(SleepingWorker):
-    """A worker with such sessions and such an engine."""
+class TimedResources(RunResources):
+    """The resources of a run with such sessions and such an engine."""
 
-    def _make_engine(self, request: RolloutRequest, checkpoint: Path) -> tuple[Renderer, Engine]:
-        renderer = Renderer(checkpoint, request.policy.template)
+    def make_engine(self, checkpoint: Path) -> tuple[Renderer, Engine]:
+        renderer = Renderer(checkpoint, self.needs.template)
         return renderer, TimedEngine(TimedModel(renderer))
 
-    async def _start_web(self, sites: set[str], request: WorkerRequest) -> None:
-        self._sites = {name: Nowhere() for name in sites}
-        if self._pool is None:
-            self._pool = TimedPool()  # type: ignore[assignment]
+    async def start_web(self, sites: Collection[str]) -> None:
+        self.sites = {name: Nowhere() for name in sites}
+        if self.pool is None:
+            self.pool = TimedPool()  # type: ignore[assignment]
+
+
+class TimedWorker(SleepingWorker):
+    """A worker with such resources."""
+
+    resources = TimedResources
 
 
 class CopyingTrainer(SleepingTrainer):

@@ -17,7 +17,7 @@ from benchmarks import Figure
 from envs.types import WebTask
 from tasks_lib.worker.live import LiveState
 from tasks_lib.worker.permits import Permits
-from tasks_lib.worker.playing import Play
+from tasks_lib.worker.rollout_service import ShardPlayer
 from training.policy.rendered import RenderedPrompt
 from training.records.groups import GroupSpec
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
@@ -100,7 +100,9 @@ async def _rollout(seed: int, deterministic: bool) -> float:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as slots:
         live = LiveState("i000000", GROUPS * GROUP_SIZE, dict)
-        play = Play(groups, cast(Any, _Runner(engine, seed)), cast(Any, _Committer()), live, slots, Permits(SLOTS))
+        play = ShardPlayer(
+            groups, cast(Any, _Runner(engine, seed)), cast(Any, _Committer()), live, slots, Permits(SLOTS)
+        )
         for slot in play.slots(SLOTS, fixed=deterministic):
             slots.create_task(slot)
     seconds = time.perf_counter() - started

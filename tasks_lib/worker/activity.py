@@ -7,6 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+ACTIVITIES = ("generate", "browser", "reward", "store")
+"""Activities that a worker's wall time is charged to; the first match wins, the rest is idle."""
+
 LENT = "lent"
 """The activity of an episode that has a browser."""
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from envs.episodes import CancelScope
+from tasks_lib.config import RolloutConfig
 from training.records.groups import GroupSpec
 
 NOT_NEEDED = "enough other episodes of its group were over"
@@ -42,6 +43,15 @@ class OverSampling:
     _gradable: Counter[str] = field(default_factory=Counter)
     """Number of episodes that ended without an error and can be graded, by group."""
     _running: defaultdict[str, set[CancelScope]] = field(default_factory=lambda: defaultdict(set))
+
+    @classmethod
+    def of(cls, rollout: RolloutConfig, groups: Sequence[GroupSpec]) -> OverSampling:
+        """Return the limits of a shard, before any of its episodes is played.
+
+        An evaluation waits for all of them: leaving slow episodes out would bias its result.
+        """
+        trains = groups[0].phase.startswith("i")
+        return cls(sum(len(group.seeds) for group in groups), rollout.quorum if trains else 1.0, rollout.grace)
 
     def reason(self, group: GroupSpec) -> str:
         """Return why the running episodes of a group are given up; empty if they are not."""

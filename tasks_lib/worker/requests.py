@@ -67,6 +67,11 @@ class RolloutRequest(WorkerRequest):
     """True if an engine that serves a newer version keeps it (asynchronous runs)."""
     teacher: TeacherConfig | None = None
 
+    @property
+    def sites(self) -> set[str]:
+        """Names of the sites of its tasks."""
+        return {group.task.site for group in self.groups}
+
 
 class WorkerUse(Record):
     """Use of a worker from its start to one moment.
@@ -138,6 +143,11 @@ class GradeRequest(WorkerRequest):
     def spent_path(self) -> Path:
         """File in which the budget of this regrading is counted."""
         return RunStore(Path(self.run_dir)).spent_path(self.name)
+
+    @property
+    def sites(self) -> set[str]:
+        """Names of the sites of its tasks."""
+        return {task.site for task in self.tasks.values()}
 
 
 class GradeReport(Record):

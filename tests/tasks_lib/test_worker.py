@@ -1,4 +1,4 @@
-"""The Dask worker's plugin, without a cluster around it."""
+"""The Dask worker's plugin with a real browser and a real model, without a cluster around it."""
 
 from __future__ import annotations
 
@@ -9,46 +9,36 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from envs import Click, Episode
 from envs.bundled.generate import GeneratorSpec, generate
-from envs.episodes.grading import JUDGED_WALL
-from envs.rewards import read_rubric, score
+from envs.rewards import read_rubric
 from envs.rewards.chromiumrl import StepDiff
 from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
 from envs.sites.design2code import FOLDER
 from envs.tasks.imports import import_tasks
-from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, WebTask, rubric_hash
+from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, rubric_hash
 from tasks_lib.config import EvaluateConfig, RewardConfig, resolve, resolve_path
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.rollouts.planning import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker import actors
-from tasks_lib.worker.activity import ActivityClock
-from tasks_lib.worker.blocklist import Blocklist
-from tasks_lib.worker.live import Doing, LiveFile, LiveState, WorkerState, update_live_file
-from tasks_lib.worker.playing import GroupCommitter
-from tasks_lib.worker.requests import RolloutRequest
+from tasks_lib.worker.live import Doing
+from tasks_lib.worker.requests import RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.reward_stage import judge_account
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from tasks_lib.worker.turns import picture_size
-from tests.envs.rewards.played import trajectory
 from tests.envs.rewards_judge.fake_judge import FakeJudge, Request, completion, fake_judge, judged, says
 from training.config import AlgorithmConfig
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
 from training.records.batches import build_batch
-from training.records.groups import GroupSpec
+from training.records.groups import EpisodeSummary
 
-
-def read_live(store: RunStore) -> list[WorkerState]:
-    """The newest state of every worker of a run."""
-    files = sorted((store.root / "live").glob("*.json"))
-    return [WorkerState.model_validate_json(path.read_bytes()) for path in files]
+from .test_live import read_live
 
 
 def tenth(episode: Episode) -> float:
@@ -71,68 +61,103 @@ def make_request(folder: Path) -> RolloutRequest:
     return Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0)
 
 
-def test_a_plugin_may_be_replaced_while_it_warms_up(tmp_path: Path) -> None:
-    request = make_request(tmp_path)
+def roll_out(request: RolloutRequest, worker: RolloutWorker) -> RolloutReport:
+    """What a worker reports, which is set up for this request alone."""
+    worker.setup(None)
+    try:
+        return worker.roll_out(request)
+    finally:
+        worker.teardown(None)
+
+
+class Played(NamedTuple):
+    """A request of two episodes, and what the worker reported and stored."""
+
+    request: RolloutRequest
+    report: RolloutReport
+    store: RunStore
+
+    def use(self) -> tuple[WorkerUse, WorkerUse]:
+        assert self.report.use is not None
+        return self.report.use
+
+    def episodes(self) -> tuple[EpisodeSummary, ...]:
+        return read_group(self.store, "e000000-g0000").episodes
+
+    def trajectories(self) -> list[Trajectory]:
+        return [self.store.trajectory(episode.episode_id) for episode in self.episodes()]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """What a worker made of the request, with a parser and a reward of the user's own.
+
+    Its plugin took the place of another one, which was still warming up.
+    """
+    folder = tmp_path_factory.mktemp("played")
+    request = make_request(folder)
     request = request.model_copy(
         update={
             "rewards": RewardConfig(extra={f"{__name__}:tenth": 1.0}),
             "rollout": request.rollout.model_copy(update={"parser": f"{__name__}:first_element"}),
         }
     )
-    first, second = RolloutWorker(request), RolloutWorker(request)
+    first = RolloutWorker(request)
     first.setup(None)
     first.teardown(None)  # what Dask does when a plugin of the same name is registered
-    second.setup(None)
-    try:
-        report = second.roll_out(request)
-    finally:
-        second.teardown(None)
-    assert report.group_ids == ("e000000-g0000",)
-    (state,) = read_live(RunStore(tmp_path))
+    return Played(request, roll_out(request, RolloutWorker(request)), RunStore(folder))
+
+
+def test_a_plugin_may_be_replaced_while_it_warms_up(played: Played) -> None:
+    assert played.report.group_ids == ("e000000-g0000",)
+    assert played.report.already_committed == 0 and len(played.episodes()) == 2
+
+
+def test_the_live_file_of_an_ended_shard_shows_an_idle_worker(played: Played) -> None:
+    (state,) = read_live(played.store)
     assert (state.phase, state.episodes, sum(state.finished.values())) == ("e000000", 2, 2)
     assert {slot.doing for slot in state.slots} == {Doing.IDLE}
     assert [browser["state"] for browser in state.browsers["browsers"]] == ["ready"]
-    assert report.pipeline["encode"]["done"] == report.pipeline["generate"]["done"] >= 2
-    episodes = read_group(RunStore(tmp_path), "e000000-g0000").episodes
-    trajectories = [RunStore(tmp_path).trajectory(one.episode_id) for one in episodes]
-    assert {(step.action, step.form) for each in trajectories for step in each.steps} == {(Click(element=1), "custom")}
-    assert all(each.reward.parts[-1].name.endswith(":tenth") for each in trajectories)
-    assert [one.score for one in episodes] == pytest.approx([(1.0 + 0.1) / 2] * 2), "the click solves it"
-    assert [one.settled for one in episodes] == [{"rested": one.steps} for one in episodes]
-    assert report.pipeline["batches"]["turns"] == report.pipeline["generate"]["done"]
-    assert report.pipeline["permit"]["done"] == 2 and report.use is not None
-    began, ended = report.use
+
+
+def test_the_user_s_parser_reads_every_turn(played: Played) -> None:
+    steps = [(step.action, step.form) for trajectory in played.trajectories() for step in trajectory.steps]
+    assert set(steps) == {(Click(element=1), "custom")}
+
+
+def test_the_user_s_reward_counts_beside_the_page_s(played: Played) -> None:
+    """The click solves the task, so the page's part is 1."""
+    assert all(trajectory.reward.parts[-1].name.endswith(":tenth") for trajectory in played.trajectories())
+    assert [episode.score for episode in played.episodes()] == pytest.approx([(1.0 + 0.1) / 2] * 2)
+
+
+def test_the_record_says_how_each_step_s_page_settled(played: Played) -> None:
+    assert [episode.settled for episode in played.episodes()] == [{"rested": each.steps} for each in played.episodes()]
+
+
+def test_every_turn_passes_through_every_stage(played: Played) -> None:
+    pipeline, turns = played.report.pipeline, sum(episode.steps for episode in played.episodes())
+    assert pipeline["encode"]["done"] == pipeline["generate"]["done"] == pipeline["batches"]["turns"] == turns >= 2
+    assert pipeline["permit"]["done"] == 2
+
+
+def test_the_use_of_a_worker_grows_from_its_first_shard_on(played: Played) -> None:
+    began, ended = played.use()
     assert (began.worker, began.lent, began.turns) == (ended.worker, 0, 0)
-    assert ended.turns == report.pipeline["batches"]["turns"] and ended.slots == request.rollout.concurrency
-    # The browsers are lent for as long as the episodes take but for their beginnings and ends.
-    played = sum(each.seconds for each in trajectories)
-    steps = [step.seconds for each in trajectories for step in each.steps]
-    assert sum(each.generate + each.act for each in steps) <= ended.lent <= played
+    assert ended.turns == played.report.pipeline["batches"]["turns"]
+    assert ended.slots == played.request.rollout.concurrency
     assert 0 < ended.generating - began.generating <= ended.seconds - began.seconds
 
 
-async def test_what_a_worker_has_is_closed_also_where_closing_one_of_it_fails() -> None:
-    closed = []
-
-    def closing(name: str) -> Any:
-        async def close() -> None:
-            closed.append(name)
-            raise BrowserError(f"{name} does not close")
-
-        return SimpleNamespace(close=close, __aexit__=close)
-
-    worker: Any = object.__new__(RolloutWorker)
-    worker._judge, worker._pool, worker._looks = closing("judge"), closing("pool"), None
-    worker._engine = closing("engine")
-    worker._sites = {name: closing(name) for name in ("shop", "wiki")}
-    with pytest.raises(BrowserError, match="does not close"):
-        await worker._close()
-    assert closed == ["engine", "judge", "pool", "wiki", "shop"]
-    await worker._close()
-    assert len(closed) == 5, "each of them once"
+def test_browsers_are_lent_from_an_episode_s_first_step_to_its_last(played: Played) -> None:
+    """An episode also has a beginning and an end without a browser."""
+    steps = [step.seconds for trajectory in played.trajectories() for step in trajectory.steps]
+    _, ended = played.use()
+    whole = sum(trajectory.seconds for trajectory in played.trajectories())
+    assert sum(seconds.generate + seconds.act for seconds in steps) <= ended.lent <= whole
 
 
-def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
+def test_a_worker_that_ends_cancels_its_request_and_commits_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks_lib.worker.event_loop.LAST_SECONDS", 0.1)
@@ -151,142 +176,28 @@ def test_a_worker_that_ends_breaks_its_order_off_and_commits_nothing_of_it(
         worker.teardown(None)
         with pytest.raises(BrowserError, match="told to end"):
             rolling.result(timeout=10)
-        with pytest.raises(BrowserError, match="told to end"):
-            worker._loop.carry_out(asyncio.sleep(0))  # a request that comes now
     assert not store.group_path(group.group_id).exists()
     stored = [store.trajectory(episode_id) for episode_id in store.episode_ids()]
     assert all(each.error is None for each in stored), "no episode was blamed for our end"
 
 
-async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.01)
-    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
-    slot = live.take_slot()
-
-    def now() -> WorkerState:
-        return read_live(store)[0]
-
-    async with update_live_file(live, store):
-        slot.begin("i000003-g0001-s02-a0", "click-link", 3)
-        slot.set_doing(Doing.ACT, 2)
-        async with asyncio.timeout(10):
-            while not read_live(store) or now().slots[0].step != 2:
-                await asyncio.sleep(0.01)
-        assert now().slots[0].model_dump(exclude={"seconds"}) == {
-            "episode_id": "i000003-g0001-s02-a0",
-            "kind": "click-link",
-            "step": 2,
-            "horizon": 3,
-            "doing": Doing.ACT,
-        }
-        slot.set_free()
-    assert now().slots[0].doing is Doing.IDLE and now().slots[0].episode_id == ""
-
-
-async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.01)
-    monkeypatch.setattr("tasks_lib.worker.live.MAX_LAG", 60)
-    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
-    folder = store.live_path("w").parent
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.write_text("a file where the folder should be")
-
-    async with update_live_file(live, store):
-        async with asyncio.timeout(30):
-            while not caplog.records:
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)  # further tries, of which nothing is said
-        folder.unlink()
-    assert read_live(store)[0].phase == "i000003", "it is tried again"
-    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.worker.live"] == ["WARNING"], (
-        "once"
-    )
-    assert "cannot be written" in caplog.text and str(folder) in caplog.text
-
-
-async def test_an_event_loop_that_is_late_is_measured_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.05)
-    monkeypatch.setattr("tasks_lib.worker.live.MAX_LAG", 0.3)
-    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
-    lags = []
-    async with update_live_file(live, store):
-        await asyncio.sleep(0.1)
-        time.sleep(0.6)  # what an episode must never do
-        async with asyncio.timeout(10):
-            while not lags or lags[-1] < 0.3:
-                await asyncio.sleep(0.01)
-                lags.append(live.lag)
-    assert "event loop of this worker was" in caplog.text
-
-
-async def test_shards_that_overlap_share_one_file_and_its_slots(tmp_path: Path) -> None:
-    store, file = RunStore(tmp_path), LiveFile()
-    async with file.shard(LiveState("i000003", 8, dict), store) as first:
-        first.take_slot().begin("a", "click", 3)
-        async with file.shard(LiveState("i000004", 4, dict), store) as second:
-            assert second is first and (second.phase, second.episodes) == ("i000004", 12)
-            slot = second.take_slot()
-            slot.set_free()
-            assert second.take_slot() is slot and len(second.slots) == 2, "a slot that is free is used again"
-    (state,) = read_live(store)
-    assert (state.phase, state.episodes) == ("i000004", 12)
-    async with file.shard(LiveState("i000005", 2, dict), store) as third:
-        assert third is not first and third.episodes == 2
-
-
-def test_orders_of_different_runs_follow_each_other(tmp_path: Path) -> None:
+def test_requests_of_different_runs_follow_each_other(tmp_path: Path) -> None:
     """On a cluster of the user's own the plugin stays; both runs have a version 0, and neither may
     be served the other's."""
     requests = [make_request(tmp_path / name) for name in ("one", "two")]
+    again = requests[0].model_copy(update={"run_dir": requests[1].run_dir})
     worker = RolloutWorker()
     worker.setup(None)
-    engines = []
     try:
-        for request in (*requests, requests[0].model_copy(update={"run_dir": requests[1].run_dir})):
-            report = worker.roll_out(request)
-            assert report.group_ids == ("e000000-g0000",)
-            engines.append(worker._engine)
-        assert engines[0] is not engines[1], "the second run was served by the first one's engine"
-        assert report.already_committed == 1
+        first, second, third = (worker.roll_out(request) for request in (*requests, again))
     finally:
         worker.teardown(None)
+    assert {report.group_ids for report in (first, second, third)} == {("e000000-g0000",)}
+    assert first.use is not None and second.use is not None
+    assert first.use[0].worker != second.use[0].worker, "the second run was served by the first one's engine"
+    assert third.already_committed == 1 and third.use is None
     for request in requests:
         assert len(list(RunStore(Path(request.run_dir)).episode_ids())) == 2
-
-
-async def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> None:
-    store, clock = RunStore(tmp_path), ActivityClock(("reward", "store"))
-    task = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=9, seeds={})
-    group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(1, 1, 1))
-    first_two = asyncio.Event()
-
-    class Stage:
-        """The second reward takes until both others are stored."""
-
-        async def grade(self, task: WebTask, episode: Trajectory) -> Trajectory:
-            if episode.sample == 1:
-                await first_two.wait()
-            return episode
-
-    def ended(sample: int, **more: Any) -> list[Trajectory]:
-        return [trajectory(episode_id=f"i000000-g0000-s0{sample}-a0", group_id=group.group_id, sample=sample, **more)]
-
-    with ThreadPoolExecutor(2) as files:
-        committer = GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
-        waiting = asyncio.create_task(committer.add(group, ended(1)))
-        await committer.add(group, ended(0, wall=JUDGED_WALL))
-        abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
-        await committer.add(group, ended(2, **abstained))
-        assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
-        first_two.set()
-        await waiting
-    assert [episode.sample for episode in read_group(store, group.group_id).episodes] == [0, 1, 2]
-    (wall,) = Blocklist(store).read_walls().values()
-    assert (wall.site, wall.wall, wall.evidence) == ("shop", "cloudflare", "a wall")
 
 
 JUDGED = read_rubric(
@@ -319,12 +230,7 @@ async def test_facts_for_a_judge_are_graded_beside_the_slots(tmp_path: Path) -> 
 
     async with fake_judge(judged(verdict=says("SUCCESS", "very nice"))) as fake:
         request = judged_request(tmp_path, fake.url)
-        worker = RolloutWorker()
-        worker.setup(None)
-        try:
-            report = await asyncio.to_thread(worker.roll_out, request)
-        finally:
-            await asyncio.to_thread(worker.teardown, None)
+        report = await asyncio.to_thread(roll_out, request, RolloutWorker())
         assert report.group_ids == ("e000000-g0000",) and fake.count("verdict") == 2
         counts = report.pipeline["reward"]
         assert (counts["graded"], counts["abstained"], counts["tokens"] > 0) == (2, 0, True)
@@ -367,7 +273,7 @@ async def test_a_damaged_ledger_costs_no_episode(tmp_path: Path) -> None:
             spent.write_text("{7")
             with pytest.raises(DamagedLedger):
                 await asyncio.to_thread(worker.roll_out, request)
-            assert worker._pool is None, "nothing is begun"
+            assert not fake.requests and not read_live(RunStore(tmp_path)), "nothing is begun"
             spent.unlink()
             with pytest.raises(DamagedLedger, match=r"judge_spent\.sqlite: this is no ledger .*delete the file"):
                 await asyncio.to_thread(worker.roll_out, request)
@@ -408,12 +314,7 @@ def test_pages_are_handed_in_and_graded_by_what_they_look_like(tmp_path: Path, m
         [*tasks, *select_kinds(resolve_path(config.tasks.file), ["click-test"])], phase="e000000", episodes=2
     )
     request = Rollouts(store, config.policy, config.rollout, seed=0).request(groups, 0, actor="oracle")
-    worker = RolloutWorker()
-    worker.setup(None)
-    try:
-        report = worker.roll_out(request)
-    finally:
-        worker.teardown(None)
+    report = roll_out(request, RolloutWorker())
     assert report.pipeline["reward"]["graded"] == 2 and report.pipeline["reward"]["seconds"]["visual"] > 0
     built, clicked = (store.trajectory(episode) for episode in sorted(store.episode_ids()))
     if built.kind != "design2code":
@@ -439,12 +340,8 @@ def test_demonstrations_of_generated_tasks_are_stored_like_those_of_pages(tmp_pa
     pages = select_kinds(resolve_path(config.tasks.file), ["click-test"])
     groups = evaluation_groups([*made, *pages], phase="i000000", episodes=4, split=Split.DEMO)
     policy = config.policy.model_copy(update={"image_pixels": LARGEST_PICTURE})
-    worker = RolloutWorker()
-    worker.setup(None)
-    try:
-        worker.roll_out(Rollouts(store, policy, config.rollout, seed=0).request(groups, 0, actor="oracle"))
-    finally:
-        worker.teardown(None)
+    request = Rollouts(store, policy, config.rollout, seed=0).request(groups, 0, actor="oracle")
+    roll_out(request, RolloutWorker())
     episodes = [read_group(store, group.group_id).episodes for group in groups]
     assert [(len(group), group[0].passed, group[0].score) for group in episodes] == [(1, True, 1.0)] * 4
     stored = [store.trajectory(group[0].episode_id) for group in episodes]

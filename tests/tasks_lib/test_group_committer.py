@@ -10,13 +10,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from envs.episodes.grading import JUDGED_WALL
 from envs.rewards import score
 from envs.types import RewardPart, Trajectory, WebTask
 from tasks_lib.worker.activity import ActivityClock
-from tasks_lib.worker.playing import GroupCommitter
+from tasks_lib.worker.blocklist import Blocklist
+from tasks_lib.worker.group_committer import GroupCommitter
 from tests.envs.rewards.played import trajectory
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
@@ -215,3 +218,34 @@ def test_attempts_without_a_record_are_told_apart(tmp_path: Path) -> None:
         store.trajectory(episode.episode_id)
     store.trajectory_path(episode.episode_id, "").unlink()
     assert store.trajectory(episode.episode_id) == episode
+
+
+async def test_a_group_is_committed_with_the_last_of_its_rewards(tmp_path: Path) -> None:
+    store, clock = RunStore(tmp_path), ActivityClock(("reward", "store"))
+    task = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=9, seeds={})
+    group = GroupSpec(group_id="i000000-g0000", task=task, seeds=(1, 1, 1))
+    first_two = asyncio.Event()
+
+    class Stage:
+        """The second reward takes until both others are stored."""
+
+        async def grade(self, task: WebTask, episode: Trajectory) -> Trajectory:
+            if episode.sample == 1:
+                await first_two.wait()
+            return episode
+
+    def ended(sample: int, **more: Any) -> list[Trajectory]:
+        return [trajectory(episode_id=f"i000000-g0000-s0{sample}-a0", group_id=group.group_id, sample=sample, **more)]
+
+    with ThreadPoolExecutor(2) as files:
+        committer = GroupCommitter([group], store, clock, files, Stage(), {"shop"})  # type: ignore[arg-type]
+        waiting = asyncio.create_task(committer.add(group, ended(1)))
+        await committer.add(group, ended(0, wall=JUDGED_WALL))
+        abstained = {"reward": score([], abstained="a wall"), "wall": "cloudflare", "error": "a wall"}
+        await committer.add(group, ended(2, **abstained))
+        assert not store.group_path(group.group_id).exists() and len(list(store.episode_ids())) == 2
+        first_two.set()
+        await waiting
+    assert [episode.sample for episode in read_group(store, group.group_id).episodes] == [0, 1, 2]
+    (wall,) = Blocklist(store).read_walls().values()
+    assert (wall.site, wall.wall, wall.evidence) == ("shop", "cloudflare", "a wall")

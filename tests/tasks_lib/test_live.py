@@ -1,0 +1,98 @@
+"""The live file of a worker: slots, lag and shards, without a worker around it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks_lib.worker.live import Doing, LiveFile, LiveState, WorkerState, update_live_file
+from training.ledger.store import RunStore
+
+
+def read_live(store: RunStore) -> list[WorkerState]:
+    """The newest state of every worker of a run."""
+    files = sorted((store.root / "live").glob("*.json"))
+    return [WorkerState.model_validate_json(path.read_bytes()) for path in files]
+
+
+async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.01)
+    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
+    slot = live.take_slot()
+
+    def now() -> WorkerState:
+        return read_live(store)[0]
+
+    async with update_live_file(live, store):
+        slot.begin("i000003-g0001-s02-a0", "click-link", 3)
+        slot.set_doing(Doing.ACT, 2)
+        async with asyncio.timeout(10):
+            while not read_live(store) or now().slots[0].step != 2:
+                await asyncio.sleep(0.01)
+        assert now().slots[0].model_dump(exclude={"seconds"}) == {
+            "episode_id": "i000003-g0001-s02-a0",
+            "kind": "click-link",
+            "step": 2,
+            "horizon": 3,
+            "doing": Doing.ACT,
+        }
+        slot.set_free()
+    assert now().slots[0].doing is Doing.IDLE and now().slots[0].episode_id == ""
+
+
+async def test_a_state_that_cannot_be_written_is_logged_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.01)
+    monkeypatch.setattr("tasks_lib.worker.live.MAX_LAG", 60)
+    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
+    folder = store.live_path("w").parent
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.write_text("a file where the folder should be")
+
+    async with update_live_file(live, store):
+        async with asyncio.timeout(30):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)  # further tries, of which nothing is said
+        folder.unlink()
+    assert read_live(store)[0].phase == "i000003", "it is tried again"
+    assert [record.levelname for record in caplog.records if record.name == "tasks_lib.worker.live"] == ["WARNING"], (
+        "once"
+    )
+    assert "cannot be written" in caplog.text and str(folder) in caplog.text
+
+
+async def test_an_event_loop_that_is_late_is_measured_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.05)
+    monkeypatch.setattr("tasks_lib.worker.live.MAX_LAG", 0.3)
+    live, store = LiveState("i000003", 8, dict), RunStore(tmp_path)
+    lags = []
+    async with update_live_file(live, store):
+        await asyncio.sleep(0.1)
+        time.sleep(0.6)  # what an episode must never do
+        async with asyncio.timeout(10):
+            while not lags or lags[-1] < 0.3:
+                await asyncio.sleep(0.01)
+                lags.append(live.lag)
+    assert "event loop of this worker was" in caplog.text
+
+
+async def test_shards_that_overlap_share_one_file_and_its_slots(tmp_path: Path) -> None:
+    store, file = RunStore(tmp_path), LiveFile()
+    async with file.shard(LiveState("i000003", 8, dict), store) as first:
+        first.take_slot().begin("a", "click", 3)
+        async with file.shard(LiveState("i000004", 4, dict), store) as second:
+            assert second is first and (second.phase, second.episodes) == ("i000004", 12)
+            slot = second.take_slot()
+            slot.set_free()
+            assert second.take_slot() is slot and len(second.slots) == 2, "a slot that is free is used again"
+    (state,) = read_live(store)
+    assert (state.phase, state.episodes) == ("i000004", 12)
+    async with file.shard(LiveState("i000005", 2, dict), store) as third:
+        assert third is not first and third.episodes == 2
