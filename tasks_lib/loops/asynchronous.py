@@ -40,8 +40,7 @@ from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.admissions import Admissions
 from tasks_lib.rollouts.cluster import tell_workers
-from tasks_lib.rollouts.planning import share_groups
-from tasks_lib.rollouts.shards import RunningShard
+from tasks_lib.rollouts.shards import RunningShard, share_groups
 from tasks_lib.rollouts.use import TrainerQueue
 from tasks_lib.worker.requests import RolloutReport
 from tasks_lib.worker.reward_stage import judge_account
@@ -139,7 +138,7 @@ class AsynchronousLoop(TrainingLoop):
         while alone and self._under_way:
             self._wait()
         began = time.monotonic()
-        measured = self._start_beside(self._measure, self._served, self.run.memories(self._served))
+        measured = self._start_beside(self._measure, self._served, self.run.sampler.memories(self._served))
         while not measured.done():
             if not alone:
                 self._start_groups()
@@ -165,7 +164,7 @@ class AsynchronousLoop(TrainingLoop):
         if self._measured is None and self._unmeasured:
             version = self._unmeasured[0]
             self._measured_since = time.monotonic()
-            self._measured = self._start_beside(self._measure, version, self.run.memories(version))
+            self._measured = self._start_beside(self._measure, version, self.run.sampler.memories(version))
 
     def _missing_evaluations(self) -> list[int]:
         """Return earlier versions whose due evaluation is missing, because the run was killed

@@ -94,7 +94,7 @@ class TrainingLoop(ABC):
     def evaluate(self) -> None:
         """Evaluate the current version once: episodes of it that are recorded are not played
         again."""
-        self._record_evaluation(self._measure(self.version, self.run.memories(self.version)))
+        self._record_evaluation(self._measure(self.version, self.run.sampler.memories(self.version)))
 
     def _measure(self, version: int, memories: Mapping[str, Memory]) -> dict[str, Any]:
         run = self.run

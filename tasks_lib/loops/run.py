@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
-from envs.types import Memory, StorageError
+from envs.types import StorageError
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.derived import describe_choices, with_derived
 from tasks_lib.folder.failed_start import undo_failed_start
@@ -26,7 +26,7 @@ from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutRequest
 from training.ledger.journal import Journal, read_group
 from training.ledger.store import RunStore
-from training.records.groups import GroupRecord, GroupSpec
+from training.records.groups import GroupRecord
 from training.serving.config import ServingConfig
 
 
@@ -72,19 +72,6 @@ class TrainingRun:
         if version is None:
             raise StorageError(f"{self.store.root} has no policy yet")
         return version
-
-    def sample(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """Return the groups of an iteration.
-
-        ``draw`` counts up when no group of a draw had a training signal. Groups depend only on the
-        configuration and on the groups of earlier iterations, so an interrupted iteration draws the
-        same again.
-        """
-        return self.sampler.groups(iteration, draw)
-
-    def memories(self, version: int) -> dict[str, Memory]:
-        """Return each task family's memory at a version; empty without family memory."""
-        return self.sampler.memories(version)
 
     def serve(self, serving: ServingConfig | None, name: str) -> AbstractContextManager[PolicyServers | None]:
         """Return the vLLM servers of a part of the configuration.

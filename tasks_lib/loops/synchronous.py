@@ -54,7 +54,7 @@ class SynchronousLoop(TrainingLoop):
         seconds: list[Mapping[str, float]] = []
         for draw in range(self._draws(iteration)):
             with clock("sample"):
-                groups = run.sample(iteration, draw)
+                groups = run.sampler.groups(iteration, draw)
             rollout = run.rollouts.run(groups, version=iteration, workers=self._workers)
             records += rollout.records
             self._workers_use.add(rollout.uses)

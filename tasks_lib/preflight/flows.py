@@ -43,8 +43,7 @@ from tasks_lib.preflight.serving import check_serving
 from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
 from tasks_lib.regrading.batches import Regrading
 from tasks_lib.regrading.config import RegradeConfig
-from tasks_lib.rollouts.evaluation import is_outdated
-from tasks_lib.rollouts.planning import evaluation_groups, fit_default
+from tasks_lib.rollouts.evaluation import evaluation_groups, fit_default, is_outdated
 from tasks_lib.simulation.compare import base_of
 from tasks_lib.simulation.config import SimulateConfig
 from tasks_lib.sweeps.config import SweepConfig

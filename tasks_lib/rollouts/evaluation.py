@@ -11,24 +11,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
+from envs.ends import HorizonPolicy
 from envs.tasks import TaskIndex
-from envs.types import Memory, Split, StorageError, WebTask
+from envs.types import ConfigError, Memory, Split, StorageError, WebTask
+from tasks_lib.config import EvaluateConfig
 from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
 from tasks_lib.folder.metrics_lines import EvaluationMetrics
 from tasks_lib.folder.repair import recount_advice
+from tasks_lib.folder.task_sets import with_hashes
 from tasks_lib.processes.prefect_run import emit, run_as_task
-from tasks_lib.rollouts.planning import evaluation_groups
-from tasks_lib.rollouts.sampling import with_memories
+from tasks_lib.rollouts.sampling import with_horizon, with_memories
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.reward_stage import judge_account
 from training.ledger.journal import read_group
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore, move_aside_advice, read_json, sha256_of, write_json
+from training.records.groups import GroupSpec
 
 PHASES = "es"
 """First letters of measuring phases: an evaluation (e) or a warm start's sampling (s)."""
+
+EVALUATION_SEED = 0
+"""Seed of the choice of tasks where there are more than episodes.
+
+It is the same in all runs, so that they can be compared.
+"""
 
 
 def evaluate_version(
@@ -105,6 +115,79 @@ def _measure(
         "batches": rollout.batches,
         **judge_account(rollouts.rollout.judge, rollouts.store.spent_path()),
     }
+
+
+def evaluation_groups(
+    tasks: TaskIndex | Sequence[WebTask],
+    *,
+    phase: str,
+    episodes: int,
+    split: Split = Split.HELD_OUT,
+    greedy: bool = True,
+    horizon: HorizonPolicy | None = None,
+) -> list[GroupSpec]:
+    """Return groups on the first page seeds of ``split``, ``episodes`` in all, the same each time.
+
+    Every task gets an equal share, or all of its seeds where those are fewer. Where there are more
+    tasks than episodes, one task per episode is drawn with a fixed seed, and each difficulty bucket
+    of each site gets its share.
+
+    Raises:
+        ConfigError: there are fewer seeds than ``episodes``.
+        TaskError: a task's rubric is not the one that was frozen.
+    """
+    index = tasks if isinstance(tasks, TaskIndex) else TaskIndex.build(tasks)
+    rows = np.flatnonzero(index.seeds_of(split) > 0)
+    if len(rows) > episodes:
+        rows = np.sort(rows[index.only(rows).stratified(episodes, EVALUATION_SEED)])
+    sizes = index.seeds_of(split)[rows].astype(np.int64)
+    if not len(rows):
+        others = [name for name in Split if index.seeds_of(name).any()]
+        raise ConfigError(
+            f"{len(index)} tasks, none with {split} seeds; they have {', '.join(others)}: "
+            f"evaluate those by flows.evaluate --set split={others[0]}, or give tasks {split} seeds"
+        )
+    if sizes.sum() < episodes:
+        raise ConfigError(
+            f"{episodes} {split} episodes are wanted, and of {len(rows)} task{'s' * (len(rows) != 1)} there are {sizes.sum()} {split} seeds in all; "
+            f"lower the number of episodes to {sizes.sum()}, or take a set with more (a generated one has a share of {split} in its spec.splits)"
+        )
+    groups = []
+    for number, (row, share) in enumerate(zip(index.take(rows), equal_shares(episodes, sizes.tolist()), strict=True)):
+        task = with_horizon(with_hashes(row), horizon, split)
+        first = task.seeds[split].start
+        page_seeds = tuple(range(first, first + share))
+        groups.append(GroupSpec(group_id=f"{phase}-g{number:04d}", task=task, seeds=page_seeds, greedy=greedy))
+    return groups
+
+
+def fit_default(episodes: int, tasks: TaskIndex, split: Split) -> int:
+    """Return the default number of episodes of `flows.evaluate`, cut to the seeds of a smaller set.
+
+    Any other number is returned as it is.
+    """
+    if episodes != EvaluateConfig.model_fields["episodes"].default:
+        return episodes
+    return min(episodes, int(tasks.seeds_of(split).astype(np.int64).sum()) or episodes)
+
+
+def equal_shares(total: int, limits: Sequence[int]) -> list[int]:
+    """Divide ``total`` as equally as the ``limits`` allow. The rest goes to the first ones.
+
+    ``total`` is at most the sum of ``limits``.
+    """
+    level, top = 0, max(limits, default=0)
+    while level < top:  # search the highest level to which all can be filled
+        middle = (level + top + 1) // 2
+        if sum(min(limit, middle) for limit in limits) <= total:
+            level = middle
+        else:
+            top = middle - 1
+    shares = [min(limit, level) for limit in limits]
+    deeper = [place for place, limit in enumerate(limits) if limit > level]
+    for place in deeper[: total - sum(shares)]:
+        shares[place] += 1
+    return shares
 
 
 def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:

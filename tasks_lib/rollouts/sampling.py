@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
+from envs.ends import HorizonPolicy
 from envs.memory import Contribution, merge_memories
 from envs.tasks import Rows, TaskIndex
 from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
 from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
 from tasks_lib.config import TrainConfig
-from tasks_lib.rollouts.planning import training_groups, with_horizon
+from tasks_lib.folder.task_sets import with_hashes
 from tasks_lib.worker.blocklist import Blocklist
 from training.algorithms.advantages import has_signal
 from training.ledger.journal import read_group
@@ -36,10 +37,11 @@ from training.records.groups import GroupRecord, GroupSpec
 STATE_FILES = 2
 """Sampler state files to keep: the current iteration's, and the previous one as a fallback."""
 
-
 TRIES = 20
 """Draws for rows of blocked sites, before rows of other sites are drawn at random."""
 
+FEW_SEEDS = 1000
+"""Page seeds of a task up to which a draw repeats no seed. With more a repeat hardly happens."""
 
 ONCE = (SequentialSampler, NoRepeatSampler)
 """Samplers that give every row once. Their rows of a blocked site are kept until the site is free;
@@ -87,7 +89,10 @@ class GroupSampler:
         """`SamplerState.passed` at the draw that is being made."""
 
     def groups(self, iteration: int, draw: int) -> list[GroupSpec]:
-        """Return the groups of an iteration's draw."""
+        """Return the groups of an iteration's draw.
+
+        ``draw`` counts up when no group of a draw had a training signal.
+        """
         config = self._config
         state = self.state(iteration)
         self._resume(state)
@@ -107,7 +112,10 @@ class GroupSampler:
         return with_memories(groups, state.memories)
 
     def memories(self, version: int) -> dict[str, Memory]:
-        """Return the memories of the task families after the iterations that made a version."""
+        """Return the memories of the task families after the iterations that made a version.
+
+        Empty without family memory.
+        """
         if self._config.rollout.memory != "family":
             return {}
         return self._newest_known().memories if self._overlapping else self.state(version).memories
@@ -245,6 +253,42 @@ class GroupSampler:
         whole, rest = divmod(count, len(self._tasks))
         parts = [self._sampler.draw(len(self._tasks)) for _ in range(whole)] + [self._sampler.draw(rest)]
         return np.concatenate(parts)
+
+
+def with_horizon(task: WebTask, policy: HorizonPolicy | None, split: Split, iteration: int = 0) -> WebTask:
+    """Return the task with the policy's horizon, or as it is without a policy."""
+    if policy is None:
+        return task
+    return task.model_copy(update={"horizon": policy.steps(task.difficulty, split, iteration)})
+
+
+def training_groups(
+    tasks: Sequence[WebTask], chances: random.Random, *, phase: str, group_size: int, extra_episodes: int = 0
+) -> list[GroupSpec]:
+    """Return a group for each task, with page seeds drawn uniformly.
+
+    A task of few seeds that comes again gets another seed while one is left.
+
+    Args:
+        extra_episodes: Episodes that a group starts beyond its size, in case some are slow.
+    """
+    groups = []
+    used: defaultdict[str, set[int]] = defaultdict(set)
+    for index, task in enumerate(tasks):
+        seeds = task.seeds[Split.TRAIN]
+        page_seed = chances.randrange(seeds.start, seeds.stop)
+        if len(seeds) <= FEW_SEEDS:
+            taken = used[task.task_id]
+            if len(taken) == len(seeds):
+                taken.clear()
+            while page_seed in taken:
+                page_seed = chances.randrange(seeds.start, seeds.stop)
+            taken.add(page_seed)
+        seeds_of_all, enough = (page_seed,) * (group_size + extra_episodes), group_size if extra_episodes else 0
+        groups.append(
+            GroupSpec(group_id=f"{phase}-g{index:04d}", task=with_hashes(task), seeds=seeds_of_all, enough=enough)
+        )
+    return groups
 
 
 def trainable(tasks: TaskIndex) -> TaskIndex:

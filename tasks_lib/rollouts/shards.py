@@ -22,7 +22,6 @@ from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.rollouts.cluster import leave_out_workers
-from tasks_lib.rollouts.planning import share_groups
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import PolicyConfig
@@ -164,6 +163,15 @@ class RunningShard:
                 logger.warning("%s; its groups go to other workers: %s", self.request.groups[0].group_id, error)
                 future = submit(self.request, resource=self.resource)
         return future.result()
+
+
+def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int) -> list[list[GroupSpec]]:
+    """Cut groups into the shards of the Prefect tasks.
+
+    Each has ``groups_per_task`` groups; where that is 0, each worker gets an equal shard.
+    """
+    size = groups_per_task or -(-len(groups) // max(workers, 1))
+    return [list(groups[start : start + size]) for start in range(0, len(groups), size)]
 
 
 def seconds_of(reports: Sequence[RolloutReport], workers: int) -> dict[str, float]:

@@ -39,8 +39,7 @@ from tasks_lib.folder.metrics import format_share, mark_unknown, success, succes
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.folder.values import freeze_config, git_commit, versions
 from tasks_lib.processes.trainer import Trainer, update_policy
-from tasks_lib.rollouts.evaluation import evaluate_version, prepare_evaluation
-from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.evaluation import evaluate_version, evaluation_groups, prepare_evaluation
 from tasks_lib.rollouts.shards import Rollout, Rollouts
 from tasks_lib.warm_start.successes import take_successes
 from tasks_lib.worker.requests import ActorName, RolloutRequest

@@ -257,7 +257,7 @@ def test_more_episodes_than_seeds_are_refused(prefect_api: None, tmp_path: Path)
     from envs.types import Split
     from tasks_lib.config import resolve_path
     from tasks_lib.folder.task_sets import select_kinds
-    from tasks_lib.rollouts.planning import evaluation_groups
+    from tasks_lib.rollouts.evaluation import evaluation_groups
 
     config = small_evaluation(tmp_path)
     tasks = select_kinds(resolve_path(config.tasks.file), ["click-test"])
@@ -271,7 +271,7 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
     from tasks_lib.config import resolve_path
     from tasks_lib.folder.task_sets import select_kinds
     from tasks_lib.rollouts.cluster import RolloutTaskRunner
-    from tasks_lib.rollouts.planning import evaluation_groups
+    from tasks_lib.rollouts.evaluation import evaluation_groups
     from tasks_lib.rollouts.shards import Rollouts, roll_out_shard
 
     config = resolve(EvaluateConfig, {"run_id": "x"})

@@ -117,7 +117,7 @@ def start(config: TrainConfig, newest: int = 2) -> dict[str, Any]:
         return {
             "states": run.journal.episodes(),
             "events": run.journal.events(),
-            "groups": run.sample(2, 0),
+            "groups": run.sampler.groups(2, 0),
             "evaluations": [
                 {name: each[name] for name in ("mean", "n", "by_kind", "episodes")} for each in evaluations
             ],
@@ -144,7 +144,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainConfig, dict[s
             kept = {name: value for name, value in result.items() if name not in ("episodes", "causes")}
             assert line.content() == {"kind": "evaluation", "wall": 1.0, **kept}, "nothing else is left out"
             run.metrics.append(line, version)
-        run.sample(2, 0)
+        run.sampler.groups(2, 0)
     write_json(store.regraded_path("again", EPISODE), REGRADED)
     write_start(store, "again", RegradingStart(at=1.0, which="all", episodes=1, settings={}))
     store.put_rubric(RUBRIC)

@@ -159,17 +159,20 @@ def open_config(folder: Path, sampler: Any) -> TrainConfig:
 def test_groups_are_drawn_around_a_blocked_site(tmp_path: Path, name: str) -> None:
     config = open_config(tmp_path, SAMPLERS[name])
     with open_run(config) as run:
-        before = run.sample(0, 0)
+        before = run.sampler.groups(0, 0)
         assert {group.task.site for group in before} == {"shop", "mail"}
         Blocklist(run.store).record_wall(task("shop"), CAPTCHA)
-        assert run.sample(0, 0) == before
-        around = [run.sample(0, 1), run.sample(1, 0)]
+        assert run.sampler.groups(0, 0) == before
+        around = [run.sampler.groups(0, 1), run.sampler.groups(1, 0)]
         assert all({group.task.site for group in groups} == {"mail"} for groups in around)
         assert all(len(groups) == config.rollout.groups_per_iteration for groups in around)
     with open_run(config) as resumed:
         for path in resumed.store.blocklist_path.glob("*.json"):
             path.unlink()  # it expired meanwhile
-        assert [resumed.sample(0, 0), resumed.sample(0, 1), resumed.sample(1, 0)] == [before, *around]
+        assert [resumed.sampler.groups(0, 0), resumed.sampler.groups(0, 1), resumed.sampler.groups(1, 0)] == [
+            before,
+            *around,
+        ]
 
 
 @pytest.mark.parametrize("name", ["no_repeat", "sequential"])
@@ -181,7 +184,7 @@ def test_rows_that_were_passed_over_come_once_their_site_is_free(tmp_path: Path,
 
     def drawn(iteration: int) -> list[str]:
         with open_run(config) as run:  # a new process for each
-            groups = run.sample(iteration, 0)
+            groups = run.sampler.groups(iteration, 0)
             for group in groups:
                 write_json(run.store.group_path(group.group_id), ended(group))
             return [group.task.task_id for group in groups]
@@ -197,10 +200,10 @@ def test_rows_that_were_passed_over_come_once_their_site_is_free(tmp_path: Path,
     assert sorted(after) == ["shop/0", "shop/1", "shop/2"], "those that were passed over"
     with open_run(config) as run:
         assert run.sampler.state(2).passed == ()
-        assert [[g.task.task_id for g in run.sample(number, 0)] for number in (0, 1)] == [around, after]
+        assert [[g.task.task_id for g in run.sampler.groups(number, 0)] for number in (0, 1)] == [around, after]
     shutil.rmtree(tmp_path / "r" / "starts", ignore_errors=True)
     with open_run(config) as run:  # without the files of the starts, from the records alone
-        assert [[g.task.task_id for g in run.sample(number, 0)] for number in (1, 0)] == [after, around]
+        assert [[g.task.task_id for g in run.sampler.groups(number, 0)] for number in (1, 0)] == [after, around]
 
 
 def ended(group: GroupSpec) -> GroupRecord:
@@ -224,6 +227,6 @@ def test_a_sampler_stuck_on_a_blocked_site_is_passed_over(tmp_path: Path) -> Non
     config = open_config(tmp_path, {"name": "sequential", "limit": 3})
     with open_run(config) as run:
         Blocklist(run.store).record_wall(task("shop"), CAPTCHA)
-        groups = run.sample(0, 0)
+        groups = run.sampler.groups(0, 0)
         assert {group.task.site for group in groups} == {"mail"} and len(groups) == 16
-        assert run.sample(0, 0) == groups
+        assert run.sampler.groups(0, 0) == groups

@@ -219,7 +219,7 @@ def test_the_record_of_a_group_that_only_abstained_is_made_again(
     batch(store.batch_path(1))
     with open_run(config) as run:
         assert any("i000000-g0001" in line and "made again from its 4 trajectories" in line for line in run.repairs)
-        assert run.journal.episodes() == counted and run.sample(0, 0), "nothing of it is in flight"
+        assert run.journal.episodes() == counted and run.sampler.groups(0, 0), "nothing of it is in flight"
     assert {name: data for name, data in content(store.root).items() if name in before} == before
     record.unlink()
     for episode_id, token in store.stored_trajectories():
@@ -326,7 +326,7 @@ def test_what_the_doctor_advises_is_safe_to_do(run: tuple[TrainConfig, RunStore]
     files."""
     config, store = run
     with open_run(config) as opened:
-        drawn = opened.sample(2, 0)
+        drawn = opened.sampler.groups(2, 0)
     start = store.sampler_state_path(2)
     kept = start.read_bytes()
     truncated(start)
@@ -338,7 +338,7 @@ def test_what_the_doctor_advises_is_safe_to_do(run: tuple[TrainConfig, RunStore]
     }
     start.rename(start.with_name("i000002.json.damaged"))
     with open_run(config) as opened:
-        assert opened.sample(2, 0) == drawn and start.read_bytes() == kept
+        assert opened.sampler.groups(2, 0) == drawn and start.read_bytes() == kept
         assert len(opened.metrics.lines(IterationMetrics)) == 2
     assert faults(store) == []
 

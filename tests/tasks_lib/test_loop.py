@@ -85,7 +85,9 @@ def test_a_run_that_ended_without_rewards_draws_other_tasks_next(tmp_path: Path)
             store=store,
             metrics=SimpleNamespace(lines=lambda model: [], wall=0.0),
             records=lambda names: [read_group(store, name) for name in names],
-            sample=lambda iteration, draw: [f"{phase_name(iteration, draw)}-g{number:04d}" for number in range(2)],
+            sampler=SimpleNamespace(
+                groups=lambda iteration, draw: [f"{phase_name(iteration, draw)}-g{number:04d}" for number in range(2)]
+            ),
             rollouts=SimpleNamespace(run=play),
             journal=SimpleNamespace(accept=lambda records: None),
         )

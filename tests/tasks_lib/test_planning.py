@@ -17,14 +17,9 @@ from envs.tasks import TaskIndex
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks
-from tasks_lib.rollouts.planning import (
-    FEW_SEEDS,
-    equal_shares,
-    evaluation_groups,
-    share_groups,
-    training_groups,
-    with_horizon,
-)
+from tasks_lib.rollouts.evaluation import equal_shares, evaluation_groups
+from tasks_lib.rollouts.sampling import FEW_SEEDS, training_groups, with_horizon
+from tasks_lib.rollouts.shards import share_groups
 from tasks_lib.worker.slots import plan_slots
 from training.ledger.store import RunStore
 from training.records.groups import GroupSpec

@@ -34,7 +34,7 @@ from tasks_lib.preflight.flows import (
     check_training,
     check_warm_start,
 )
-from tasks_lib.rollouts.planning import fit_default
+from tasks_lib.rollouts.evaluation import fit_default
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import open_sweep
 from tasks_lib.warm_start.stages import open_warm_start

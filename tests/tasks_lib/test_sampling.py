@@ -16,7 +16,7 @@ from envs.tasks import TreeLayout, save_tasks, write_tree
 from envs.types import ConfigError, MemoryChange, SeedRange, Split, StopReason, StorageError, TaskError, WebTask
 from tasks_lib.config import RolloutConfig, TrainConfig, resolve
 from tasks_lib.loops.run import TrainingRun, open_run
-from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.evaluation import evaluation_groups
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, read_json, write_json
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
@@ -67,7 +67,7 @@ def made_up(group: GroupSpec, number: int) -> GroupRecord:
 
 def play(run: TrainingRun, iteration: int, draw: int = 0) -> list[GroupSpec]:
     """Draw groups and commit what came of them."""
-    groups = run.sample(iteration, draw)
+    groups = run.sampler.groups(iteration, draw)
     for number, group in enumerate(groups):
         write_json(run.store.group_path(group.group_id), made_up(group, number))
     return groups
@@ -147,15 +147,15 @@ def test_a_resumed_run_draws_what_an_uninterrupted_one_draws(name: str, tmp_path
     pieces = []
     for moment in MOMENTS:  # a new process for each draw
         with open_run(other) as run:
-            run.sample(moment[0], 0)  # drawn again, as after a kill
+            run.sampler.groups(moment[0], 0)  # drawn again, as after a kill
             pieces.append(play(run, *moment))
     assert pieces == whole
 
     shutil.rmtree(config.run_dir / "starts")
     (config.run_dir / "journal.sqlite").unlink()
     with open_run(config) as run:  # made again from the groups alone
-        assert run.sample(3, 0) == whole[-1]
-        assert [run.sample(*moment) for moment in MOMENTS] == whole
+        assert run.sampler.groups(3, 0) == whole[-1]
+        assert [run.sampler.groups(*moment) for moment in MOMENTS] == whole
 
 
 def test_an_iteration_reads_the_groups_of_the_one_before_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_an_iteration_reads_the_groups_of_the_one_before_alone(tmp_path: Path, m
         assert read == [f"i{iteration:06d}-g{group:04d}" for iteration in range(4) for group in range(6)]
     read.clear()
     with open_run(make_config(tmp_path, file=str(tmp_path / "set"))) as run:
-        run.sample(4, 0)
+        run.sampler.groups(4, 0)
         assert read == []
         assert sorted(path.stem for path in (run.store.root / "starts").iterdir()) == ["i000003", "i000004"]
 
@@ -187,7 +187,7 @@ def test_kinds_of_middling_success_are_drawn_most(tmp_path: Path, synthetic_grou
         ):
             record = synthetic_group(f"i000000-g{number:04d}", scores, kind=kind)
             write_json(run.store.group_path(record.group_id), record)
-        drawn = Counter(group.task.kind for group in run.sample(1, 0))
+        drawn = Counter(group.task.kind for group in run.sampler.groups(1, 0))
     assert drawn["click-link"] > 200 and drawn["click-test"] > 0 and drawn["click-tab"] > 0
 
 
@@ -201,13 +201,13 @@ def test_a_start_of_another_set_is_refused(tmp_path: Path) -> None:
         value = read_json(path)
         write_json(path, value | {"sampler": value["sampler"] | {"tasks": "others"}})
     with open_run(config) as run, pytest.raises(TaskError, match="tasks is 'others'"):
-        run.sample(1, 0)
+        run.sampler.groups(1, 0)
     path.write_text("{}")
     with (
         open_run(config) as run,
         pytest.raises(StorageError, match=r"is no sampler state of an iteration .*move it to i000001\.json\.damaged"),
     ):
-        run.sample(1, 0)
+        run.sampler.groups(1, 0)
 
 
 def test_tasks_without_training_seeds_are_not_drawn(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_tasks_without_training_seeds_are_not_drawn(tmp_path: Path) -> None:
 def play_with_notes(run: TrainingRun, iteration: int) -> list[GroupSpec]:
     """As `play`; every episode keeps where it was and forgets the oldest note, some without a
     reward."""
-    groups = run.sample(iteration, 0)
+    groups = run.sampler.groups(iteration, 0)
     for number, group in enumerate(groups):
         record = made_up(group, number)
         oldest = [MemoryChange(key=entry.key, value=None) for entry in group.memory[:1]]
@@ -255,7 +255,7 @@ def test_family_memory_lasts_over_iterations_and_a_resume(tmp_path: Path) -> Non
     )
     with open_run(config) as run:
         whole = [play_with_notes(run, iteration) for iteration in range(4)]
-        memories = [run.memories(version) for version in range(5)]
+        memories = [run.sampler.memories(version) for version in range(5)]
     assert not any(group.memory for group in whole[0])
     assert any(group.memory for group in whole[1]) and memories[0] == {}
     for number, groups in enumerate(whole):
@@ -279,8 +279,8 @@ def test_family_memory_lasts_over_iterations_and_a_resume(tmp_path: Path) -> Non
 
     shutil.rmtree(config.run_dir / "starts")
     with open_run(config) as run:
-        assert [run.sample(iteration, 0) for iteration in range(4)] == whole
-        assert [run.memories(version) for version in range(5)] == memories
+        assert [run.sampler.groups(iteration, 0) for iteration in range(4)] == whole
+        assert [run.sampler.memories(version) for version in range(5)] == memories
 
 
 def test_without_a_memory_of_families_nothing_is_remembered(tmp_path: Path) -> None:
@@ -288,4 +288,4 @@ def test_without_a_memory_of_families_nothing_is_remembered(tmp_path: Path) -> N
     with open_run(config) as run:
         for iteration in range(3):
             assert not any(group.memory for group in play_with_notes(run, iteration))
-        assert run.memories(2) == {} and run.sampler.state(3).memories == {}
+        assert run.sampler.memories(2) == {} and run.sampler.state(3).memories == {}

@@ -16,7 +16,7 @@ from envs.types import ConfigError, EngineError, PolicyError, Split
 from tasks_lib.config import TeacherConfig, WarmStartConfig, resolve, resolve_path
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.preflight.flows import check_warm_start
-from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.evaluation import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.warm_start.stages import select_demonstrable
 from tasks_lib.worker import teacher

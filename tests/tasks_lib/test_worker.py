@@ -23,7 +23,7 @@ from envs.tasks.imports import import_tasks
 from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, rubric_hash
 from tasks_lib.config import EvaluateConfig, RewardConfig, resolve, resolve_path
 from tasks_lib.folder.task_sets import select_kinds
-from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.evaluation import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker import actors
 from tasks_lib.worker.live import Doing

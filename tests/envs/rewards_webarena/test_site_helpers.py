@@ -24,7 +24,7 @@ from envs.sites import LiveOptions, make_site
 from envs.types import Answer, PageScriptError, Recorded, SeedRange, SiteError, Split, WebTask
 from envs.types.webarena import PageCheck, evaluators_hash
 from tasks_lib.config import EvaluateConfig, resolve, resolve_path
-from tasks_lib.rollouts.planning import evaluation_groups
+from tasks_lib.rollouts.evaluation import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker import actors
 from tasks_lib.worker.rollout_worker import RolloutWorker
