@@ -16,7 +16,7 @@ from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.loops.base import MAX_DRAWS, PhaseTimer, TrainingLoop
 from tasks_lib.processes.trainer import update_policy
 from tasks_lib.rollouts.sampling import phase_name
-from tasks_lib.rollouts.shards import Rollout
+from tasks_lib.rollouts.shards import RolloutResult
 from tasks_lib.worker.reward_stage import judge_account
 from training.records.batches import TrainingBatch
 from training.records.groups import GroupRecord
@@ -44,7 +44,7 @@ class SynchronousLoop(TrainingLoop):
         self._append(line)
         return line
 
-    def _roll_out(self, iteration: int, clock: PhaseTimer) -> tuple[Rollout, TrainingBatch]:
+    def _roll_out(self, iteration: int, clock: PhaseTimer) -> tuple[RolloutResult, TrainingBatch]:
         """Return the groups of an iteration and their batch.
 
         They are drawn again while none has a training signal; in the end the batch may be empty.
@@ -84,7 +84,7 @@ class SynchronousLoop(TrainingLoop):
             lost += 1
         return MAX_DRAWS * (lost // MAX_DRAWS + 1)
 
-    def _timings(self, rollout: Rollout, manifest: dict[str, Any], clock: PhaseTimer) -> dict[str, Any]:
+    def _timings(self, rollout: RolloutResult, manifest: dict[str, Any], clock: PhaseTimer) -> dict[str, Any]:
         rollout_split = {name: value for name, value in rollout.seconds.items() if name != "wall"}
         publish = manifest["seconds"]["save_state"] + manifest["seconds"]["save_policy"]
         seconds = {

@@ -85,7 +85,7 @@ def warm_up(request: RolloutRequest, workers: int) -> None:
 
 
 @dataclass(frozen=True)
-class Rollout:
+class RolloutResult:
     """Result of a rollout."""
 
     records: list[GroupRecord]
@@ -244,7 +244,7 @@ class Rollouts:
             for request in requests
         ]
 
-    def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> Rollout:
+    def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: ActorName = "policy") -> RolloutResult:
         """Roll out groups on the cluster with a policy version, and wait.
 
         Call it inside a flow with ``RolloutTaskRunner``.
@@ -262,7 +262,7 @@ class Rollouts:
         wall = time.perf_counter() - started
         seconds = seconds_of(reports, min(workers, len(shards)))
         records = [read_group(self.store, group.group_id) for group in groups]
-        return Rollout(
+        return RolloutResult(
             records,
             {**seconds, "wall": wall},
             [report.browser for report in reports if report.browser],

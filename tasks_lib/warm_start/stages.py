@@ -40,7 +40,7 @@ from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.folder.values import freeze_config, git_commit, versions
 from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.evaluation import evaluate_version, evaluation_groups, prepare_evaluation
-from tasks_lib.rollouts.shards import Rollout, Rollouts
+from tasks_lib.rollouts.shards import RolloutResult, Rollouts
 from tasks_lib.warm_start.successes import take_successes
 from tasks_lib.worker.requests import ActorName, RolloutRequest
 from training.config import AlgorithmConfig
@@ -129,7 +129,7 @@ class WarmStart:
             )
         return result
 
-    def _demonstrations(self, workers: int) -> Rollout:
+    def _demonstrations(self, workers: int) -> RolloutResult:
         config = self.config
         if config.episodes:
             runs = [resolve_path(run) for run in config.episodes]
@@ -393,7 +393,7 @@ def measured_words(sampled: dict[str, Any], greedy: dict[str, Any]) -> str:
     )
 
 
-def _summary(rollout: Rollout) -> dict[str, Any]:
+def _summary(rollout: RolloutResult) -> dict[str, Any]:
     episodes = [episode for record in rollout.records for episode in record.episodes]
     return {
         **success(episodes),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.types import ConfigError, Step, TrainingError, Trajectory
-from tasks_lib.rollouts.shards import Rollout
+from tasks_lib.rollouts.shards import RolloutResult
 from tasks_lib.worker.turns import picture_size
 from training.config import PolicyConfig
 from training.ledger.journal import read_group
@@ -28,7 +28,9 @@ def check_runs(runs: Sequence[Path]) -> None:
             raise ConfigError(f"episodes: {run} holds no training episodes; give the folder of a run")
 
 
-def take_successes(store: RunStore, runs: Sequence[Path], policy: PolicyConfig, phase: str, limit: int) -> Rollout:
+def take_successes(
+    store: RunStore, runs: Sequence[Path], policy: PolicyConfig, phase: str, limit: int
+) -> RolloutResult:
     """Store the successes of ``runs`` as groups of a phase, one episode each.
 
     Prompts and turns are encoded by the tokenizer of version 0 from their recorded text. A turn's
@@ -62,7 +64,7 @@ def take_successes(store: RunStore, runs: Sequence[Path], policy: PolicyConfig, 
         raise TrainingError(
             f"episodes: no training episode of {', '.join(map(str, runs))} passed, so there is nothing to clone"
         )
-    return Rollout(records, {"wall": time.perf_counter() - began})
+    return RolloutResult(records, {"wall": time.perf_counter() - began})
 
 
 def _successes(runs: Sequence[Path]) -> Iterator[tuple[RunStore, Trajectory]]:

@@ -177,11 +177,6 @@ class WorkerResources:
                 self._busy -= 1
                 self._idle.notify_all()
 
-    def warm_up(self, request: RolloutRequest) -> None:
-        """Prepare what the groups of a request will need."""
-        with self._preparing:
-            self._prepare(request)
-
     def serve(self, run_dir: str, version: int, checkpoint: Path) -> None:
         """Switch the engine to a version of a run, while episodes go on.
 

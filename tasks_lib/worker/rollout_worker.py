@@ -119,7 +119,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def warm_up(self, request: RolloutRequest) -> None:
         """Load what the groups of ``request`` will need."""
-        self._resources.warm_up(request)
+        with self._resources.prepared(request):
+            pass
 
     def serve(self, run_dir: str, version: int, checkpoint: Path) -> None:
         """Have the engine serve a newer version of a run, as `WorkerResources.serve`."""

@@ -26,7 +26,7 @@ from tasks_lib.loops.results import write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.rollouts.evaluation import evaluate_version, evaluated_path, policy_digest
-from tasks_lib.rollouts.shards import Rollout
+from tasks_lib.rollouts.shards import RolloutResult
 from tasks_lib.worker.blocklist import Blocklist
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.ledger.checkpoint_files import file_hashes
@@ -52,12 +52,12 @@ class Play:
         self.store, self.played = store, list[str]()
         self.rollout = SimpleNamespace(judge=None, horizon=None)
 
-    def run(self, groups: list[GroupSpec], *, version: int, workers: int) -> Rollout:
+    def run(self, groups: list[GroupSpec], *, version: int, workers: int) -> RolloutResult:
         for group in groups:
             if not self.store.group_path(group.group_id).exists():
                 self.played.append(group.group_id)
                 commit(self.store, group)
-        return Rollout([read_group(self.store, group.group_id) for group in groups], {"wall": 2.0})
+        return RolloutResult([read_group(self.store, group.group_id) for group in groups], {"wall": 2.0})
 
 
 def commit(store: RunStore, group: GroupSpec) -> None:

@@ -16,7 +16,7 @@ from tasks_lib.loops.base import PhaseTimer, describe_no_progress
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from tasks_lib.rollouts.sampling import phase_name
-from tasks_lib.rollouts.shards import Rollout, describe_late_batches
+from tasks_lib.rollouts.shards import RolloutResult, describe_late_batches
 from tasks_lib.worker.oversampling import NOT_NEEDED
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
@@ -69,7 +69,7 @@ def test_a_run_that_ended_without_rewards_draws_other_tasks_next(tmp_path: Path)
     store, played, abstain = RunStore(tmp_path), list[str](), True
     config: TrainConfig = resolve(TrainConfig, {"rollout": {"groups_per_iteration": 2}})
 
-    def play(groups: list[str], *, version: int, workers: int) -> Rollout:
+    def play(groups: list[str], *, version: int, workers: int) -> RolloutResult:
         for group_id in groups:
             if not store.group_path(group_id).exists():
                 played.append(group_id)
@@ -77,7 +77,7 @@ def test_a_run_that_ended_without_rewards_draws_other_tasks_next(tmp_path: Path)
                 passed = found.episodes[0].model_copy(update={} if abstain else {"score": 1.0, "passed": True})
                 update = {"group_id": group_id, "episodes": (passed, *found.episodes[1:])}
                 write_json(store.group_path(group_id), found.model_copy(update=update))
-        return Rollout([read_group(store, group_id) for group_id in groups], {})
+        return RolloutResult([read_group(store, group_id) for group_id in groups], {})
 
     def start() -> TrainingBatch:
         run: Any = SimpleNamespace(
@@ -117,7 +117,7 @@ def test_generation_batches_closed_by_a_deadline_are_counted() -> None:
     """The run says when, and by what, it is not exactly repeatable; when none was late it says
     nothing."""
     shards = [{"batches": {"batches": 30, "turns": 90, "late_batches": late, "seconds": 1.5}} for late in (0, 2)]
-    batches = Rollout([], {}, pipelines=[*shards, {"encode": {}}]).batches
+    batches = RolloutResult([], {}, pipelines=[*shards, {"encode": {}}]).batches
     assert batches == {"batches": 60, "turns": 180, "late_batches": 2, "seconds": 3.0}
     assert describe_late_batches(batches, 2.0).startswith("2 of 60 generation batches closed without")
     assert "rollout.batch_deadline (2 s)" in describe_late_batches(batches, 2.0)
@@ -135,7 +135,7 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
             config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda model: [], wall=0.0)
         )
         loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
-        return loop._timings(Rollout([], {}), manifest, PhaseTimer())
+        return loop._timings(RolloutResult([], {}), manifest, PhaseTimer())
 
     assert "judge" not in line()
     Ledger(RunStore(tmp_path).spent_path()).pay(300)
