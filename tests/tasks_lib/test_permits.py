@@ -50,7 +50,7 @@ def test_every_episode_plays_and_never_too_many_at_once(
             await asyncio.sleep(0)
         async with asyncio.timeout(10):  # a permit that was lost, or given to who had gone, leaves others waiting
             await asyncio.gather(*tasks, return_exceptions=True)
-        assert held["now"] == 0 and not permits._waiting
+        assert held["now"] == 0
         for _ in range(count):  # all are there again
             await asyncio.wait_for(permits.hold(None).__aenter__(), 1)
 

@@ -27,13 +27,14 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def at_rest(pipeline: Pipeline[int, int]) -> bool:
-    """Whether nothing is in it and every place and worker is free."""
-    return all(
-        (stage.metrics.queued, stage.metrics.running) == (0, 0)
-        and (stage._places._value, stage._slots._value) == (stage.queue, stage.workers)
-        for stage in pipeline.stages
-    )
+async def at_rest(pipeline: Pipeline[int, int]) -> bool:
+    """Whether nothing is in it, and the queue of each stage takes as many items as it may hold."""
+    rests = all((stage.metrics.queued, stage.metrics.running) == (0, 0) for stage in pipeline.stages)
+    async with asyncio.timeout(1):
+        for stage in pipeline.stages:
+            for _ in range(stage.queue):
+                await stage.enter()
+    return rests
 
 
 def test_stages_overlap_and_the_slowest_sets_the_pace() -> None:
@@ -43,7 +44,7 @@ def test_stages_overlap_and_the_slowest_sets_the_pace() -> None:
         )
         assert await asyncio.gather(*map(pipeline.run, range(20))) == list(range(20))
         assert now() == pytest.approx(1 + 0.5 + 20 * 2)
-        assert at_rest(pipeline)
+        assert await at_rest(pipeline)
 
     run_simulated(main())
 
@@ -79,7 +80,7 @@ def test_a_slow_stage_holds_back_those_before_it() -> None:
         for episode in episodes:
             episode.cancel()
         await asyncio.wait(episodes)
-        assert at_rest(pipeline)
+        assert await at_rest(pipeline)
         assert pipeline.stages[0].metrics.blocked_seconds > 90
 
     run_simulated(main())
@@ -96,7 +97,7 @@ def test_an_error_concerns_its_own_item_only() -> None:
         results = await asyncio.gather(*map(pipeline.run, range(10)), return_exceptions=True)
         assert [str(result) for result in results] == [f"item {n}" if n % 3 == 0 else str(n) for n in range(10)]
         assert (pipeline.stages[1].metrics.failed, pipeline.stages[1].metrics.done) == (4, 6)
-        assert at_rest(pipeline)
+        assert await at_rest(pipeline)
 
     run_simulated(main())
 
@@ -111,7 +112,7 @@ def test_a_cancelled_caller_takes_its_item_out(after: float) -> None:
             episodes[number].cancel()
         results = await asyncio.gather(*episodes, return_exceptions=True)
         assert [result for result in results if isinstance(result, int)] == [1, 2, 4, 6]
-        assert at_rest(pipeline)
+        assert await at_rest(pipeline)
 
     run_simulated(main())
 
@@ -148,7 +149,7 @@ def test_bounds_hold_and_nothing_is_lost_whatever_happens(seed: int, workers: in
         for item, result in enumerate(results[:60]):
             assert result == item + 3 or isinstance(result, OSError | asyncio.CancelledError)
         assert all(stage.metrics.most_queued <= queue for stage in pipeline.stages)
-        assert at_rest(pipeline)
+        assert await at_rest(pipeline)
 
     run_simulated(main())
 
@@ -167,7 +168,7 @@ async def test_work_in_threads_leaves_the_event_loop_free() -> None:
         task = asyncio.create_task(pipeline.run(21))
         await seen.wait()
         inside.set()
-        found = await task, at_rest(pipeline)
+        found = await task, await at_rest(pipeline)
     assert found == (42, True)
 
 
