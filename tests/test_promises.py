@@ -241,7 +241,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "asks a vLLM server of your own for its release, routes and model name": "tasks_lib/test_machine_doctor.py::test_a_vllm_server_that_a_run_cannot_use",
         "be kept out by its locks": "tasks_lib/test_machine_doctor.py::test_workers_that_locks_do_not_keep_out_or_that_differ",
         "2 for wrong arguments, 130 after Ctrl-C": "tasks_lib/test_machine_doctor.py::test_wrong_arguments_give_status_2",
-        "are cut into equal shards (the last may be smaller)": "tasks_lib/test_planning.py::test_lots_hold_every_group_once",
+        "are cut into equal shards (the last may be smaller)": "tasks_lib/test_planning.py::test_shards_hold_every_group_once",
         "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
         "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_newest_with_the_highest_mean",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",

@@ -39,7 +39,7 @@ def test_a_group_shares_one_training_seed() -> None:
         assert 1000 <= group.seeds[0] < 2000 and group.enough == 0
 
 
-def test_a_group_starts_its_spare_episodes_with_the_others() -> None:
+def test_a_group_starts_its_extra_episodes_with_the_others() -> None:
     (group,) = training_groups(TASKS[:1], random.Random(1), phase="i000000", group_size=4, extra_episodes=2)
     assert len(set(group.seeds)) == 1 and len(group.seeds) == 6 and group.enough == 4
 
@@ -170,7 +170,7 @@ def test_every_episode_is_planned_once(shapes, slots):
 
 
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 12))
-def test_lots_hold_every_group_once(count, workers, groups_per_task):
+def test_shards_hold_every_group_once(count, workers, groups_per_task):
     groups = [GroupSpec(group_id=f"i000000-g{n:04d}", task=TASKS[0], seeds=(1,)) for n in range(count)]
     shards = share_groups(groups, workers=workers, groups_per_task=groups_per_task)
     assert [group for shard in shards for group in shard] == groups

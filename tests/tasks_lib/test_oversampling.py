@@ -1,5 +1,4 @@
-"""Groups with spare episodes: what is not needed any more is given up, recorded, and holds
-nothing."""
+"""Over-sampled groups: what is not needed any more is given up, recorded, and holds nothing."""
 
 from __future__ import annotations
 
@@ -118,8 +117,8 @@ async def test_without_a_quorum_all_episodes_are_waited_for() -> None:
     assert not rollout.closed and not rollout.reason(group)
 
 
-def test_a_lot_plays_what_its_groups_need_and_commits_all_of_it(tmp_path: Path) -> None:
-    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "spares"})
+def test_a_shard_plays_what_its_groups_need_and_commits_all_of_it(tmp_path: Path) -> None:
+    config: EvaluateConfig = resolve(EvaluateConfig, {"run_id": "extra"})
     store = RunStore(tmp_path)
     store.publish_policy(0, resolve_path(config.policy.checkpoint), {})
     request = Rollouts(store, config.policy, config.rollout, seed=0).request([group_of(4, enough=2)], 0)
