@@ -29,8 +29,8 @@ Who runs, and who waits for whom, in a worker's process::
     serve_version (Dask's loop): a thread of its own waits for the lock, and for the loop to publish
 
 The resources (`resources`) stay from request to request; the services (`rollout_service`,
-`grading_service`) hold nothing. Requests with the same needs run side by side. No coroutine waits
-for a Dask thread.
+`grading_service`) hold nothing. Requests with the same needs run side by side. No coroutine of the
+event loop waits for a Dask thread.
 """
 
 from __future__ import annotations

@@ -109,6 +109,14 @@ async def test_a_quorum_gives_the_others_their_grace_and_closes(tmp_path: Path) 
     assert rollout.reason(group) == TOO_LATE
 
 
+@pytest.mark.parametrize(("phase", "quorum"), [("i000002", 0.75), ("e000002", 1.0), ("s000000", 1.0)])
+def test_only_rollouts_for_training_are_closed_at_a_quorum(phase: str, quorum: float) -> None:
+    """An evaluation that leaves slow episodes out would be biased."""
+    groups = [group_of(size, enough=0).model_copy(update={"group_id": f"{phase}-g0000"}) for size in (3, 5)]
+    limits = OverSampling.of(RolloutConfig(quorum=0.75, grace=9.0), groups)
+    assert (limits.episodes, limits.quorum, limits.grace) == (8, quorum, 9.0)
+
+
 async def test_without_a_quorum_all_episodes_are_waited_for() -> None:
     group, rollout = group_of(4, enough=0), OverSampling(4)
     for _ in range(4):
