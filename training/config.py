@@ -52,7 +52,7 @@ class PolicyConfig(Settings):
 
 
 class AdvantageSettings(Settings):
-    """How the advantages of a group's steps follow from its rewards."""
+    """Advantages of a group's steps, computed from its rewards."""
 
     name: Literal["grpo", "filtered_bc"] = Field(
         "grpo",
