@@ -31,6 +31,7 @@ PLACEHOLDER = re.compile(r"\bNAME\b|\[")
 DOORS = {
     "envs.actions",
     "envs.browser",
+    "envs.chat",
     "envs.ends",
     "envs.episodes",
     "envs.memory",

@@ -23,7 +23,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.bundled.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted_splits
-from envs.rewards.judge import Ledger
+from envs.chat import Ledger
 from envs.tasks import TreeLayout
 from envs.tasks.assembly import (
     AnySource,

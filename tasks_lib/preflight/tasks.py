@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from envs.chat import CallError, Ledger
 from envs.rewards import DESIGNS, Component, FactResult, GradingEvidence, combine
-from envs.rewards.judge import CallError, Ledger, try_models
+from envs.rewards.judge import try_models
 from envs.rewards.webarena import (
     ADMIN,
     NOT_ACHIEVABLE,

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.browser import BrowserPool
+from envs.chat import Ledger
 from envs.episodes import VisualRewardSources, part_sources
 from envs.rewards import DESIGNS, extra_sources
-from envs.rewards.judge import Judge, Ledger
+from envs.rewards.judge import Judge
 from envs.rewards.webarena import Helper, site_helpers
 from envs.sites import Design2CodeSite, Site, make_site
 from tasks_lib.config import resolve_path

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from envs.chat import Ledger
 from envs.episodes import RecordGrader
 from envs.rewards import Component, GradingEvidence, PartSource, reward_source
-from envs.rewards.judge import Judge, JudgeConfig, Judgement, Ledger
+from envs.rewards.judge import Judge, JudgeConfig, Judgement
 from envs.types import Cost, Trajectory, WebTask
 from tasks_lib.config import RewardConfig
 from tasks_lib.worker.activity import ActivityClock

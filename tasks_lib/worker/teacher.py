@@ -8,33 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from envs.actions import Reader, format_action
-from envs.rewards.judge import (
-    MAX_ANSWER,
+from envs.chat import (
+    Attempts,
     Budget,
     CallError,
     CallFailed,
+    ChatEndpoint,
     Ledger,
     SpendingLimits,
     check_error,
-    check_status,
     content_text,
-    data_url,
-    endpoint_client,
-    refused_parameter,
-    without_parameters,
 )
-from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError, StorageError, writable
+from envs.rewards.judge import data_url
+from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError, writable
 from tasks_lib.config import TeacherConfig
 from tasks_lib.worker.actors import EncodedSituation, Turn
 from training.config import PolicyConfig
@@ -45,15 +38,11 @@ if TYPE_CHECKING:  # imports torch: seconds
 
 SPENT = "teacher_spent.sqlite"
 """File in a run's folder that counts the requests sent."""
-FIRST_PAUSE = 1.0
-"""Seconds before the first retry; each further pause is twice as long."""
-MAX_PAUSE = 60.0
-"""Longest pause before a retry in seconds."""
 WRONG_ENDPOINT = (401, 403, 404)
 """HTTP statuses that every further request would get too."""
 
 
-class TeacherClient:
+class TeacherClient(ChatEndpoint):
     """Client of the endpoint of a `TeacherConfig`; used as ``async with``.
 
     Args:
@@ -64,22 +53,9 @@ class TeacherClient:
     """
 
     def __init__(self, config: TeacherConfig, spent: Path) -> None:
+        budget = Budget(SpendingLimits(config.budget_requests, None), Ledger(spent))
+        super().__init__("teacher", config.address, config.read_key, budget, config.timeout, config.retries)
         self._config = config
-        self._budget = Budget(SpendingLimits(config.budget_requests, None), Ledger(spent))
-        self._key = ""
-        self._left_out: list[str] = []
-        """Parameters that the endpoint has refused, left out of further requests."""
-        self._http: httpx.AsyncClient | None = None
-
-    async def __aenter__(self) -> Self:
-        self._key = self._config.read_key()
-        self._http = endpoint_client(self._config.address, self._key)
-        return self
-
-    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
 
     async def ask(self, messages: list[dict[str, Any]], tools: str = "") -> str:
         """Ask the teacher and return its text, with tool calls written as ``<tool_call>``.
@@ -97,51 +73,20 @@ class TeacherClient:
         config = self._config
         body = {"model": config.model, "messages": messages, "temperature": config.temperature}
         body |= {"max_tokens": config.max_tokens} | ({"tools": json.loads(tools)} if tools else {})
-        attempt = 0
-        while True:
-            try:
-                return read_answer(await self._post(without_parameters(body, self._left_out)))
-            except CallFailed as failure:
-                if failure.parameter is not None:  # sent again without it, which is no retry
-                    self._left_out += [failure.parameter] if failure.parameter not in self._left_out else []
-                    continue
-                if not failure.again or attempt == config.retries:
-                    raise EngineError(f"teacher: {self._scrub(str(failure))}") from None
-                await asyncio.sleep(pause(attempt, failure.retry_after, random.random()))
-                attempt += 1
-
-    async def _post(self, body: dict[str, Any]) -> bytes:
-        assert self._http is not None, "a TeacherClient is used inside of 'async with'"
-        payload = await asyncio.to_thread(lambda: json.dumps(body).encode())
         try:
-            if refusal := await self._budget.claim():
-                raise CallFailed(CallError.BUDGET, refusal)
-        except StorageError as error:  # what cannot be counted is not sent
-            raise CallFailed(CallError.UNCOUNTED, str(error)) from error
-        address, seconds, data = f"{self._config.address}/chat/completions", self._config.timeout, bytearray()
-        try:
-            sending = self._http.stream("POST", address, content=payload)
-            async with asyncio.timeout(seconds), sending as response:
-                async for piece in response.aiter_bytes():
-                    data += piece
-                    if len(data) > MAX_ANSWER:
-                        raise CallFailed(CallError.MALFORMED, f"the answer has over {MAX_ANSWER} bytes", again=True)
-        except TimeoutError as error:
-            raise CallFailed(CallError.TIMEOUT, f"no answer within {seconds:g} s", again=True) from error
-        except httpx.HTTPError as error:
-            raise CallFailed(CallError.UNREACHABLE, f"{type(error).__name__}: {error}", again=True) from error
-        excerpt = data[:1000].decode("utf-8", "replace")
-        if response.status_code in WRONG_ENDPOINT:
-            why = self._scrub(" ".join(excerpt.split())[:200])
-            raise PolicyError(
-                f"teacher: {address} refuses us ({response.status_code}: {why}); check teacher.address, model and api_key"
-            )
-        check_status(response, excerpt, parameter=refused_parameter(response.status_code, excerpt, body))
-        return bytes(data)
+            return await self.complete(body, _read, Attempts())
+        except CallFailed as failure:
+            trouble = self.scrub(str(failure))
+            if failure.status in WRONG_ENDPOINT:
+                raise PolicyError(
+                    f"teacher: {self.base_url}/chat/completions refuses us ({trouble.removeprefix('HTTP ')}); "
+                    "check teacher.address, model and api_key"
+                ) from None
+            raise EngineError(f"teacher: {trouble}") from None
 
-    def _scrub(self, text: str) -> str:
-        """Hide the key, which endpoints quote in their messages when it is wrong."""
-        return text.replace(self._key, "[key]") if self._key else text
+
+async def _read(data: bytes) -> str:
+    return read_answer(data)
 
 
 def read_answer(data: bytes) -> str:
@@ -177,21 +122,6 @@ def _call_text(call: Mapping[str, Any]) -> str:
         arguments = json.loads(arguments)
     text = json.dumps({"name": function["name"], "arguments": arguments or {}}, ensure_ascii=False)
     return f"<tool_call>\n{text}\n</tool_call>"
-
-
-def pause(attempt: int, retry_after: float | None, draw: float) -> float:
-    """Return the seconds before the next attempt.
-
-    They double each time, with jitter (half to whole), unless the server asks for a pause.
-
-    Args:
-        attempt: Number of the attempt that failed, from 0.
-        retry_after: Seconds that the server asks for.
-        draw: Random number, uniform in [0, 1).
-    """
-    if retry_after is not None:
-        return min(MAX_PAUSE, retry_after * (1 + 0.1 * draw))
-    return min(MAX_PAUSE, FIRST_PAUSE * 2.0**attempt) * (0.5 + 0.5 * draw)
 
 
 def chat_messages(asked: EncodedSituation, system: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import Ledger, SpendingLimits
+from envs.chat import Ledger, SpendingLimits
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import open_build
 from tasks_lib.config import TrainConfig, WarmStartConfig, resolve

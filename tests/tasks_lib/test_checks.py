@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from envs.chat import Ledger
 from envs.rewards import read_rubric
-from envs.rewards.judge import Ledger
 from envs.tasks import TaskIndex, save_tasks
 from envs.types import ConfigError, SeedRange, Split, WebTask
 from envs.types.webarena import EvalType, WebArenaEval

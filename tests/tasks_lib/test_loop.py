@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import DamagedLedger, Ledger
+from envs.chat import DamagedLedger, Ledger
 from envs.types import StopReason, TrainingError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.loops.base import PhaseTimer, describe_no_progress

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from envs.chat import DamagedLedger, Ledger, SpendingLimits
 from envs.rewards import read_rubric, score
-from envs.rewards.judge import DamagedLedger, Ledger, SpendingLimits
 from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade

@@ -13,10 +13,11 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser
 
+from envs.chat import CallError
 from envs.rewards import GradingEvidence, grade_by_program, read_rubric
 from envs.rewards.chromiumrl import DiffChange, DiffNode, StepDiff
 from envs.rewards.chromiumrl.step_diff import MAX_DIFF_TEXT, DiffStats, TextDelta
-from envs.rewards.judge import CallError, CallRecord, JudgeCheck, Judgement, Purpose
+from envs.rewards.judge import CallRecord, JudgeCheck, Judgement, Purpose
 from envs.tasks import save_tasks
 from envs.types import (
     Answer,

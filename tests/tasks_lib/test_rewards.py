@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from envs.chat import DamagedLedger, Ledger
 from envs.episodes import part_sources
 from envs.episodes.grading import JUDGED_WALL
 from envs.rewards import Component, GradingEvidence, page_reward, read_rubric, score
 from envs.rewards import rubric as grading
-from envs.rewards.judge import DamagedLedger, Judge, Judgement, Ledger
+from envs.rewards.judge import Judge, Judgement
 from envs.types import ConfigError, Cost, JudgeError, RewardPart, StopReason, Trajectory, WebTask
 from tasks_lib.config import EvaluateConfig, RewardConfig, TrainConfig, resolve
 from tasks_lib.worker.activity import ActivityClock

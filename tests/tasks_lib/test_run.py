@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import DamagedLedger, Ledger
+from envs.chat import DamagedLedger, Ledger
 from envs.types import ConfigError, PolicyError, StorageError
 from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.folder.checkpoints import check_checkpoint, publish_base

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from envs.actions import parse
+from envs.chat import CallFailed
 from envs.types import ConfigError, EngineError, PolicyError, Split
 from tasks_lib.config import TeacherConfig, WarmStartConfig, resolve, resolve_path
 from tasks_lib.folder.task_sets import select_kinds
@@ -19,9 +20,8 @@ from tasks_lib.preflight.flows import check_warm_start
 from tasks_lib.rollouts.evaluation import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.warm_start.stages import select_demonstrable
-from tasks_lib.worker import teacher
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from tasks_lib.worker.teacher import TeacherClient, pause, read_answer
+from tasks_lib.worker.teacher import TeacherClient, read_answer
 from tests.chat_endpoint import completion, endpoint
 from training.config import AlgorithmConfig
 from training.ledger.journal import read_group
@@ -124,7 +124,7 @@ async def test_a_wrong_key_ends_it_and_is_not_repeated(
 
 
 async def test_no_more_requests_are_sent_than_the_budget_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teacher, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("envs.chat.endpoint.pause", lambda *_: 0.001)
     with endpoint(lambda _: (500, "broken")) as (address, served):
         for _ in range(3):  # of a run that is started again and again
             with pytest.raises(EngineError):
@@ -181,15 +181,9 @@ def test_a_call_with_null_arguments_is_one_without(arguments: object) -> None:
     ],
 )
 def test_broken_answers(data: bytes, says: str, again: bool) -> None:
-    with pytest.raises(teacher.CallFailed, match=says) as failed:
+    with pytest.raises(CallFailed, match=says) as failed:
         read_answer(data)
     assert failed.value.again == again
-
-
-def test_pauses_double_up_to_a_limit_and_obey_the_server() -> None:
-    assert [pause(attempt, None, 1.0) for attempt in (0, 1, 2, 20)] == [1.0, 2.0, 4.0, 60.0]
-    assert pause(0, None, 0.0) == 0.5
-    assert (pause(5, 2.0, 0.0), pause(0, 900.0, 0.5)) == (2.0, 60.0)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ import pytest
 
 from envs import Click, Episode
 from envs.bundled.generate import GeneratorSpec, generate
+from envs.chat import DamagedLedger, Ledger
 from envs.rewards import read_rubric
 from envs.rewards.chromiumrl import StepDiff
-from envs.rewards.judge import DamagedLedger, JudgeConfig, Judgement, JudgeModels, JudgeStyle, Ledger
+from envs.rewards.judge import JudgeConfig, Judgement, JudgeModels, JudgeStyle
 from envs.sites.design2code import FOLDER
 from envs.tasks.imports import import_tasks
 from envs.types import BrowserError, Invalid, Split, StopReason, Submit, Trajectory, rubric_hash

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from envs.rewards.judge.ledger import SpendingLimits
+from envs.chat import SpendingLimits
 from envs.rewards.judge.records import Purpose
 from envs.types import ConfigError, Record
 

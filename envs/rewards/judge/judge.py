@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
+from envs.chat import DamagedLedger, Ledger
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig, JudgeStyle
 from envs.rewards.judge.decision import abstain, rule
-from envs.rewards.judge.ledger import DamagedLedger, Ledger
 from envs.rewards.judge.prompts import same_answer
 from envs.rewards.judge.records import CallRecord, JudgeCase, Judgement
 from envs.rewards.judge.votes import JudgeCalls

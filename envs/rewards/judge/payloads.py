@@ -1,26 +1,19 @@
-"""Makes the request of a chat completion, reads its answer and classifies failures. Pure."""
+"""Makes the request of a chat completion, and reads its answer and its cost. Pure."""
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-import httpx
-
+from envs.chat import check_error, content_text
 from envs.rewards.judge.config import JudgeConfig, Structured
-from envs.rewards.judge.records import CallError, Purpose, data_url
+from envs.rewards.judge.records import Purpose, data_url
 from envs.rewards.judge.schemas import response_format
 from envs.rewards.judge.verdict import MalformedReply
 from envs.types.text import writable
-
-PASSING = frozenset({408, 409, 425, 429})
-"""Statuses below 500 for which a retry may succeed."""
 
 TOKENS_PER_IMAGE = 1000
 """Estimate for an endpoint that reports no usage.
@@ -69,28 +62,6 @@ class Prepared:
     """Content hash: the name of the reply in the cache."""
 
 
-class CallFailed(Exception):
-    """A request gave no usable answer."""
-
-    def __init__(
-        self,
-        kind: CallError,
-        message: str,
-        *,
-        again: bool = False,
-        retry_after: float | None = None,
-        parameter: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.parameter = parameter
-        """Refused parameter; a retry without it may succeed. ``None`` if there is none."""
-        self.kind = kind
-        self.again = again
-        """True if a retry may succeed."""
-        self.retry_after = retry_after
-        """Seconds that the server asks to wait."""
-
-
 def body(question: Question, config: JudgeConfig, vote: int) -> dict[str, Any]:
     """Make the JSON of the request."""
     parts: list[dict[str, Any]] = [{"type": "text", "text": question.text}]
@@ -130,78 +101,6 @@ def prepare(question: Question, config: JudgeConfig, vote: int, style_version: s
     return Prepared(request, payload, hashlib.sha256(f"{style_version}\0{vote_prefix}".encode() + payload).hexdigest())
 
 
-_CAN_BE_LEFT_OUT = ("temperature", "seed", "max_tokens", "max_completion_tokens")
-_UNSUPPORTED = re.compile(
-    r"(?:un|not |n't )(?:support|recogni|known|permit|allow|expect|accept)|extra inputs|only the default|deprecated",
-    re.IGNORECASE,
-)
-"""Messages that a parameter is not supported, but not that its value is too large."""
-
-
-def without_parameters(request: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return a request without the refused parameters.
-
-    ``max_tokens`` is renamed to ``max_completion_tokens``, and removed if that is refused later.
-
-    Args:
-        names: Refused parameters, in the order of their refusal.
-    """
-    for name in names:
-        if name in request:
-            renamed = {"max_completion_tokens": request[name]} if name == "max_tokens" else {}
-            request = {key: value for key, value in request.items() if key != name} | renamed
-    return request
-
-
-def refused_parameter(status: int, text: str, request: dict[str, Any]) -> str | None:
-    """Return the optional parameter that an answer refuses by name; ``None`` if it names none."""
-    if status not in (400, 422) or not _UNSUPPORTED.search(text):
-        return None
-    return next((name for name in _CAN_BE_LEFT_OUT if name in request and re.search(rf"\b{name}\b", text)), None)
-
-
-def check_status(
-    response: httpx.Response, text: str, now: datetime | None = None, *, parameter: str | None = None
-) -> None:
-    """Raise if the status is not 200.
-
-    Args:
-        text: Text of the answer, for the message.
-        now: Present time, for a Retry-After date; ``None`` for the clock.
-        parameter: Result of `refused_parameter` for the answer.
-
-    Raises:
-        CallFailed: The status is not 200; the error says what it means.
-    """
-    status = response.status_code
-    if status == 200:
-        return
-    message = f"HTTP {status}: {' '.join(text.split())[:200] or 'no text'}"
-    if status == 429:
-        wait = retry_after(response.headers.get("retry-after"), now or datetime.now(UTC))
-        raise CallFailed(CallError.RATE_LIMITED, message, again=True, retry_after=wait)
-    if status >= 500:
-        wait = retry_after(response.headers.get("retry-after"), now or datetime.now(UTC))
-        raise CallFailed(CallError.SERVER_ERROR, message, again=True, retry_after=wait)
-    raise CallFailed(CallError.REFUSED, message, again=status in PASSING, parameter=parameter)
-
-
-def retry_after(header: str | None, now: datetime) -> float | None:
-    """Return the seconds of a Retry-After header (a number or a date); ``None`` if neither."""
-    if header is None:
-        return None
-    header = header.strip()
-    if header.isascii() and header.isdigit() and len(header) < 10:
-        return float(header)
-    try:
-        date = email.utils.parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - now).total_seconds())
-
-
 def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     """Return the text of a chat completion.
 
@@ -226,31 +125,6 @@ def read_reply(data: bytes, request: dict[str, Any]) -> Reply:
     if ended in ("length", "content_filter"):
         raise MalformedReply(f"the reply was cut off ({ended}); raise max_tokens if it is the length")
     return with_cost(answer, request, writable(content))
-
-
-def content_text(message: dict[str, Any]) -> Any:
-    """Return the content of a message, or the joined texts of its parts."""
-    content = message["content"]
-    if not isinstance(content, list):
-        return content
-    return "".join(part["text"] for part in content if part.get("type") == "text")
-
-
-def check_error(answer: Any) -> None:
-    """Raise if an answer of status 200 holds an error, as gateways write it.
-
-    Raises:
-        CallFailed: The error's code is read as an HTTP status; without one it is a server error.
-    """
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    holders = [answer, *(choices if isinstance(choices, list) else ())]
-    error = next((holder["error"] for holder in holders if isinstance(holder, dict) and holder.get("error")), None)
-    if error is None:
-        return
-    code = error.get("code") if isinstance(error, dict) else None
-    status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 500
-    message = error.get("message") if isinstance(error, dict) else error
-    check_status(httpx.Response(status), f"{message or error} (in an answer of status 200)")
 
 
 def with_cost(answer: object, request: dict[str, Any], content: str) -> Reply:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from envs.chat import CallError
 from envs.types import Cost, Record
 from envs.types.actions import Text
 
@@ -57,26 +58,6 @@ class Purpose(StrEnum):
     """Writes the facts that hold when the task is done (`envs.tasks.authoring`)."""
     INSTRUCTION = "instruction"
     """Writes the instruction of part of a task (`envs.tasks.authoring`)."""
-
-
-class CallError(StrEnum):
-    """Reason why a call gave no result."""
-
-    TIMEOUT = "timeout"
-    UNREACHABLE = "unreachable"
-    """The connection could not be made, or it broke."""
-    RATE_LIMITED = "rate_limited"
-    SERVER_ERROR = "server_error"
-    REFUSED = "refused"
-    """A status that a retry does not change: a wrong key, model or request."""
-    MALFORMED = "malformed"
-    """An answer that does not have the requested form."""
-    BUDGET = "budget"
-    """The budget of requests or tokens is used up; nothing was sent."""
-    UNCOUNTED = "uncounted"
-    """The request could not be counted in the `Ledger`; nothing was sent."""
-    CANCELLED = "cancelled"
-    """The deadline or the caller ended the call while it was under way."""
 
 
 class JudgeStep(Record):

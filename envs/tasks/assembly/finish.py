@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from envs.chat import CallError
 from envs.rewards.formats import asks_only_reference, rubric_of_instruction
-from envs.rewards.judge import CallError
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardRequest
 from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.assembly.sources import Candidate

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from envs.rewards.judge import Ledger
+from envs.chat import Ledger
 from envs.tasks.assembly.finish import Outcome, finish
 from envs.tasks.assembly.line_files import file_digest, open_lines
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest

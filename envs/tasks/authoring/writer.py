@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from envs.rewards.judge import DamagedLedger, Ledger
+from envs.chat import CallError, DamagedLedger, Ledger
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.payloads import Question
-from envs.rewards.judge.records import CallError, CallRecord
+from envs.rewards.judge.records import CallRecord
 from envs.rewards.judge.verdict import MalformedReply, read_object
 from envs.tasks.authoring.agreement import agree
 from envs.tasks.authoring.checks import explain_ungradable, find_flaws

@@ -11,7 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from envs.rewards.judge import Judge, Ledger
+from envs.chat import Ledger
+from envs.rewards.judge import Judge
 from tests.envs.rewards_judge.fake_judge import config, episode
 
 

@@ -23,9 +23,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.rewards.judge import CallError, DamagedLedger, Judge, Judgement, Ledger, SpendingLimits, Spent
-from envs.rewards.judge import ledger as module
-from envs.rewards.judge.ledger import Budget
+from envs.chat import CallError, DamagedLedger, Ledger, SpendingLimits, Spent
+from envs.chat import ledger as module
+from envs.chat.ledger import Budget
+from envs.rewards.judge import Judge, Judgement
 from envs.types import StorageError
 from tests.envs.rewards_judge.fake_judge import (
     FakeJudge,

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.judge import CallError, Judge, Judgement, Purpose, endpoint_client
+from envs.chat import CallError
+from envs.chat.endpoint import endpoint_client
+from envs.rewards.judge import Judge, Judgement, Purpose
 from tests.envs.rewards_judge.fake_judge import (
     FakeJudge,
     completion,
@@ -128,7 +130,7 @@ async def test_nobody_listens() -> None:
 
 
 def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("envs.rewards.judge.client.MAX_ANSWER", 1000)
+    monkeypatch.setattr("envs.chat.endpoint.MAX_ANSWER", 1000)
     judgement, _ = run(lambda fake, request: completion("x" * 2000), retries=0)
     assert judgement.calls[0].error is CallError.MALFORMED and "over 1000 bytes" in judgement.reason
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from envs.chat.endpoint import pause
+from envs.chat.failures import retry_after
 from envs.rewards.judge import Judge, JudgeConfig, JudgedFact, Judgement, JudgeModels, JudgeStep
-from envs.rewards.judge.client import pause
-from envs.rewards.judge.payloads import retry_after
 from envs.rewards.judge.prompts import PROMPTS_VERSION, about_pictures, key_points, reference, same_answer, system_of
 from envs.rewards.judge.records import Purpose
 from envs.rewards.judge.verdict import (
@@ -234,12 +234,10 @@ def test_a_cache_that_cannot_be_written_is_told_and_does_not_matter(tmp_path: Pa
 
 
 def test_waits_grow_and_are_bounded() -> None:
-    limits = config("http://x/v1", backoff=1.0, max_backoff=10.0)
-    assert [pause(limits, attempt, None, 1.0) for attempt in range(6)] == [1, 2, 4, 8, 10, 10]
-    assert pause(limits, 2, None, 0.0) == 2.0
-    assert (
-        pause(limits, 0, 5.0, 0.0) == 5.0 and pause(limits, 0, 5.0, 1.0) == 5.5 and pause(limits, 0, 99.0, 0.0) == 10.0
-    )
+    assert [pause(attempt, None, 1.0, 1.0, 10.0) for attempt in range(6)] == [1, 2, 4, 8, 10, 10]
+    assert (pause(20, None, 1.0, 1.0, 60.0), pause(0, None, 0.0, 1.0, 60.0)) == (60.0, 0.5)
+    assert (pause(2, None, 0.0, 1.0, 10.0), pause(5, 2.0, 0.0, 1.0, 10.0)) == (2.0, 2.0)
+    assert [pause(0, asked, draw, 1.0, 10.0) for asked, draw in ((5.0, 0.0), (5.0, 1.0), (99.0, 0.0))] == [5, 5.5, 10]
 
 
 def test_retry_after() -> None:
@@ -253,7 +251,7 @@ def test_retry_after() -> None:
 
 async def test_retry_after_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float | None] = []
-    monkeypatch.setattr("envs.rewards.judge.client.pause", lambda _c, _a, wait, _d: waits.append(wait) or 0.0)
+    monkeypatch.setattr("envs.chat.endpoint.pause", lambda _a, wait, *_: waits.append(wait) or 0.0)
     await judge_once(lambda f, r: http(429, "", "Retry-After: 3"), episode(1), retries=2)
     assert waits == [3.0, 3.0]
 

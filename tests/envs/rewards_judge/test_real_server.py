@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw
 
+from envs.chat import CallError, Ledger
 from envs.rewards.judge import (
-    CallError,
     CallRecord,
     Judge,
     JudgeCase,
@@ -31,7 +31,6 @@ from envs.rewards.judge import (
     JudgeModels,
     JudgeStep,
     JudgeStyle,
-    Ledger,
     Purpose,
 )
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from envs.rewards.judge import DamagedLedger, JudgeConfig, Ledger, Spent
-from envs.rewards.judge import ledger as ledger_module
+from envs.chat import DamagedLedger, Ledger, Spent
+from envs.chat import ledger as ledger_module
+from envs.rewards.judge import JudgeConfig
 from envs.tasks import load_tasks, save_tasks
 from envs.tasks.assembly import (
     FileSource,
