@@ -13,25 +13,18 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
-from envs.actions import format_action
-from envs.browser import BrowserPool
 from envs.bundled.generate import Checker, NoStartPage, TaskDraft, checker, draft_of
-from envs.bundled.oracles import ORACLES, Oracle, follow, is_generated
-from envs.episodes import part_sources
-from envs.sites import APPLICATIONS, Site, make_site
+from envs.bundled.oracles import ORACLES, follow, is_generated
+from envs.sites import APPLICATIONS
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import check_difficulty
 from envs.types import (
     AnswerFact,
     HttpFact,
-    Invalid,
     JudgeFact,
     RewardBundle,
     RollwrightError,
@@ -45,31 +38,20 @@ from envs.types import (
     UrlFact,
     WebTask,
 )
-from tasks_lib.config import RewardConfig, RolloutConfig
+from tasks_lib.commands.solution_play import MINIWOB, SolutionPlay, play_solutions
 from tasks_lib.folder.task_sets import check_uploads, read_index, task_paths, task_root, with_hashes
 from tasks_lib.preflight.tasks import ALL, SAMPLE
 from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
-from tasks_lib.worker.activity import ActivityClock
-from tasks_lib.worker.actors import EncodedSituation, Situation, Turn
-from tasks_lib.worker.attempt import EpisodeRunner
-from tasks_lib.worker.live import SlotStatus
-from tasks_lib.worker.pipeline import Stage
-from tasks_lib.worker.reward_stage import RewardStage
-from tasks_lib.worker.turns import turn_pipeline
-from training.policy.rendered import RenderedPrompt
-from training.records.groups import GroupSpec
 
 SEEDS_OF_SPLIT = 2
 """Page seeds of each split that are played.
 
 A faulty task fails on most seeds, and each seed costs an episode in a browser.
 """
-SESSIONS = 4
-"""Concurrent episodes in the browser, enough for two cores."""
 SHOWN = 300
 """Most characters of a reason that are printed."""
 
-MINIWOB, DESIGNS = "miniwob", "design2code"
+DESIGNS = "design2code"
 
 LIVE = "live or own site"
 JUDGED = "facts for a judge"
@@ -121,16 +103,6 @@ class SetCheck:
             f"{self.tasks:,} tasks of {file}: {self.solved:,} can be solved, {len(self.faults):,} cannot or are faulty, "
             f"{unknown}{sampled}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Play:
-    """An episode to play in a browser."""
-
-    task: WebTask
-    split: str
-    seed: int
-    oracle: Oracle
 
 
 Verdict = Fault | str | None
@@ -188,7 +160,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
     result = SetCheck(tasks=len(tasks))
     played = {tasks[int(row)].task_id for row in tasks.stratified(SAMPLE, 0)} if len(tasks) > ALL else None
     verdicts: dict[str, Verdict] = {}
-    in_browser: list[_Play] = []
+    in_browser: list[SolutionPlay] = []
     async with checker() as check:
         for row in tasks:
             verdict: Verdict
@@ -246,7 +218,7 @@ def _spread_seeds(seeds: SeedRange) -> Iterable[int]:
     return (seeds.start + number * len(seeds) // count for number in range(count))
 
 
-async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
+async def _over_http(check: Checker, task: WebTask) -> Verdict | list[SolutionPlay]:
     """Play the solution of a task of a bundled application over HTTP.
 
     Returns:
@@ -266,7 +238,7 @@ async def _over_http(check: Checker, task: WebTask) -> Verdict | list[_Play]:
         if draft is None:
             continue
         if _needs_browser(task.rubric):
-            return [_Play(task, split, seed, follow(plan)) for split, seed in _seeds(task)]
+            return [SolutionPlay(task, split, seed, follow(plan)) for split, seed in _seeds(task)]
         verdict = _graded(task, reward, split, seed)
         if isinstance(verdict, Fault) and not _is_ours(task, draft, part):
             return NO_SOLUTION
@@ -311,12 +283,12 @@ def _needs_browser(rubric: Rubric) -> bool:
     return any(not isinstance(fact, plain) or getattr(fact, "when", "end") == "ever" for fact in rubric.facts())
 
 
-def _by_oracle(task: WebTask) -> Verdict | list[_Play]:
+def _by_oracle(task: WebTask) -> Verdict | list[SolutionPlay]:
     """Return the browser episodes of a task of another site, or the reason why there are none."""
     if task.site == MINIWOB:
         if task.kind not in ORACLES:
             return NO_ORACLE
-        return [_Play(task, split, seed, ORACLES[task.kind]) for split, seed in _seeds(task)]
+        return [SolutionPlay(task, split, seed, ORACLES[task.kind]) for split, seed in _seeds(task)]
     return NO_SOLUTION if task.site == DESIGNS else LIVE
 
 
@@ -334,51 +306,10 @@ def _graded(task: WebTask, reward: RewardBundle, split: str, seed: int) -> Verdi
     return None
 
 
-async def _play_all(plays: Sequence[_Play]) -> list[Verdict]:
-    """Play episodes in a browser as a rollout does, with oracles instead of the policy."""
-    if not plays:
-        return []
-    actor = _ScriptedActor({_group_id(number): play.oracle for number, play in enumerate(plays)})
-    clock = ActivityClock(("browser", "reward"))
-    stage = RewardStage(RewardConfig(), clock, sources=part_sources(), screenshot=lambda name: b"")
-    async with AsyncExitStack() as stack:
-        sites: dict[str, Site] = {}
-        for name in sorted({play.task.site for play in plays}):
-            sites[name] = make_site(name)
-            stack.push_async_callback(sites[name].close)
-            await sites[name].start()
-        client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
-        pool = await stack.enter_async_context(BrowserPool(max_sessions=SESSIONS, screenshots=False))
-        runner = EpisodeRunner(
-            pool=pool,
-            sites=sites,
-            actor=actor,
-            turns=turn_pipeline(Stage("record", _skip_record), actor, SESSIONS),
-            clock=clock,
-            rollout=RolloutConfig(),
-        )
-
-        turns = asyncio.Semaphore(SESSIONS)
-
-        async def run(number: int, play: _Play) -> Verdict:
-            async with turns:
-                if play.task.site == MINIWOB:
-                    answer = await client.get(f"{sites[MINIWOB].origin}{play.task.path}")
-                    if answer.status_code != httpx.codes.OK:
-                        what = f"its start page {play.task.path} answers {answer.status_code}; correct path"
-                        return Fault(play.task.task_id, what, play.split, play.seed)
-                group = GroupSpec(group_id=_group_id(number), task=play.task, seeds=(play.seed,))
-                trajectory = (await runner.run(group, 0, SlotStatus()))[-1]
-                return _episode_verdict(play, await stage.grade(play.task, trajectory))
-
-        try:
-            # When one fails or Ctrl-C cancels them, a task group waits for all of them. The browser
-            # is closed only then.
-            async with asyncio.TaskGroup() as group:
-                episodes = [group.create_task(run(number, play)) for number, play in enumerate(plays)]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [episode.result() for episode in episodes]
+async def _play_all(plays: Sequence[SolutionPlay]) -> list[Verdict]:
+    """Play episodes in a browser and return their verdicts."""
+    outcomes = await play_solutions(plays)
+    return [_episode_verdict(play, outcome) for play, outcome in zip(plays, outcomes, strict=True)]
 
 
 def _combine_verdicts(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
@@ -396,7 +327,9 @@ def _combine_verdicts(plays: Sequence[tuple[str, Verdict]]) -> Verdict:
     return next((verdict for _, verdict in plays if verdict is not None), None)
 
 
-def _episode_verdict(play: _Play, trajectory: Trajectory) -> Verdict:
+def _episode_verdict(play: SolutionPlay, trajectory: Trajectory | str) -> Verdict:
+    if isinstance(trajectory, str):
+        return Fault(play.task.task_id, trajectory, play.split, play.seed)
     if trajectory.error is not None:
         return NOT_PLAYED
     verdict = _graded(play.task, trajectory.reward, play.split, play.seed)
@@ -409,36 +342,3 @@ def _episode_verdict(play: _Play, trajectory: Trajectory) -> Verdict:
     else:
         return verdict
     return Fault(play.task.task_id, f"{more} ({verdict.what})", play.split, play.seed)
-
-
-async def _skip_record(situation: Situation) -> EncodedSituation:
-    """Return a situation without a prompt and pictures, because nothing is recorded."""
-    rendered = RenderedPrompt((0,), (0,), ())
-    return EncodedSituation(situation, prompt="", rendered=rendered, pictures=(), screenshot="0" * 64)
-
-
-@dataclass(frozen=True, slots=True)
-class _ScriptedActor:
-    """The `Actor` of scripted oracles, without a model."""
-
-    oracles: Mapping[str, Oracle]
-    """Oracles by group id."""
-
-    @property
-    def policy_version(self) -> int:
-        return 0
-
-    def session(self, name: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
-
-    async def act(self, asked: EncodedSituation) -> Turn:
-        situation = asked.situation
-        history = [step.action for step in situation.steps]
-        action = self.oracles[situation.group.group_id](situation.frame.observation, history)
-        # An oracle without an action answers the reason, which is no action and ends the episode.
-        response = action.reason if isinstance(action, Invalid) else format_action(action)
-        return Turn(asked, response, response_ids=(0,), logprobs=(0.0,), policy_version=0)
-
-
-def _group_id(number: int) -> str:
-    return f"i000000-g{number:04d}"

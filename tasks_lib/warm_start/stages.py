@@ -278,10 +278,8 @@ def select_demonstrable(config: WarmStartConfig) -> list[WebTask]:
     without_oracle = {task.task_id: reason for task in tasks if (reason := explain_missing_oracle(task))}
     if config.cloning_updates and without_oracle and (config.tasks.kinds or len(without_oracle) == len(tasks)):
         kinds = sorted({task.kind for task in tasks if task.task_id in without_oracle})
-        generated = next(
-            (without_oracle[task.task_id] for task in tasks if is_generated(task) and task.task_id in without_oracle),
-            "",
-        )
+        reasons = (without_oracle.get(task.task_id, "") for task in tasks if is_generated(task))
+        generated = next(filter(None, reasons), "")
         raise ConfigError(
             f"tasks.kinds: no scripted oracle for {', '.join(kinds)}; leave them out, or set cloning_updates=0"
             + (f" ({generated})" if generated else "")
@@ -358,30 +356,25 @@ def check_gate(sampled: dict[str, Any], gate: float) -> None:
     if sampled["mean"] >= gate:
         return
     measured = {kind: entry["mean"] for kind, entry in sampled["by_kind"].items() if entry["mean"] is not None}
-    below = sorted((mean, kind) for kind, mean in measured.items() if mean < gate)
-    kinds = ", ".join(
-        [f"{kind} {mean:.2f}" for mean, kind in below]
-        + [f"{kind} unknown" for kind in sampled["by_kind"] if kind not in measured]
-    )
+    failing = sorted((mean, kind) for kind, mean in measured.items() if mean < gate)
+    below = [f"{kind} {mean:.2f}" for mean, kind in failing]
+    below += [f"{kind} unknown" for kind in sampled["by_kind"] if kind not in measured]
     raise PolicyError(
         f"sampled success on validation seeds is {sampled['mean']:.3f} [{sampled['low']:.3f}, {sampled['high']:.3f}] "
-        f"(n = {sampled['n']}), below the gate of {gate:g}; kinds below it: {kinds}. Raise cloning_updates or demonstrations, pre-train "
+        f"(n = {sampled['n']}), below the gate of {gate:g}; kinds below it: {', '.join(below)}. Raise cloning_updates or demonstrations, pre-train "
         f"longer (recipe.stages) or leave those kinds out (tasks.kinds), with another run_id; or lower gate and start this run again"
     )
 
 
 def measured_rows(sampled: dict[str, Any], greedy: dict[str, Any]) -> list[dict[str, Any]]:
     """Return sampled and greedy success of each kind, ``None`` where it is unknown."""
-    ways = {"sampled": sampled["by_kind"], "greedy": greedy["by_kind"]}
+
+    def rounded(entry: dict[str, Any]) -> float | None:
+        return None if entry["mean"] is None else round(entry["mean"], 3)
+
     return [
-        {
-            "kind": kind,
-            **{
-                way: None if (mean := by_kind[kind]["mean"]) is None else round(mean, 3)
-                for way, by_kind in ways.items()
-            },
-        }
-        for kind in sampled["by_kind"]
+        {"kind": kind, "sampled": rounded(entry), "greedy": rounded(greedy["by_kind"][kind])}
+        for kind, entry in sampled["by_kind"].items()
     ]
 
 
