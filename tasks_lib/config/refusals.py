@@ -26,23 +26,22 @@ def explain_all(tree: Shape, problems: Sequence[Mapping[str, Any]]) -> list[str]
     """Return one line for each problem, without duplicates.
 
     A list that is too short only because its items are invalid is no problem.
+
+    Args:
+        tree: Shape of the model that was validated.
+        problems: ``ValidationError.errors()`` of pydantic.
     """
     inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     lines = [
-        explain(tree, problem)
+        _explain(tree, problem)
         for problem in problems
         if not (problem["type"] == "too_short" and problem["loc"] in inside)
     ]
     return list(dict.fromkeys(lines))
 
 
-def explain(tree: Shape, problem: Mapping[str, Any]) -> str:
-    """Explain a problem of pydantic (``ValidationError.errors()``) in terms of the configuration.
-
-    Args:
-        tree: Shape of the model that was validated.
-        problem: Problem with ``type``, ``loc``, ``msg``, ``input`` and ``ctx``.
-    """
+def _explain(tree: Shape, problem: Mapping[str, Any]) -> str:
+    """Explain a problem of pydantic in terms of the configuration."""
     place = _KeyPlace.of(tree, problem["loc"])
     match problem["type"]:
         case "extra_forbidden":
@@ -73,21 +72,6 @@ class _Step:
     """Block, list or mapping that has the key."""
     kind: str
     """Kind of the owner, if that is a block of several kinds; else empty."""
-
-    @property
-    def alone(self) -> bool:
-        """True if ``--set`` can give this key by itself.
-
-        Then the owner is no list and has no free names, and requires no other key.
-        """
-        block = self.owner.kinds.get(self.kind)
-        return block is not None and not self.owner.tag and block.required <= {self.part}
-
-    def around(self, value: Any) -> Any:
-        """Return the smallest valid owner with ``value`` under this key."""
-        if self.owner.kinds:
-            return {**self.owner.example(self.kind), str(self.part): value}
-        return [value] if self.owner.item is not None else {str(self.part): value}
 
 
 @dataclass
@@ -130,23 +114,22 @@ class _KeyPlace:
         """Explain an unknown key, with the value that was given for it."""
         *above, last = self.steps
         keys = last.owner.kinds[last.kind].keys
-        paths = list(dict.fromkeys(self.tree.paths()))
-        elsewhere = [path for path in paths if path.rpartition(".")[2] == last.part]
         others = [kind for kind, block in last.owner.kinds.items() if last.part in block.keys]
+        hint = f"it is a key of kind {' and '.join(others)}; " if others else near(last.part, keys)
+        hint = hint or self._elsewhere(str(last.part), given)
         block = _dotted(above) or "the top level"
-        hint = near(last.part, keys)
-        if others:
-            hint = f"it is a key of kind {' and '.join(others)}; "
-        elif not hint and elsewhere:
-            hint = f"did you mean {' or '.join(elsewhere[:MAX_NEAR])}? "
-        elif not hint and isinstance(given, Mapping):  # keys of an unknown block
-            inner = [path for path in paths if path.rpartition(".")[2] in given]
-            hint = f"did you mean {' or '.join(inner[:MAX_NEAR])}? " if inner else ""
-        elif not hint:  # a mistyped key of another block
-            names = {path.rpartition(".")[2]: path for path in reversed(paths)}
-            like = difflib.get_close_matches(str(last.part), names, n=MAX_NEAR, cutoff=OTHER_BLOCK)
-            hint = f"did you mean {' or '.join(names[name] for name in like)}? " if like else ""
         return f"{self.key}: no such key; {hint}{block}{last.kind and f' of kind {last.kind}'} has: {', '.join(keys)}"
+
+    def _elsewhere(self, name: str, given: Any) -> str:
+        """Suggest keys of other blocks: of this name, inside an unknown block, or mistyped."""
+        paths = [(path, path.rpartition(".")[2]) for path in dict.fromkeys(self.tree.paths())]
+        places = [path for path, key in paths if key == name]
+        if not places and isinstance(given, Mapping):
+            places = [path for path, key in paths if key in given]
+        elif not places:
+            first = {key: path for path, key in reversed(paths)}
+            places = [first[key] for key in difflib.get_close_matches(name, first, n=MAX_NEAR, cutoff=OTHER_BLOCK)]
+        return f"did you mean {' or '.join(places[:MAX_NEAR])}? " if places else ""
 
     def wrong_kind(self, given: Any) -> str:
         """Explain a block without a kind, or with an unknown one."""
@@ -190,10 +173,16 @@ class _KeyPlace:
 
         It assigns as much of the tree as must be given together.
         """
-        together = [number for number, step in enumerate(self.steps) if number and not step.alone]
-        top = together[0] if together else len(self.steps)
+        alone = [True]  # the first key, and each whose block requires no other key
+        for step in self.steps[1:]:
+            block = step.owner.kinds.get(step.kind)
+            alone.append(block is not None and not step.owner.tag and block.required <= {step.part})
+        top = [*alone, False].index(False)
         for step in reversed(self.steps[top:]):
-            value = step.around(value)
+            if step.owner.kinds:
+                value = {**step.owner.example(step.kind), str(step.part): value}
+            else:
+                value = [value] if step.owner.item is not None else {str(step.part): value}
         return assignment(_dotted(self.steps[:top]), value)
 
 

@@ -190,15 +190,13 @@ class Shape:
         needed = {key: shape.example() for key, shape in block.keys.items() if key in block.required}
         if kind:
             return {self.tag: kind, **needed}
-        return needed or dict(block.first_default())
-
-    def first_default(self) -> Iterator[tuple[str, Any]]:
-        """Yield the first key of this block whose default is worth showing, and the default."""
-        for key, shape in self.keys.items():
-            value = shape.schema.get("default")
-            if isinstance(value, str | int | float) and value != "" and "const" not in shape.schema:
-                yield key, value
-                return
+        defaults = {
+            key: shape.schema.get("default") for key, shape in block.keys.items() if "const" not in shape.schema
+        }
+        shown = [
+            (key, value) for key, value in defaults.items() if isinstance(value, str | int | float) and value != ""
+        ]
+        return needed or dict(shown[:1])  # else the first key with a default that is worth showing
 
     def paths(self, prefix: str = "") -> Iterator[str]:
         """Yield every dotted key below this one, except inside lists."""
