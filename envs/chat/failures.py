@@ -1,4 +1,4 @@
-"""What an endpoint's answer means: its failure, or its text. Pure."""
+"""Reads answers of an endpoint: the failure that they mean, or their text. Pure."""
 
 from __future__ import annotations
 
