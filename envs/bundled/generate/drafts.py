@@ -1,4 +1,4 @@
-"""Output of a template: instruction wordings, facts and the solution."""
+"""Output of a template, and its builders: instruction wordings, facts and the solution."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from envs.bundled.generate.moves import Plan
+from envs.bundled.generate.moves import Fill, Follow, Move, Plan, Push
 from envs.types import Fact, FactGroup
-from envs.types.rubrics import AnswerFact, Match, SqlFact, TextFact, UrlFact
+from envs.types.rubrics import AnswerFact, HttpFact, Match, SqlFact, TextFact, UrlFact
 
 PASS_THRESHOLD = 1.0
 """Share of facts that must hold. All, since programs check them and none is a matter of degree."""
@@ -39,10 +39,29 @@ class Template:
 
     kind: str
     """Unique name, ``<site>-<what>``."""
-    site: str
     difficulty: int
     """Number of facts of its tasks, or of most of them where they differ."""
     draw: DraftFunction
+
+    @property
+    def site(self) -> str:
+        """Bundled site of its tasks."""
+        return self.kind.partition("-")[0]
+
+
+def draft(
+    *wordings: str, groups: FactGroup | Iterable[FactGroup], plan: Iterable[Move], gates: Iterable[Fact]
+) -> TaskDraft:
+    """Make a draft: an instruction in several wordings, what must hold, and how it is solved."""
+    groups = (groups,) if isinstance(groups, FactGroup) else tuple(groups)
+    return TaskDraft(wordings, groups, tuple(plan), tuple(gates))
+
+
+def find(name: str, section: str, search: str, source: random.Random) -> Plan:
+    """Return moves from any page to a named thing, through its section or the search."""
+    if source.random() < 0.5:
+        return (Follow(section), Follow(name))
+    return (Fill(search, name), Push("Search"), Follow(name))
 
 
 def group(name: str, description: str, *facts: Fact, after: Iterable[str] = ()) -> FactGroup:
@@ -50,19 +69,38 @@ def group(name: str, description: str, *facts: Fact, after: Iterable[str] = ()) 
     return FactGroup(name=name, description=description, facts=facts, after=tuple(after))
 
 
-def url_fact(name: str, path: str, description: str, match: Literal["exact", "prefix"] = "exact") -> UrlFact:
+def page_group(description: str, path: str, place: str) -> FactGroup:
+    """Check that the last page is the one of ``path``."""
+    return group("page", description, url_fact(path, place))
+
+
+def answer_group(description: str, wanted: str | float, value: str) -> FactGroup:
+    """Check the answer: a text in any case, or a number and no other."""
+    if isinstance(wanted, str):
+        fact = AnswerFact(id="answer", expected=(wanted,), description=value)
+    else:
+        fact = AnswerFact(id="answer", expected=(f"{wanted:g}",), match="number", description=value)
+    return group("answer", description, fact)
+
+
+def url_fact(path: str, place: str, match: Literal["exact", "prefix"] = "exact") -> UrlFact:
     """Check that the last page is this one."""
-    return UrlFact(id=name, url=path, match=match, description=description)
+    return UrlFact(id="at", url=path, match=match, description=f"At {place}")
 
 
-def answer_fact(name: str, *expected: str, description: str) -> AnswerFact:
-    """Check that the answer is one of these texts, in any case."""
-    return AnswerFact(id=name, expected=expected, description=description)
+def field_fact(path: str, name: str, value: int | str, description: str) -> HttpFact:
+    """Check a field of the JSON object that the site answers at ``path``."""
+    return HttpFact(id=name, path=path, at=(name,), value=value, description=description)
 
 
-def number_fact(name: str, number: float, description: str) -> AnswerFact:
-    """Check that the answer has this number and no other."""
-    return AnswerFact(id=name, expected=(f"{number:g}",), match="number", description=description)
+def row_fact(name: str, query: str, wanted: int | str, description: str) -> SqlFact:
+    """Check that the query gives one row with this value."""
+    return rows_fact(name, query, [(wanted,)], description)
+
+
+def no_rows_fact(name: str, query: str, description: str) -> SqlFact:
+    """Check that the query gives no rows."""
+    return rows_fact(name, query, (), description)
 
 
 def rows_fact(name: str, query: str, wanted: Iterable[tuple[int | str, ...]], description: str) -> SqlFact:

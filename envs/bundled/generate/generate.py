@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from envs.bundled.generate import directory, directory_edits, shop, shop_orders, tracker, tracker_edits
+from envs.bundled.generate import directory, shop, tracker
 from envs.bundled.generate.drafts import PASS_THRESHOLD, TaskDraft, Template
 from envs.bundled.generate.moves import Plan
 from envs.bundled.generate.spec import WORLDS, GeneratorSpec
@@ -35,13 +35,7 @@ WORLD_OF: dict[str, Callable[[int], Any]] = {
 """Makers of the bundled sites' worlds, by site."""
 
 TEMPLATES: dict[str, Template] = {
-    template.kind: template
-    for templates in (
-        (*shop.LOOKING, *shop_orders.CHANGING),
-        (*tracker.LOOKING, *tracker_edits.CHANGING),
-        (*directory.LOOKING, *directory_edits.CHANGING),
-    )
-    for template in templates
+    template.kind: template for site in (shop, tracker, directory) for template in site.TEMPLATES
 }
 """All templates by kind."""
 

@@ -7,7 +7,8 @@ def _split_words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _split_phrases(text: str) -> tuple[str, ...]:
+def split_phrases(text: str) -> tuple[str, ...]:
+    """Return the phrases of a text, which semicolons separate."""
     return tuple(text.split(";"))
 
 
@@ -24,7 +25,7 @@ LAST_NAMES = _split_words(
     "Teller Thorne Tilden Unger Vance Vogel Wade Weller Wick Wolfe Yates Zeller"
 )
 
-STREETS = _split_phrases(
+STREETS = split_phrases(
     "Alder Lane;Amber Road;Bell Street;Birch Avenue;Canal Walk;Cedar Close;Chapel Hill;Clover Way;Dock Street;Elm Grove;Falcon Road;Ferry Lane;"
     "Garden Row;Glen Street;Harbour Road;Hazel Court;Iron Bridge;Juniper Way;Kiln Lane;Lake View;Linden Street;Maple Drive;Market Place;Mill Road;"
     "North Quay;Oak Terrace;Orchard Row;Park Avenue;Pine Street;Quarry Road;River Walk;Rose Lane;Station Road;Stone Street;Summer Hill;"
@@ -47,34 +48,34 @@ COLOURS = ("black", "blue", "brown", "green", "grey", "orange", "pink", "purple"
 MATERIALS = ("bamboo", "ceramic", "cork", "cotton", "glass", "leather", "linen", "oak", "plastic", "steel", "wool")
 
 GOODS = {
-    "Kitchen": _split_phrases(
+    "Kitchen": split_phrases(
         "Kettle;Toaster;Mixing Bowl;Chopping Board;Saucepan;Teapot;Coffee Grinder;Salt Mill;Bread Knife;Baking Tray"
     ),
-    "Garden": _split_phrases(
+    "Garden": split_phrases(
         "Watering Can;Rake;Flower Pot;Bird Feeder;Garden Hose;Trowel;Wheelbarrow;Plant Stand;Pruning Shears;Garden Bench"
     ),
-    "Office": _split_phrases(
+    "Office": split_phrases(
         "Desk Organiser;Stapler;Notebook;Pen Holder;Monitor Stand;Paper Tray;Hole Punch;Letter Opener;Calendar;Whiteboard"
     ),
-    "Lighting": _split_phrases(
+    "Lighting": split_phrases(
         "Desk Lamp;Floor Lamp;Ceiling Light;Lantern;Night Light;Wall Light;Reading Light;String Lights;Spotlight;Table Lamp"
     ),
-    "Travel": _split_phrases(
+    "Travel": split_phrases(
         "Backpack;Suitcase;Travel Pillow;Wash Bag;Passport Cover;Duffel Bag;Luggage Tag;Water Bottle;Packing Cube;Umbrella"
     ),
-    "Music": _split_phrases(
+    "Music": split_phrases(
         "Headphones;Record Player;Speaker;Music Stand;Metronome;Guitar Strap;Drumsticks;Ukulele;Tuner;Microphone"
     ),
-    "Toys": _split_phrases(
+    "Toys": split_phrases(
         "Puzzle;Kite;Yo-yo;Building Blocks;Toy Train;Spinning Top;Doll House;Marble Run;Board Game;Teddy Bear"
     ),
-    "Bedroom": _split_phrases(
+    "Bedroom": split_phrases(
         "Pillow;Blanket;Alarm Clock;Bed Tray;Mattress Topper;Duvet Cover;Wardrobe;Bedside Table;Laundry Basket;Mirror"
     ),
-    "Sport": _split_phrases(
+    "Sport": split_phrases(
         "Yoga Mat;Skipping Rope;Dumbbell;Tennis Racket;Football;Swimming Goggles;Climbing Rope;Cycling Gloves;Foam Roller;Stopwatch"
     ),
-    "Bathroom": _split_phrases(
+    "Bathroom": split_phrases(
         "Soap Dish;Towel;Bath Mat;Shower Caddy;Toothbrush Holder;Bathrobe;Shaving Mirror;Sponge;Towel Rail;Storage Jar"
     ),
 }
@@ -85,14 +86,14 @@ PROJECTS = _split_words(
     "Tundra Umber Vista Willow Zenith"
 )
 
-PROBLEMS = _split_phrases(
+PROBLEMS = split_phrases(
     "crashes on start;shows the wrong date;is slow to load;loses unsaved changes;ignores the filter;sends mail twice;cuts off long names;"
     "fails without a network;sorts in the wrong order;forgets the language;hides the last row;prints a blank page;rejects valid input;"
     "leaks memory;rounds totals badly;shows an old logo;does not scroll;opens the wrong link;needs a clearer message;has no undo;"
     "overlaps the menu;misses a translation;breaks on small screens;logs out too early"
 )
 
-FEATURES = _split_phrases(
+FEATURES = split_phrases(
     "Export dialog;Login page;Search box;Report view;Settings page;Profile editor;Calendar widget;Invoice form;Upload panel;Dashboard;"
     "Notification list;Help page;Sign-up form;Price table;Chat window;Map view;File browser;Backup job;Import wizard;Address book;Audit log;"
     "Billing page;Print preview;Shortcut menu;Theme switch;Time picker;Tag editor;Team page;Video player;Welcome tour"
@@ -104,12 +105,12 @@ DEPARTMENTS = _split_words(
     "Accounting Archives Design Engineering Facilities Legal Logistics Marketing Planning Purchasing Research Safety Sales Support Training"
 )
 
-ROLES = _split_phrases(
+ROLES = split_phrases(
     "Analyst;Assistant;Auditor;Buyer;Clerk;Coordinator;Developer;Editor;Engineer;Inspector;Instructor;Librarian;Planner;Researcher;Specialist;"
     "Technician;Translator;Writer"
 )
 
-OFFICES = _split_phrases(
+OFFICES = split_phrases(
     "Anchor House;Beech Tower;Copper Hall;Dove Court;East Wing;Foundry;Gallery;Hill House;Island Pier;Lantern Works;Mill Loft;Old Mint"
 )
 
