@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,8 +77,7 @@ class TaskIndex:
         waiting: list[str] = []
         sites: dict[str, int] = {}
         kinds: dict[str, int] = {}
-        columns = _Growing(np.int32, 4 + len(Split))
-        ids = _Growing(np.uint64, 1)
+        columns, ids = array("i"), array("Q")
         for task in tasks:
             waiting.append(json_row(task))
             site = sites.setdefault(task.site, len(sites))
@@ -86,17 +85,17 @@ class TaskIndex:
             ranges = [task.seeds.get(split) for split in Split]
             seeds = [min(max(one.stop - one.start, 0), HARDEST) if one is not None else 0 for one in ranges]
             bucket = BUCKETS.index(bucket_of(task.difficulty))
-            columns.add((min(task.difficulty, HARDEST), bucket, site, kind, *seeds))
-            ids.add((digest(task.task_id),))
+            columns.extend((min(task.difficulty, HARDEST), bucket, site, kind, *seeds))
+            ids.append(digest(task.task_id))
             if len(waiting) == BLOCK:
                 blocks.append(_pack(waiting))
                 waiting = []
         if waiting:
             blocks.append(_pack(waiting))
-        made = ids.columns()[0]
-        if len(np.unique(made)) < len(made):
+        if len(np.unique(ids)) < len(ids):
             raise TaskError("two tasks have the same id; give each one of its own (`iter_tasks` names the rows)")
-        return cls(blocks, columns.columns(), list(sites), list(kinds), made)
+        by_row = np.array(columns, np.int32).reshape(-1, 4 + len(Split))
+        return cls(blocks, by_row.T.copy(), list(sites), list(kinds), np.array(ids, np.uint64))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -212,23 +211,6 @@ class _Strata:
             inside = random.choice(int(sizes[place]), int(wanted[place]), replace=False, shuffle=False)
             chosen.append(self.order[firsts[place] + inside])
         return random.permutation(np.concatenate(chosen)).astype(np.int64)
-
-
-class _Growing:
-    """Columns of numbers that grow row by row, without a Python object for each number."""
-
-    def __init__(self, dtype: npt.DTypeLike, width: int) -> None:
-        self._data = np.empty((width, 1024), dtype=dtype)
-        self._length = 0
-
-    def add(self, values: Sequence[int]) -> None:
-        if self._length == self._data.shape[1]:
-            self._data = np.concatenate([self._data, np.empty_like(self._data)], axis=1)
-        self._data[:, self._length] = values
-        self._length += 1
-
-    def columns(self) -> npt.NDArray[Any]:
-        return self._data[:, : self._length].copy()
 
 
 def _used(names: list[str], codes: npt.NDArray[np.int32]) -> tuple[list[str], npt.NDArray[np.int32]]:
