@@ -69,7 +69,7 @@ def closest_handles(wanted: str, handles: Iterable[Handle]) -> tuple[str, ...]:
     """Return the elements most like ``wanted`` in id or label, best first, as `describe_handle`."""
     scored = sorted(
         (
-            -max(name_similarity(wanted, handle.name), name_similarity(wanted, handle.text)),
+            -max(name_similarity(wanted, handle.semantic_id), name_similarity(wanted, handle.text)),
             place,
             describe_handle(handle),
         )

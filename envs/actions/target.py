@@ -98,7 +98,7 @@ def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
 def find_target(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | ActionError | None:
     """Return the element that a target names; ``None`` if it names a point or nothing."""
     if isinstance(target.element, str):
-        alike = (handle for handle in handles.values() if handle.name and handle.name == target.element)
+        alike = (handle for handle in handles.values() if handle.semantic_id and handle.semantic_id == target.element)
         return next(alike, None) or _unknown_id(target.element, tuple(handles.values()))
     if target.element is not None:
         return handles.get(target.element) or _unknown_number("element", target.element, handles)

@@ -9,8 +9,8 @@ Chromium 156:
   which editors such as ProseMirror take for Enter.)
 - An editor with an ``EditContext`` knows no commands: there ``Input.insertText`` writes it, as it
   does tabs everywhere.
-- A single line has none: a paste makes spaces of them, and so do we. A break alone would submit its
-  form.
+- A single-line field holds no line breaks. We replace them with spaces, as a paste does. A break
+  alone would submit its form.
 
 A focused element that takes no text (a page, a canvas, a grid) gets keys only: Enter and Tab are
 keys there.
@@ -146,7 +146,7 @@ def _strokes(text: str, *, inserted: str) -> list[Stroke]:
         if run in ("\n", "\t"):
             strokes.append(Stroke((), run) if run in inserted else Stroke(_LINE_BREAK))
         else:
-            keys = [*typed(run[:1]), *typed(run[1:])]  # the others may be inserted
+            keys = [*typed(run[:1]), *typed(run[1:])]  # releases Shift after the first: the rest may be inserted
             strokes += [Stroke(of_one, char) for char, of_one in zip(run, keys, strict=True)]
     return strokes
 

@@ -1,10 +1,10 @@
 """A tab: its DevTools session, its clock, its dialogs; and windows that open without an opener.
 
 Every ordinary link with ``target=_blank`` opens such a window. Chromium 156 opens it with its
-navigation under way, and passes nothing on to its document until that is over: it waits for whoever
-attached to let it go, and what would set the tab up waits for it. Let go first, the page's own
-scripts would run on a tab that is not set up. So the first request is caught before it leaves, the
-navigation is stopped, the blank tab is set up, and the same request is made again.
+navigation under way, and forwards no command to its document until that navigation ends. The
+navigation waits for us to resume the window, and our setup waits for the navigation. If we resumed
+first, the page's own scripts would run on a tab that is not set up. So we catch the first request
+before it leaves, stop the navigation, set up the blank tab, and make the same request again.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class FirstRequest:
         """
         first = cls(cdp)
         await cdp.send("Fetch.enable", DOCUMENTS)
-        # Takes effect at once, and is answered by the document: when no navigation is under way any
-        # more.
+        # Chromium resumes the window at once. The document answers when no navigation is under way
+        # any more.
         blank = asyncio.ensure_future(cdp.send("Runtime.runIfWaitingForDebugger"))
         blank.add_done_callback(log_failure)
         try:
@@ -199,7 +199,8 @@ async def show_blank(cdp: Cdp) -> None:
     """
     if not await shown_address(cdp):
         await cdp.send("Page.navigate", {"url": "about:blank"})
-        await cdp.send("Page.getFrameTree")  # answered by the new document: what is loaded next is not taken for it
+        # The new document answers this call, so a later load is not mistaken for the blank page.
+        await cdp.send("Page.getFrameTree")
 
 
 def _body(request: dict[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,7 @@ class Handle:
     """Data of an element that an action needs; it is not part of the page or the observation."""
 
     index: int
-    name: str
-    """Semantic id."""
+    semantic_id: str
     tag: str
     text: str
     point: tuple[float, float] | None

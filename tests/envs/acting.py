@@ -57,7 +57,7 @@ class Seen:
     """An element of the page (`envs.observation.Handle`)."""
 
     index: int
-    name: str
+    semantic_id: str
     tag: str
     text: str
     point: tuple[float, float] | None

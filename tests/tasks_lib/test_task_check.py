@@ -67,7 +67,7 @@ async def test_impossible_tasks_are_found_among_good_ones() -> None:
         (wrong(next(asked)).model_copy(update={"rubric_hash": ""}), "its solution does not pass"),
         (next(asked).model_copy(update=other), "was changed after it was frozen"),
         (horizon.model_copy(update={"horizon": 1}), f"horizon 1 is less than the {len(solution_of(horizon))} steps of its solution"),
-        (next(asked).model_copy(update={"path": "/no/such/page"}), "its start page /no/such/page answers 404; correct path"),
+        (next(asked).model_copy(update={"path": "/no/such/page"}), "its start page /no/such/page answers 404; correct its path"),
         (next(asked).model_copy(update={"task_id": "own/1", "path": "/nowhere"}), "its start page /nowhere answers 404"),
         (next(asked).model_copy(update={"difficulty": 7}), "difficulty is 7, and the rubric has "),
         (next(asked).model_copy(update={"rubric": None, "rubric_hash": ""}), "it has no rubric and no evaluators"),

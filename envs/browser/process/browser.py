@@ -96,16 +96,16 @@ class Browser:
 
     @property
     def lost(self) -> bool:
-        """It will not be spoken to any more."""
+        """True if the connection to the browser was given up."""
         return self.connection.given_up is not None
 
     @property
     def load(self) -> int:
-        """Contexts that it has, is about to have, or is closing."""
+        """Number of contexts that are open, being opened or being closed."""
         return len(self.contexts) + self._opening + self._closing
 
     async def open_context(self, options: ContextOptions) -> BrowserContext:
-        """A context with a blank tab.
+        """Open a context with a blank tab.
 
         Raises:
             BrowserError: it could not be made.
@@ -122,7 +122,7 @@ class Browser:
     async def close_context(self, context: BrowserContext) -> None:
         """Close one of its contexts."""
         self.contexts.discard(context)
-        self._closing += 1  # until it is gone: a browser that seems to be free meanwhile would be given away, or ended
+        self._closing += 1  # counted until closed: the pool may lend or end a browser that seems free
         try:
             await context.close()
         finally:

@@ -56,14 +56,13 @@ class ContextCache:
         return self._browsers[context]
 
     def listener_of(self, context: BrowserContext) -> Listener:
-        """A context's way out."""
+        """Return the proxy listener of a context."""
         return self._listeners[context]
 
     def take(self, site: Site, task: WebTask, date: float | None, *, full: bool) -> BrowserContext | None:
-        """An idle context for an episode, whose clock began at its date: one that already shows the
-        task's page.
+        """Take an idle context of this site and date that shows the task's page, if there is one.
 
-        Where there is no room for another one (``full``), any of the site's.
+        Where there is no room for another context (``full``), take any of this site and date.
         """
         own = [context for context in self.idle if (context.owner, context.date) == (site.name, date)]
         same = [context for context in own if context.path == task.path]
@@ -73,9 +72,9 @@ class ContextCache:
         return chosen
 
     def take_ready(self, options: ContextOptions, allow: AllowList) -> BrowserContext | None:
-        """A context that was opened beforehand as ``options`` want it.
+        """Take a context that was opened beforehand with these options, if there is one.
 
-        It is that site's from now on, and gets out as the site may.
+        It belongs to that site from now on, and reaches the hosts in ``allow``.
         """
         chosen = next((context for context in self.ready if context.fits(options)), None)
         if chosen is not None:
@@ -95,9 +94,9 @@ class ContextCache:
         return withdrawn
 
     async def close(self, context: BrowserContext) -> None:
-        """Close a context and its way out.
+        """Close a context and its proxy listener.
 
-        One that was closed with its browser or its pool meanwhile is closed.
+        Nothing is left to close if its browser or its pool was closed meanwhile.
         """
         browser, listener = self._browsers.pop(context, None), self._listeners.pop(context, None)
         try:
@@ -108,16 +107,16 @@ class ContextCache:
                 await listener.close()
 
     async def forget(self, context: BrowserContext) -> None:
-        """A context went with its browser: its way out is closed."""
+        """Forget a context that went with its browser, and close its proxy listener."""
         self._browsers.pop(context, None)
         listener = self._listeners.pop(context, None)
         if listener is not None:
             await listener.close()
 
     def clear(self) -> None:
-        """All browsers are ended, and the proxy with all ways out.
+        """Forget the waiting contexts and all listeners, as browsers and proxy are being closed.
 
-        Who has a context may still give it back.
+        Whoever has a context may still give it back.
         """
         self.idle.clear()
         self.ready.clear()
@@ -160,15 +159,15 @@ class BrowserSet:
                     self._counters.browsers_lost += 1
                     await self.remove(browser)
             fit = [browser for browser in self.browsers if not (browser.retired or browser.single_use)]
-            one = self._options.browser_address or self._options.browser_per_episode
-            if len(fit) < (1 if one else self._options.browsers):
+            single = bool(self._options.browser_address) or self._options.browser_per_episode
+            if len(fit) < (1 if single else self._options.browsers):
                 fit.append(await self._start())
             return min(fit, key=lambda browser: browser.load)
 
     async def open_context(self, options: ContextOptions) -> tuple[Browser, BrowserContext]:
-        """A new context, on another browser if the chosen one turns out to be gone.
+        """Open a context, on another browser if the chosen one turns out to be gone.
 
-        That it died is known a moment after it did.
+        We learn of a browser's death only after a delay.
         """
         while True:
             browser = await self.pick_browser()
@@ -182,7 +181,7 @@ class BrowserSet:
                 logger.info("a browser went away before a context was opened on it; another one is taken")
 
     async def blocked_listener(self) -> Listener:
-        """The way out of what may not get out."""
+        """Return the proxy listener that blocks all addresses."""
         await self._egress.start()
         async with self._opening_blocked:
             if self._blocked_listener is None:

@@ -48,7 +48,7 @@ class Checker:
             reader = TextBrowser(self._client)
             await reader.go(site.origin + episode.path)
             if reader.status != httpx.codes.OK:
-                raise NoStartPage(f"its start page {task.path} answers {reader.status}; correct path")
+                raise NoStartPage(f"its start page {task.path} answers {reader.status}; correct its path")
             for move in plan:
                 await reader.make(move)
             evidence = GradingEvidence(
