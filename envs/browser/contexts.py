@@ -46,7 +46,7 @@ class ContextLender:
 
     def allow_of(self, context: BrowserContext) -> AllowList:
         """Return the hosts that a context may reach."""
-        return self.cache.listener_of(context).allow
+        return self.cache.listeners[context].allow
 
     async def acquire(self, site: Site, task: WebTask) -> BrowserContext:
         """Return a context for an episode.
@@ -71,7 +71,7 @@ class ContextLender:
             context = ready or await self._open(options, allow)
             context.date = date
             if not site.foreign:  # its server's dates are the page's
-                cache.listener_of(context).now = lambda: context.now
+                cache.listeners[context].now = lambda: context.now
             cache.lent.add(context)
             return context
         finally:
@@ -91,7 +91,7 @@ class ContextLender:
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Take a context back, or close it if it is broken, old or single-use."""
-        browser = self.cache.browser_of(context)
+        browser = self.cache.browsers[context]
         browser.episodes += 1
         old = context.episodes >= self.options.recycle_after
         keep = site.stateless_pages and not self.options.browser_per_episode and not self.browser_set.closed
@@ -163,7 +163,7 @@ class ContextLender:
 
     async def _close(self, context: BrowserContext) -> None:
         """Close a context, and its browser if nothing more is to come on that."""
-        browser = self.cache.browser_of(context)
+        browser = self.cache.browsers[context]
         try:
             await self.cache.close(context)
         finally:

@@ -234,7 +234,7 @@ class DownloadFolder:
                 if names != before or any(name.endswith(UNFINISHED) for name in names):
                     since, before = now, names
                 if late or now >= since + QUIET_SECONDS:
-                    return await asyncio.to_thread(_files, self._path)
+                    return await asyncio.to_thread(read_files, self._path)
             except OSError as error:
                 # The browser gives a file its last name when it is whole: between our look at the
                 # names and at the file, say.
@@ -252,7 +252,8 @@ class DownloadFolder:
         await self._browser.send("Browser.setDownloadBehavior", params)
 
 
-def _files(folder: Path) -> tuple[tuple[Download, ...], bool]:
+def read_files(folder: Path) -> tuple[tuple[Download, ...], bool]:
+    """Read the whole files of a folder of downloads; also whether one is still being written."""
     files, unfinished = [], False
     for file in sorted(folder.iterdir()):
         unfinished = unfinished or file.suffix == UNFINISHED

@@ -42,6 +42,11 @@ logger = logging.getLogger(__name__)
 _numbers = itertools.count()
 """Numbers that tell episodes of one task apart in the names of their queues."""
 
+NO_EPISODE = (
+    "no episode: call reset() first, also after a BrowserError; "
+    "a page is looked at before the session is closed or reset"
+)
+
 
 class WebSession:
     """Plays one episode at a time on one site. Made by `BrowserPool.lease`.
@@ -84,6 +89,17 @@ class WebSession:
         """
         self._check_open("server")
         return None if self._site_episode is None else self._site_episode.state
+
+    @property
+    def page(self) -> TaskPage:
+        """Page of the running episode.
+
+        Raises:
+            BrowserError: There is no episode.
+        """
+        if self._page is None:
+            raise BrowserError(NO_EPISODE)
+        return self._page
 
     async def reset(self, task: WebTask, seed: int) -> PageStep:
         """Begin an episode, in a new epoch.
@@ -136,12 +152,12 @@ class WebSession:
             again = self._answered(action, self.epoch if epoch is None else epoch, step_id)
             if again is not None:
                 return again
-            context, page, result = self._context, self._page, self._result
-            if context is None or page is None or result is None:
-                raise BrowserError("no episode: call reset() first, also after a BrowserError")
+            page, result = self.page, self._result
+            if result is None:
+                raise BrowserError(NO_EPISODE)
             self._result = None
             what = f"{action.type} in {page.task.task_id}"
-            result = await context.guard(page.act(action, result), self._deadline, what)
+            result = await page.context.guard(page.act(action, result), self._deadline, what)
             self._result, self._last_action = result, action
             self.step_id += 1
             return result
@@ -155,10 +171,8 @@ class WebSession:
             BrowserError: The browser, the page or the deadline failed; or there is no episode.
         """
         with self._one_at_a_time("evidence"):
-            context, page = self._context, self._page
-            if context is None or page is None:
-                raise BrowserError("no episode: evidence is read before the session is closed or reset")
-            return await context.guard(page.evidence(needs), self._deadline, f"evidence of {page.task.task_id}")
+            page = self.page
+            return await page.context.guard(page.evidence(needs), self._deadline, f"evidence of {page.task.task_id}")
 
     async def look(self, work: Callable[[FinalPage], Awaitable[T]]) -> T:
         """Run ``work`` on the page, and on others of its site, after the episode's end.
@@ -170,16 +184,14 @@ class WebSession:
                 ``work`` pass.
         """
         with self._one_at_a_time("look"):
-            context, page = self._context, self._page
-            if context is None or page is None:
-                raise BrowserError("no episode: pages are looked at before the session is closed or reset")
+            page = self.page
             self._result = None
 
             async def looking() -> T:
                 await page.clear_dialogs()
                 return await work(FinalPage(page))
 
-            return await context.guard(looking(), self._deadline, f"look at the end of {page.task.task_id}")
+            return await page.context.guard(looking(), self._deadline, f"look at the end of {page.task.task_id}")
 
     async def close(self) -> None:
         """Give the page back.

@@ -197,7 +197,8 @@ class CdpSession:
         self._client: CdpClient | None = None
         self._session_id: str | None = None
         self._handlers: dict[str, list[Handler]] = {}
-        self._enabled: list[tuple[str, dict[str, Any]]] = []
+        self.enabled: list[tuple[str, dict[str, Any]]] = []
+        """Methods and parameters that `play_back` repeats."""
         self.memory: dict[str, Any] = {}
         """State that the wire's format keeps between answers; may be cleared at any time."""
 
@@ -217,7 +218,7 @@ class CdpSession:
 
         Used for settings that last as long as the session.
         """
-        self._enabled.append((method, params or {}))
+        self.enabled.append((method, params or {}))
         return await self.send(method, params)
 
     def on(self, event: Any, f: Callable[..., Any]) -> None:
@@ -247,7 +248,7 @@ class CdpSession:
         """Set up again, on a new wire, what `enable` had set up."""
         # The browser may not have noticed yet that the old connection is dead, whose session then
         # still holds an override.
-        await asyncio.gather(*(send_unless(ALREADY_IN_EFFECT, self, *enabled) for enabled in self._enabled))
+        await asyncio.gather(*(send_unless(ALREADY_IN_EFFECT, self, *call) for call in self.enabled))
 
 
 class RepeatedCalls:

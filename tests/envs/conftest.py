@@ -12,7 +12,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.sites import MiniWobSite, Site, StaticSite
 from envs.sites.miniwob import import_tasks
-from envs.types import SeedRange, Split, WebTask
+from envs.types import WebTask
 
 Opened = tuple[BrowserPool, Site]
 Opener = Callable[..., AbstractAsyncContextManager[Opened]]
@@ -52,23 +52,3 @@ def pages(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Opened]]:
         return _opened(StaticSite("pages", tmp_path), options)
 
     return opener
-
-
-@pytest.fixture
-def page_task() -> Callable[[str], WebTask]:
-    """A task on a page of the static site."""
-
-    def make(path: str) -> WebTask:
-        seeds = {Split.TRAIN: SeedRange(start=0, stop=10)}
-        return WebTask(
-            task_id=f"pages{path}",
-            site="pages",
-            kind="page",
-            path=path,
-            instruction="Do it.",
-            difficulty=1,
-            horizon=3,
-            seeds=seeds,
-        )
-
-    return make

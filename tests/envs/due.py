@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from envs.cdp import Cdp
-from envs.types import Action, WebTask
+from envs.types import Action
+from tests.builders import page_task
 
 SIDE = 448
 """Of a static site's viewport, in CSS pixels."""
@@ -31,9 +32,7 @@ async def _state(cdp: Cdp) -> Any:
     return answer["result"].get("value", answer["result"].get("description"))
 
 
-async def wrong(
-    rows: Mapping[str, Row], pages: Callable[..., Any], page_task: Callable[[str], WebTask], **options: Any
-) -> dict[str, Any]:
+async def wrong(rows: Mapping[str, Row], pages: Callable[..., Any], **options: Any) -> dict[str, Any]:
     """The rows whose page says something else than it must: what it says, and the errors of the
     actions."""
     missed = {}

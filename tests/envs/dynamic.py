@@ -8,7 +8,8 @@ from typing import Any
 
 from envs.browser import BrowserPool
 from envs.sites.static_server import StaticSite
-from envs.types import Click, SeedRange, Split, WebTask
+from envs.types import Click, WebTask
+from tests.builders import make_task
 from tests.envs.dynamic_site import FOLDER, DynamicSite
 from tests.envs.dynamic_site import GO as PLACE
 
@@ -41,13 +42,4 @@ async def dynamic_pool(**options: Any) -> AsyncIterator[tuple[BrowserPool, Serve
 
 def page(path: str) -> WebTask:
     """A task on a page of the dynamic site."""
-    return WebTask(
-        task_id=f"dynamic{path}",
-        site="dynamic",
-        kind="page",
-        path=path,
-        instruction="Press go.",
-        difficulty=1,
-        horizon=5,
-        seeds={Split.TRAIN: SeedRange(start=0, stop=10)},
-    )
+    return make_task(f"dynamic{path}", site="dynamic", kind="page", path=path, horizon=5)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.actions import ActionError, Effect
-from envs.types import ErrorCode, Needs, Select, Type, Upload, WebTask
+from envs.types import ErrorCode, Needs, Select, Type, Upload
+from tests.builders import page_task
 
 from .acting import on
 
@@ -106,9 +107,7 @@ PAGE = """<label>File<input type=file id=file></label> <label>Many<select multip
 <p id=said>nothing</p><script>file.onchange = () => { said.textContent = file.files[0].name + " " + file.files[0].size; };</script>"""
 
 
-async def test_an_episode_uploads_from_its_task_s_folder_alone(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask], tmp_path: Path
-) -> None:
+async def test_an_episode_uploads_from_its_task_s_folder_alone(pages: Callable[..., Any], tmp_path: Path) -> None:
     for folder, text in (("mine", "four"), ("other", "others")):
         (tmp_path / "shared" / folder).mkdir(parents=True)
         (tmp_path / "shared" / folder / f"{folder}.txt").write_text(text)

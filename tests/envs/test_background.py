@@ -78,7 +78,7 @@ async def page_of_another_client(error: BaseException) -> None:
     async def connect(_seconds: float) -> Any:
         raise AssertionError("no connection is needed")
 
-    Browser(None, connect, "a browser", None)._on_new_page({}, Refusing(error))  # type: ignore[arg-type]
+    Browser(None, connect, "a browser", None).connection.on_new_page({}, Refusing(error))  # type: ignore
 
 
 async def window(error: BaseException) -> None:

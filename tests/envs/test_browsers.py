@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from envs.browser import PoolCounters, PoolOptions
 from envs.browser.process.browsers import BrowserSet, ContextCache
 from envs.egress import EgressProxy
-from envs.types import WebTask
+from tests.builders import page_task
 
 
 class Context:
@@ -67,7 +66,7 @@ def filled(browser: Any, *contexts: Any) -> tuple[ContextCache, list[Any]]:
 
 
 @pytest.mark.parametrize("full", [False, True], ids=str)
-def test_the_context_that_shows_the_page_is_taken(full: bool, page_task: Callable[[str], WebTask]) -> None:
+def test_the_context_that_shows_the_page_is_taken(full: bool) -> None:
     contexts = [Context("/a"), Context("/b"), Context("/b", owner="other")]
     cache, _ = filled(SimpleNamespace(contexts=set()), *contexts)
     site: Any = SimpleNamespace(name="pages")
@@ -75,7 +74,7 @@ def test_the_context_that_shows_the_page_is_taken(full: bool, page_task: Callabl
     assert cache.size == 2
 
 
-def test_one_that_shows_another_page_is_taken_where_there_is_no_room(page_task: Callable[[str], WebTask]) -> None:
+def test_one_that_shows_another_page_is_taken_where_there_is_no_room() -> None:
     context = Context("/a")
     cache, _ = filled(SimpleNamespace(contexts=set()), context)
     site: Any = SimpleNamespace(name="pages")
@@ -105,7 +104,7 @@ async def test_nobody_gets_a_context_of_a_browser_that_is_being_retired() -> Non
     cache, ways = filled(browser, Context("/a"), Context("/b"))
     browser_set = BrowserSet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), cache)
     browser_set.browsers.append(browser)
-    looking = asyncio.create_task(browser_set._look_at(browser))
+    looking = asyncio.create_task(browser_set.retire_if_due(browser))
     await browser.closing.wait()
     assert cache.idle == []
     browser.go_on.set()
@@ -120,10 +119,10 @@ async def test_a_retired_browser_ends_with_its_opening_context(end: str) -> None
     browser: Any = Chromium()
     browser.go_on.set()
     cache, _ = filled(browser)
-    browser_set = BrowserSet(PoolOptions(retire_after=1), PoolCounters(), EgressProxy(), cache)
+    browser_set = BrowserSet(PoolOptions(retire_after=1), counters := PoolCounters(), EgressProxy(), cache)
     browser_set.browsers.append(browser)
     browser.opening = 1
-    await browser_set._look_at(browser)
+    await browser_set.retire_if_due(browser)
     assert browser.retired and browser_set.browsers == [browser] and not browser.ended
     browser.opening = 0
     if end != "failed":
@@ -131,14 +130,14 @@ async def test_a_retired_browser_ends_with_its_opening_context(end: str) -> None
         browser.contexts.add(context)
         cache.put(context, browser, way := Way())  # type: ignore[arg-type]
     if end == "lent":
-        await browser_set._look_at(browser)
+        await browser_set.retire_if_due(browser)
         assert not browser.ended
         await cache.close(context)
         await browser_set.remove_if_over(browser)
     else:
         if end == "ready":
             cache.ready.append(context)
-        await browser_set._look_at(browser)
+        await browser_set.retire_if_due(browser)
     assert browser.ended and browser_set.browsers == [] and cache.ready == []
     assert end == "failed" or way.closed == 1
-    assert browser_set._counters.browsers_retired == 1
+    assert counters.browsers_retired == 1

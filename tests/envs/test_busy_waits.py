@@ -3,11 +3,11 @@ order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from envs.settle import SettleReason
-from envs.types import Click, WebTask
+from envs.types import Click
+from tests.builders import page_task
 
 MILLISECONDS = "new Intl.DateTimeFormat('en', {fractionalSecondDigits: 3})"
 
@@ -54,12 +54,12 @@ DATES = """[
 ]"""
 
 
-async def test_finite_waits_end_and_the_clock_never_goes_back(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_finite_waits_end_and_the_clock_never_goes_back(pages: Any) -> None:
     buttons = "".join(f'<button onclick="{body}">{name}</button>' for name, body in WAITS.items())
     script = f"<script>const out = []; function done(right) {{ out.push(right); }} {SPINNER}</script><iframe srcdoc='x'></iframe>"
     async with pages({"waits.html": buttons + script}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/waits.html"), 1)
-        tab = session._page.tab
+        tab = session.page.tab
         before = await tab.evaluate("Date.now()")
         for number, name in enumerate(WAITS, start=1):
             step = await session.step(Click(element=number))
@@ -86,7 +86,7 @@ async def test_finite_waits_end_and_the_clock_never_goes_back(pages: Any, page_t
         ]
 
 
-async def test_a_page_that_waits_while_it_loads_opens(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_page_that_waits_while_it_loads_opens(pages: Any) -> None:
     spin = "<h1>Shop</h1><script>const t=Date.now();while(Date.now()-t<10);document.body.append('ready')</script>"
     async with (
         pages({"spin.html": spin, "endless.html": "<h1>Shop</h1><script>while (Date.now());</script>"}) as (
@@ -96,4 +96,4 @@ async def test_a_page_that_waits_while_it_loads_opens(pages: Any, page_task: Cal
         pool.lease(site) as session,
     ):
         await session.reset(page_task("/spin.html"), 1)
-        assert await session._page.tab.evaluate("document.body.innerText") == "Shop\nready"
+        assert await session.page.tab.evaluate("document.body.innerText") == "Shop\nready"

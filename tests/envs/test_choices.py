@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.actions import ActionError, Effect
-from envs.types import Action, Click, ErrorCode, Needs, Press, Select, Type, WebTask
+from envs.types import Action, Click, ErrorCode, Needs, Press, Select, Type
 from envs.types.options import OPTION_CHARS, find_options, option_names
+from tests.builders import page_task
 
 from .acting import on
 
@@ -118,9 +119,7 @@ def test_every_name_of_an_option_means_that_option(options: list[tuple[str, str]
     assert all(len(name) <= OPTION_CHARS for name in names)
 
 
-async def test_observations_list_what_a_list_shows(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_observations_list_what_a_list_shows(pages: Callable[..., Any]) -> None:
     page = LISTS.replace("data-t=", "aria-label=").partition("<script>")[0]
     async with pages({"index.html": page}) as (pool, site), pool.lease(site) as session:
         first = await session.reset(page_task("/index.html"), 0)
@@ -146,9 +145,7 @@ DRAWN = """<style>#size, #size::picker(select) { appearance: base-select }</styl
 <p id=said>nothing</p>"""
 
 
-async def test_a_list_that_the_page_draws_opens_on_a_click(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_list_that_the_page_draws_opens_on_a_click(pages: Callable[..., Any]) -> None:
     async with pages({"index.html": DRAWN}) as (pool, site), pool.lease(site) as session:
         first = await session.reset(page_task("/index.html"), 0)
         (size,) = [each.index for each in first.observation.elements if each.tag == "select"]
@@ -181,9 +178,7 @@ OPENING: list[tuple[str, Action | float]] = [
 ]
 
 
-async def test_a_native_picker_is_closed_and_the_step_says_so(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_native_picker_is_closed_and_the_step_says_so(pages: Callable[..., Any]) -> None:
     async with pages({"index.html": PICKERS}) as (pool, site), pool.lease(site) as session:
         first = await session.reset(page_task("/index.html"), 0)
         width, height = first.observation.viewport

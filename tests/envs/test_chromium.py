@@ -8,7 +8,6 @@ import fcntl
 import itertools
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from envs.browser import PoolOptions, find_chromium
 from envs.browser.dispatcher import CORES
 from envs.browser.process.chromium import _spawn, prompt_frames
 from envs.types import BrowserError, Click, WebTask
+from tests.builders import page_task
 
 FLAG = "--run-all-compositor-stages-before-draw"
 PAGE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
@@ -44,10 +44,8 @@ async def _step(pages: Any, task: WebTask, **options: Any) -> tuple[str, bytes, 
         return result.observation.elements[0].text, result.screenshot, _told(pool.browser_pids())
 
 
-async def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
-    text, screenshot, told = await _step(pages, page_task("/index.html"), max_sessions=CORES)
+async def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(pages: Any) -> None:
+    text, screenshot, told = await _step(pages("/index.html"), max_sessions=CORES)
     assert text == "seen" and screenshot
     assert told["renderer"]
     assert not told["gpu-process"] and not told["browser"]
@@ -56,26 +54,22 @@ async def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(
 @pytest.mark.parametrize(
     "options", [{"max_sessions": 4 * CORES}, {"max_sessions": 1, "screenshots": False}], ids=["many", "no pictures"]
 )
-async def test_where_it_does_not_pay_they_are_told_nothing(
-    options: dict[str, Any], pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
-    text, _, told = await _step(pages, page_task("/index.html"), **options)
+async def test_where_it_does_not_pay_they_are_told_nothing(options: dict[str, Any], pages: Any) -> None:
+    text, _, told = await _step(pages("/index.html"), **options)
     assert text == "seen" and not told["renderer"]
 
 
-async def test_both_make_the_same_picture(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_both_make_the_same_picture(pages: Any) -> None:
     task = page_task("/index.html")
     few, many = [await _step(pages, task, max_sessions=number) for number in (1, 4 * CORES)]
     assert few[1] == many[1] and few[2] != many[2]
 
 
-async def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(
-    pages: Any, page_task: Callable[[str], WebTask], tmp_path: Path
-) -> None:
+async def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(pages: Any, tmp_path: Path) -> None:
     script = tmp_path / "chromium"
     script.write_text(f'#!/bin/sh\nexec {find_chromium()} "$@"\n')
     script.chmod(0o755)
-    text, screenshot, told = await _step(pages, page_task("/index.html"), max_sessions=1, executable=script)
+    text, screenshot, told = await _step(pages("/index.html"), max_sessions=1, executable=script)
     assert text == "seen" and screenshot and not told["renderer"]
 
 

@@ -136,10 +136,10 @@ def test_signals_are_read_on_a_new_socket_too() -> None:
         assert [(trouble.kind, trouble.text) for trouble in again.troubles] == [(Trouble.CONSOLE_ERROR, "after all")]
         assert again.document == first.document, "the document was counted a second time"
         assert again.heap_bytes and again.absent == first.absent
-        set_up = len(rig.tab.cdp._enabled)
+        set_up = len(rig.tab.cdp.enabled)
         await rig.tab.load(PAGE)
         assert (await reader.read(virtual=True)).document == first.document + 1
-        assert len(rig.tab.cdp._enabled) == set_up, "readings are played back to every new socket"
+        assert len(rig.tab.cdp.enabled) == set_up, "readings are played back to every new socket"
 
     play(scenario, signals=True)
 
@@ -148,13 +148,13 @@ def test_nothing_is_kept_of_pages_that_were_closed() -> None:
     worker = "<script>new Worker(URL.createObjectURL(new Blob(['self.close()'])))</script>"
 
     async def scenario(rig: Rig) -> None:
-        before = set(rig.browser.connection._by_session)
+        before = set(rig.browser.connection.sessions)
         for _ in range(3):
             context = await rig.browser.open_context(ContextOptions("test", Device((300, 200))))
             await context.active.load("data:text/html," + worker)
             await rig.browser.close_context(context)
         async with asyncio.timeout(10):
-            while set(rig.browser.connection._by_session) != before:
+            while set(rig.browser.connection.sessions) != before:
                 await asyncio.sleep(0.01)
 
     play(scenario)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
 from typing import Any
 
 from PIL import Image
@@ -14,6 +13,7 @@ from envs.browser import PageStep
 from envs.types import Click, WebTask
 from tasks_lib.config import DeviceConfig, RolloutConfig
 from tasks_lib.worker.requests import pool_options
+from tests.builders import page_task
 from training.config import PolicyConfig
 
 PAGE = """<meta name="viewport" content="width=device-width"><p id="said"></p><button>go</button>
@@ -43,15 +43,15 @@ def shown(pages: Any, task: WebTask, **rollout: Any) -> tuple[PageStep, PageStep
     return asyncio.run(run())
 
 
-def test_a_telephone(pages: Any, page_task: Callable[[str], WebTask]) -> None:
-    first, clicked = shown(pages, page_task("/index.html"), device=TELEPHONE)
+def test_a_telephone(pages: Any) -> None:
+    first, clicked = shown(pages("/index.html"), device=TELEPHONE)
     assert "390 / 2 / true / telephone/1" in first.observation.text
     assert first.observation.viewport == (390, 844)
     assert Image.open(io.BytesIO(first.screenshot)).size == (780, 1688)
     assert "clicked true" in clicked.observation.text
 
 
-def test_seeded_random_numbers(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_seeded_random_numbers(pages: Any) -> None:
     task = page_task("/index.html")
     texts = [shown(pages, task, page_seed=seed)[0].observation.text for seed in (1, 1, 2)]
     free = [shown(pages, task)[0].observation.text for _ in range(2)]

@@ -19,8 +19,8 @@ from envs.browser import BrowserPool, PageStep, find_chromium
 from envs.browser.process.chromium import LAUNCH_ARGS
 from envs.browser.process.pinned import environment
 from envs.sites.static_server import StaticSite
-from envs.types import SeedRange, Split, WebTask
 from envs.types import actions as act
+from tests.builders import page_task
 from tests.envs.differential import ROWS, Row, Step
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio]
@@ -252,17 +252,7 @@ async def inspect(cdp: Any) -> dict[str, Any]:
 
 
 async def by_us(row: Row, number: int, bench: Bench) -> dict[str, Any]:
-    task = WebTask(
-        task_id=f"pages/{number}",
-        site="pages",
-        kind="page",
-        path=f"/{number}.html",
-        instruction="Do it.",
-        difficulty=1,
-        horizon=20,
-        files="mine",
-        seeds={Split.TRAIN: SeedRange(start=0, stop=10)},
-    )
+    task = page_task(f"/{number}.html", horizon=20, files="mine")
     async with bench.pool.lease(bench.site) as session:
         seen = await session.reset(task, 0)
         for step in row.steps:

@@ -12,11 +12,12 @@ import pytest
 
 from envs.browser import WebSession
 from envs.browser import end_evidence as reading
-from envs.browser.end_evidence import DownloadFolder, _files
+from envs.browser.end_evidence import DownloadFolder, read_files
 from envs.episodes import WebEpisode
-from envs.rewards import GradingEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program
 from envs.types import Answer, BrowserError, Click, Needs, Recorded, Scroll, StopReason, SwitchTab, WebTask, needs
 from envs.types.evidence import Download
+from tests.builders import make_rubric, page_task
 
 HOSTILE = """
 <script>
@@ -74,11 +75,6 @@ PREDICATES: dict[str, bool | str] = {
 }
 
 
-def rubric_of(*facts: dict[str, Any]) -> Any:
-    numbered = [{"id": str(at), **fact} for at, fact in enumerate(facts)]
-    return read_rubric({"fact_groups": [{"name": "g", "facts": numbered}], "gates": []})
-
-
 def graded(rubric: Any, recorded: Recorded) -> list[tuple[float | None, str]]:
     evidence = GradingEvidence(**{name: getattr(recorded, name) for name in Recorded.model_fields})
     return [(part.value, part.evidence) for part in grade_by_program(rubric, evidence).parts]
@@ -90,14 +86,14 @@ async def ended(session: WebSession, task: WebTask) -> Recorded:
     return await session.evidence(needs(task.rubric))
 
 
-async def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_task: Any) -> None:
-    rubric = rubric_of(*({"type": "js", "expression": each} for each in PREDICATES))
+async def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any) -> None:
+    rubric = make_rubric(*({"type": "js", "expression": each} for each in PREDICATES))
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
     async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
         first = await ended(session, task)
         again = await session.evidence(
-            needs(rubric_of({"type": "js", "expression": "$('#total').textContent === '17'"}))
+            needs(make_rubric({"type": "js", "expression": "$('#total').textContent === '17'"}))
         )
         frame = await session.step(Click(element=1))
         text = frame.observation.text
@@ -119,7 +115,7 @@ async def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any, page_
     assert first.dom is None and first.downloads is None and not first.absent
 
 
-async def test_nodes_of_frames_and_shadow_trees_have_the_styles(pages: Any, page_task: Any) -> None:
+async def test_nodes_of_frames_and_shadow_trees_have_the_styles(pages: Any) -> None:
     facts: list[tuple[dict[str, Any], float]] = [
         ({"type": "dom_element_present", "selector": "body > p#total"}, 1),
         ({"type": "dom_element_present", "selector": "iframe > html #inner"}, 1),
@@ -132,7 +128,7 @@ async def test_nodes_of_frames_and_shadow_trees_have_the_styles(pages: Any, page
         ({"type": "dom_element_style_property", "selector": ".line:nth-of-type(3)", "property": "color", "expected_value": "rgb(0, 0, 0)"}, 0),
         ({"type": "dom_element_style_property", "selector": "#wide", "property": "width", "expected_value": "120px"}, 1),
     ]  # fmt: skip
-    rubric = rubric_of(*(fact for fact, _ in facts))
+    rubric = make_rubric(*(fact for fact, _ in facts))
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
     async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
@@ -143,13 +139,11 @@ async def test_nodes_of_frames_and_shadow_trees_have_the_styles(pages: Any, page
     assert Recorded.model_validate_json(recorded.model_dump_json(), strict=True) == recorded
 
 
-async def test_of_a_large_page_the_first_elements_are_there(
-    pages: Any, page_task: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_of_a_large_page_the_first_elements_are_there(pages: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_NODES", 12)
     body = """<p id="first">a</p><iframe srcdoc="<b></b><b></b>"></iframe><script>
       for (let at = 0; at < 20; at++) document.body.append(document.createElement("i")); </script><p id="last">b</p>"""
-    rubric = rubric_of(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))
+    rubric = make_rubric(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
 
     async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
@@ -162,15 +156,13 @@ DOWNLOADS = """<a href="/invoice.bin" download="../../bill 1.bin">One</a> <a hre
 BIG = b"0123456789" * 300_000
 
 
-async def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(
-    pages: Any, page_task: Any, tmp_path: Path
-) -> None:
+async def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(pages: Any, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (tmp_path / "invoice.bin").write_bytes(b"bytes")
     (tmp_path / "big.bin").write_bytes(BIG)
     digest = hashlib.sha256(BIG).hexdigest()
-    rubric = rubric_of(
+    rubric = make_rubric(
         {"type": "download", "name": "bill.1\\.bin$", "match": "regex", "min_bytes": 5},
         {"type": "download", "name": "big.bin", "sha256": digest},
         {"type": "download", "name": "other.bin"},
@@ -219,7 +211,7 @@ async def test_a_folder_that_the_disk_refuses_is_the_episodes_error(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("envs.browser.end_evidence._files", full)
+        patch.setattr("envs.browser.end_evidence.read_files", full)
         with pytest.raises(BrowserError, match=r"cannot be read: .*Input/output error"):
             await folder.read()
     await folder.remove()
@@ -237,9 +229,9 @@ def test_a_file_renamed_while_it_is_read_is_found_again(tmp_path: Path, monkeypa
         (path / "a.pdf").write_bytes(b"abc")
         if len(looked) == 1:
             raise FileNotFoundError(2, "No such file or directory", "Unconfirmed 7")
-        return _files(path)
+        return read_files(path)
 
-    monkeypatch.setattr("envs.browser.end_evidence._files", renamed)
+    monkeypatch.setattr("envs.browser.end_evidence.read_files", renamed)
 
     async def run() -> tuple[tuple[Download, ...], bool]:
         await folder.allow()
@@ -262,16 +254,14 @@ async def test_a_file_that_does_not_arrive_in_time_is_not_said_to_be_missing(
     (tmp_path / "here.pdf").write_bytes(b"abc")
     (tmp_path / "Unconfirmed 12.crdownload").write_bytes(b"ab")
     files, more = await DownloadFolder(Asked(), "c", tmp_path).read()
-    rubric = rubric_of({"type": "download", "name": "here.pdf"}, {"type": "download", "name": "late.pdf"})
+    rubric = make_rubric({"type": "download", "name": "here.pdf"}, {"type": "download", "name": "late.pdf"})
     recorded = Recorded(downloads=files, downloads_cut=more)
     assert [value for value, _ in graded(rubric, recorded)] == [1, None]
 
 
-async def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(
-    pages: Any, page_task: Any, tmp_path: Path
-) -> None:
+async def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(pages: Any, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    task = page_task("/a.html").model_copy(update={"rubric": rubric_of({"type": "download", "name": "a"})})
+    task = page_task("/a.html").model_copy(update={"rubric": make_rubric({"type": "download", "name": "a"})})
 
     async with pages({"a.html": "x"}, max_sessions=1, downloads=kept) as (pool, site):
         async with pool.lease(site) as session:
@@ -283,7 +273,7 @@ async def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(
     assert found.downloads == () and list(kept.iterdir()) == []
 
 
-async def test_downloads_are_denied_without_a_fact_about_them(pages: Any, page_task: Any, tmp_path: Path) -> None:
+async def test_downloads_are_denied_without_a_fact_about_them(pages: Any, tmp_path: Path) -> None:
     (tmp_path / "invoice.bin").write_bytes(b"bytes")
     assert not needs(page_task("/a.html").rubric)
 
@@ -294,9 +284,9 @@ async def test_downloads_are_denied_without_a_fact_about_them(pages: Any, page_t
     assert recorded.downloads is None and "not ours" in recorded.absent["downloads"]
 
 
-async def test_an_open_dialog_does_not_keep_the_page_from_being_read(pages: Any, page_task: Any) -> None:
+async def test_an_open_dialog_does_not_keep_the_page_from_being_read(pages: Any) -> None:
     body = """<button onclick="document.title = confirm('Sure?') ? 'yes' : 'no'">Go</button>"""
-    rubric = rubric_of(
+    rubric = make_rubric(
         {"type": "js", "expression": "document.title === 'no'"}, {"type": "dom_element_present", "selector": "button"}
     )
     task = page_task("/a.html").model_copy(update={"rubric": rubric})
@@ -338,12 +328,12 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-async def test_text_facts_are_about_the_page_that_is_shown_last(pages: Any, page_task: Any, name: str) -> None:
+async def test_text_facts_are_about_the_page_that_is_shown_last(pages: Any, name: str) -> None:
     html, actions, text, wanted = STEPS[name]
-    fact = {"id": "f", "type": "text", "text": text, "when": "ever" if name in ("ever", "never") else "end"}
+    fact = {"type": "text", "text": text, "when": "ever" if name in ("ever", "never") else "end"}
     async with pages({"a.html": html, "other.html": f"{FAR}<p>other</p>"}) as (pool, site):
         for negate in (False, True):
-            rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [{**fact, "negate": negate}]}]})
+            rubric = make_rubric({**fact, "negate": negate})
             task = page_task("/a.html").model_copy(update={"rubric": rubric, "horizon": 9})
             episode = WebEpisode(task, 0, repeats=0, stop_on_invalid=True)
             async with pool.lease(site) as session:

@@ -10,8 +10,9 @@ from PIL import Image, ImageDraw
 
 from envs.browser import PageStep
 from envs.episodes.ending import EndWatch
-from envs.types import Click, Element, Observation, StopReason
+from envs.types import Click, Element, StopReason
 from tasks_lib.config import TrainConfig, resolve
+from tests.builders import make_observation
 
 
 def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") -> PageStep:
@@ -19,7 +20,7 @@ def look(dom: str = "d", box: int = 20, status: int = 200, title: str = "Shop") 
     ImageDraw.Draw(picture).rectangle((box, 10, box + 30, 60), fill=0)
     picture.save(out, "JPEG")
     element = Element(index=1, tag="button", text="Go", id="go", box=(0, 0, 9, 9))
-    seen = Observation(instruction="", elements=(element,), url="http://s/", viewport=(96, 96), title=title)
+    seen = make_observation(elements=(element,), url="http://s/", viewport=(96, 96), title=title)
     return PageStep(seen, out.getvalue(), done=False, hash_dom=lambda: dom, status=status)
 
 

@@ -28,12 +28,13 @@ from envs.types.extensions import Extensions, is_reference
 from tasks_lib.config import RewardConfig, TrainConfig, WarmStartConfig
 from tasks_lib.preflight.extensions import check_extensions
 from tasks_lib.worker.reward_stage import RewardStage
+from tests.builders import make_task
 from tests.envs.rewards.played import trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 DONE: dict[str, float | bool | str] = {"done": True, "raw_reward": 1.0}
-TASK = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=10, seeds={})
+TASK = make_task(horizon=10)
 
 
 def examples(page: str, language: str = "python") -> list[str]:

@@ -37,6 +37,7 @@ from envs import (
     open_env,
     open_env_sync,
 )
+from envs.browser import WebSession
 from envs.bundled.oracles import oracle_of
 from envs.episodes import NOT_GRADED, part_sources
 from envs.registry import FAMILIES, find_task
@@ -197,10 +198,10 @@ def test_a_failing_browser_or_site_is_no_reward(play: Play, web: str, monkeypatc
     async def broken(env: WebEnv) -> tuple[StepResult, StepResult]:
         await env.reset()
 
-        async def step(action: object) -> None:
+        async def step(session: object, action: object) -> None:
             raise BrowserError("Chromium went away")
 
-        monkeypatch.setattr(env._session, "step", step, raising=False)
+        monkeypatch.setattr(WebSession, "step", step)
         failed = await env.step(Click(element=1))
         monkeypatch.undo()
         await env.reset()

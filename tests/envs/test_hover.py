@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from envs.types import Action, Check, Click, DoubleClick, Drag, Target, Type, WebTask
+from envs.types import Action, Check, Click, DoubleClick, Drag, Target, Type
+from tests.builders import page_task
 
 from .acting import on
 
@@ -117,9 +118,7 @@ REACTIONS: dict[str, tuple[str, Action]] = {
 }
 
 
-async def test_a_press_comes_after_what_the_mouse_starts(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_press_comes_after_what_the_mouse_starts(pages: Callable[..., Any]) -> None:
     missed = []
     bodies = {f"{number}.html": body for number, (body, _) in enumerate(REACTIONS.values())}
     async with pages(bodies, screenshots=False) as (pool, site), pool.lease(site) as session:

@@ -13,7 +13,8 @@ from envs.egress import AllowList, Reason
 from envs.observation import FULL
 from envs.sites import LiveOptions, LiveSite, MiniWobSite, SiteState, StaticServer, make_site
 from envs.sites.live import read_cookies
-from envs.types import Answer, ConfigError, Goto, SeedRange, SiteError, Split, StopReason, TaskError, WebTask
+from envs.types import Answer, ConfigError, Goto, SiteError, StopReason, TaskError
+from tests.builders import make_task
 
 LOCAL = LiveOptions(addresses={"gitlab": "http://127.0.0.1:8023/", "localhost:9": "http://localhost:9"})
 
@@ -72,9 +73,7 @@ def test_make_site_knows_ours_and_live_ones() -> None:
 @pytest.mark.parametrize("name", ["shop.example", "shop", "design2code"])
 def test_pages_that_declare_nothing_are_not_asked(name: str) -> None:
     site = make_site(name)
-    task = WebTask(
-        task_id="a", site=name, kind="k", path="/", instruction="Buy", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
-    )  # fmt: skip
+    task = make_task(site=name)
     assert (site.facts_script(task), site.reset_script(task, 1), site.ready_script(task)) == ("", "", "true")
     assert site.reload_for(task) and not site.stateless_pages and site.final_screenshot
     assert site.background == isinstance(site, LiveSite)
@@ -84,9 +83,7 @@ def test_pages_that_declare_nothing_are_not_asked(name: str) -> None:
 
 async def test_tasks_begin_below_the_path_of_an_address() -> None:
     site = LiveSite("admin", LiveOptions({"admin": "http://h.example:7780/admin/"}))
-    task = WebTask(
-        task_id="a", site="admin", kind="k", path="/orders?x=1", difficulty=1, horizon=1, seeds={Split.TRAIN: SeedRange(start=0, stop=1)}
-    )  # fmt: skip
+    task = make_task(site="admin", path="/orders?x=1")
     episode = await site.open_episode(task, 0)
     assert (site.origin, episode.path) == ("http://h.example:7780", "/admin/orders?x=1")
     assert isinstance(episode.state, SiteState) and episode.state.origin == site.origin
@@ -132,16 +129,7 @@ async def test_an_episode_on_a_server_of_this_machine(tmp_path: Path) -> None:
     await other.start()
     (tmp_path / "index.html").write_text(PAGE % other.origin)
     site = make_site("shop", LiveOptions({"shop": ours.origin}))
-    task = WebTask(
-        task_id="webvoyager/1",
-        site="shop",
-        kind="shop",
-        path="/index.html?x=1#top",
-        instruction="What does the lamp cost?",
-        difficulty=1,
-        horizon=5,
-        seeds={Split.HELD_OUT: SeedRange(start=0, stop=1)},
-    )
+    task = make_task("webvoyager/1", site="shop", path="/index.html?x=1#top", instruction="What does the lamp cost?")
     try:
         async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
             frame = await session.reset(task, 0)

@@ -3,11 +3,11 @@ listed as if it could."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from envs.browser import PageStep
-from envs.types import Click, WebTask
+from envs.types import Click
+from tests.builders import page_task
 from tests.envs.dynamic import dynamic_pool, page
 
 
@@ -27,7 +27,7 @@ async def test_behind_a_modal_dialog_nothing_can_be_used() -> None:
         assert usable(await session.step(Click(element="plain"))) == ["Modal", "Plain", "Said"]
 
 
-async def test_so_it_is_without_frames(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_so_it_is_without_frames(pages: Any) -> None:
     html = """<button onclick="document.querySelector('dialog').showModal()">Open</button><button>Behind</button>
               <dialog><button onclick="this.closest('dialog').close()">Close</button></dialog>"""
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from envs.observation.options import FULL, SMALL, ObservationOptions
-from envs.types import Click, Press, Type, WebTask
+from envs.types import Click, Press, Type
+from tests.builders import page_task
 
 BODY = """<label>Week<input type=week></label> <label>Time<input type=time step=1></label> <label>Short<input type=time></label>
 <fieldset disabled><legend>Head <button>Usable</button><input aria-label=Off disabled></legend><legend><button>Second</button></legend>
@@ -21,14 +22,12 @@ MENU = """<div role=menu tabindex=0 onkeydown='heard.push(event.key)' style='pad
 <script>const heard = []</script>"""
 
 
-async def test_a_menu_that_takes_the_focus_is_pressed(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_menu_that_takes_the_focus_is_pressed(pages: Callable[..., Any]) -> None:
     async with pages({"index.html": MENU}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         (menu,) = [element.index for element in result.observation.elements if element.tag == "item"]
         result = await session.step(Press(element=menu, key="ArrowDown"))
-        assert await session._page.tab.evaluate("heard") == ["ArrowDown"]  # type: ignore[union-attr]
+        assert await session.page.tab.evaluate("heard") == ["ArrowDown"]
         assert [element.focused for element in result.observation.elements] == [True, False]
 
 
@@ -57,9 +56,7 @@ draw();
 
 
 @pytest.mark.parametrize("hidden", AREAS)
-async def test_an_editor_that_its_page_draws_is_a_field(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask], hidden: str
-) -> None:
+async def test_an_editor_that_its_page_draws_is_a_field(pages: Callable[..., Any], hidden: str) -> None:
     async with pages({"index.html": EDITOR % AREAS[hidden]}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         assert [element.tag for element in result.observation.elements] == ["textarea", "button"]
@@ -70,12 +67,10 @@ async def test_an_editor_that_its_page_draws_is_a_field(
             (Type(element=1, text=""), ""),
         ):
             assert (await session.step(action)).error is None
-            assert await session._page.tab.evaluate("text") == text  # type: ignore[union-attr]
+            assert await session.page.tab.evaluate("text") == text
 
 
-async def test_a_hidden_text_area_of_no_editor_is_not_listed(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_hidden_text_area_of_no_editor_is_not_listed(pages: Callable[..., Any]) -> None:
     beside = "<form onclick=1><input aria-label=a><br>{}</form><p onclick=1>Card</p>"
     forms = "".join(map(beside.format, AREAS.values()))
     async with (
@@ -89,9 +84,7 @@ async def test_a_hidden_text_area_of_no_editor_is_not_listed(
 @pytest.mark.parametrize(
     ("field", "text"), [("week", "2024-W20"), ("time", "21:05:33"), ("time", "09:05"), ("short", "21:05:33")]
 )
-async def test_every_part_is_typed(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask], field: str, text: str
-) -> None:
+async def test_every_part_is_typed(pages: Callable[..., Any], field: str, text: str) -> None:
     async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         result = await session.step(Type(element=field, text=text))
@@ -99,9 +92,7 @@ async def test_every_part_is_typed(
         assert value == text
 
 
-async def test_the_first_legend_of_a_field_set_stays_usable(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_the_first_legend_of_a_field_set_stays_usable(pages: Callable[..., Any]) -> None:
     async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         off = {element.text: element.disabled for element in result.observation.elements}
@@ -112,7 +103,7 @@ async def test_the_first_legend_of_a_field_set_stays_usable(
 
 @pytest.mark.parametrize("options", [FULL, SMALL])
 async def test_states_of_fields_are_read_only_where_they_are_shown(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask], options: ObservationOptions
+    pages: Callable[..., Any], options: ObservationOptions
 ) -> None:
     body = "<label>All<input type=checkbox id=all></label><button>Go</button><script>all.indeterminate = true</script>"
 
@@ -123,13 +114,11 @@ async def test_states_of_fields_are_read_only_where_they_are_shown(
             second = await session.step(Click(element=2))
             for result in (first, second):
                 assert ("partly checked" in result.observation.elements[0].states) == (options is FULL)
-            looked = session._page.tab.clock.looked  # type: ignore[union-attr]
+            looked = session.page.tab.clock.looked
             assert looked is not None and bool(looked.fields.mixed) == (options is FULL)
 
 
-async def test_a_label_that_wraps_covers_nothing_beside_it(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_label_that_wraps_covers_nothing_beside_it(pages: Callable[..., Any]) -> None:
     async with pages({"index.html": BODY}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         assert {"Range", "Number"} <= {element.text for element in result.observation.elements}

@@ -7,7 +7,7 @@ import http.server
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from envs.sites import LiveOptions, LiveSite, make_site
 from envs.types import BrowserError, Click, Goto, WebTask
 from envs.types.dates import read_date
 from tasks_lib.config.parts import RolloutConfig
+from tests.builders import page_task
 from tests.envs.dynamic import page as page_of
 
 DAY = 86_400
@@ -78,13 +79,13 @@ def on(site: str, date: str = "") -> WebTask:
 
 async def clocks(session: WebSession) -> list[float]:
     """Seconds since 1970: the page's clock, its server's, and the document's last change."""
-    return list(await session._page.tab.evaluate(ASKED))  # type: ignore[union-attr]
+    return list(await session.page.tab.evaluate(ASKED))
 
 
 async def keep_all(session: WebSession) -> str:
     for number in range(1, 5):
         await session.step(Click(element=number))
-    return str(await session._page.tab.evaluate("document.cookie"))  # type: ignore[union-attr]
+    return str(await session.page.tab.evaluate("document.cookie"))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ async def test_dates_of_live_pages_follow_the_real_time_while_a_model_thinks(mon
     with live_site() as site:
         async with BrowserPool(screenshots=False) as pool, pool.lease(site) as session:
             await session.reset(on("live.test"), 1)
-            await session._page.tab.evaluate(kept)  # type: ignore[union-attr]
+            await session.page.tab.evaluate(kept)
             for thought, action in (
                 (0, Click(element=4)),
                 (900, Click(element=4)),
@@ -127,7 +128,7 @@ async def test_dates_of_live_pages_follow_the_real_time_while_a_model_thinks(mon
                 (2700, Goto(url=f"{site.origin}/")),
             ):
                 await session.step(action)
-                tab = session._page.tab  # type: ignore[union-attr]
+                tab = session.page.tab
                 dates = [ms / 1000 for ms in await tab.evaluate(asked)]
                 assert dates == pytest.approx([time.time() + thought] * 6, abs=CLOSE), action
                 if thought == 900:
@@ -145,7 +146,7 @@ async def test_servers_of_ours_have_the_date_of_the_page() -> None:
                 assert page == pytest.approx(expected, abs=CLOSE)
                 assert page - 2 <= server <= page
                 assert changed <= page
-                await session._page.tab.evaluate("window.open('/search'); 0")  # type: ignore[union-attr]
+                await session.page.tab.evaluate("window.open('/search'); 0")
                 await session.step(Goto(url=f"{site.origin}/search"))
                 page, server, changed = await clocks(session)
                 assert expected < page < expected + CLOSE
@@ -154,9 +155,7 @@ async def test_servers_of_ours_have_the_date_of_the_page() -> None:
         await site.close()
 
 
-async def test_files_are_asked_for_once_and_cookies_kept_at_any_date(
-    pages: Any, page_task: Callable[[str], WebTask], tmp_path: Any
-) -> None:
+async def test_files_are_asked_for_once_and_cookies_kept_at_any_date(pages: Any, tmp_path: Any) -> None:
     (tmp_path / "site.js").write_text("window.loaded = 1")
     async with pages(
         {"a.html": f"{COOKIES}<script src=site.js></script>", "b.html": "<script src=site.js></script>"}
@@ -170,7 +169,7 @@ async def test_files_are_asked_for_once_and_cookies_kept_at_any_date(
                 assert await keep_all(session) == "kept=1; stored=1; session=1; odd=1"
                 await session.step(Goto(url=f"{site.origin}/b.html"))
                 size = "performance.getEntriesByName(new URL('site.js', location).href)[0].transferSize"
-                assert await session._page.tab.evaluate(size) == 0, "of the cache"  # type: ignore[union-attr]
+                assert await session.page.tab.evaluate(size) == 0, "of the cache"
 
 
 async def test_a_reused_page_is_one_whose_clock_began_at_the_same_date(
@@ -186,7 +185,7 @@ async def test_a_reused_page_is_one_whose_clock_began_at_the_same_date(
             (plain, EPOCH_SECONDS),
         ):
             await session.reset(task, 1)
-            now = await session._page.tab.evaluate("Date.now() / 1000")
+            now = await session.page.tab.evaluate("Date.now() / 1000")
             assert expected <= now < expected + CLOSE
         assert pool.counters.contexts_opened == 3, "that of the second episode was used for the third"
 

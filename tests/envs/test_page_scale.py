@@ -4,7 +4,6 @@ picture."""
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from PIL import Image
 
 from envs.browser import PageStep
 from envs.browser.options import Device
-from envs.types import Action, Click, Drag, Hover, Scroll, WebTask
+from envs.types import Action, Click, Drag, Hover, Scroll
+from tests.builders import page_task
 
 BODY = """<style>{style} body {{ margin: 0; height: 2600px }} button {{ position: absolute; border: 0 }}</style>{meta}
 <button id=buy style="left:250px;top:200px;width:60px;height:40px;background:#f00;color:#f00">Buy</button>
@@ -56,7 +56,7 @@ def aim(step: PageStep, colour: str) -> dict[str, tuple[float, float]]:
     return {"at": (1000 * (box[0] + box[2] / 2) / wide, 1000 * (box[1] + box[3] / 2) / high)}
 
 
-async def test_boxes_and_points_are_those_of_the_picture(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_boxes_and_points_are_those_of_the_picture(pages: Any) -> None:
     bodies = {
         f"{number}.html": BODY.format(meta=meta, style=style, far=far)
         for number, (meta, style, _, far) in enumerate(CASES.values())
@@ -93,9 +93,7 @@ async def test_boxes_and_points_are_those_of_the_picture(pages: Any, page_task: 
                 )
 
 
-async def test_scrolling_brings_the_rest_and_drags_go_where_the_picture_shows(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_scrolling_brings_the_rest_and_drags_go_where_the_picture_shows(pages: Any) -> None:
     bodies = {
         f"{name}.html": BODY.format(meta=CASES[name][0], style="", far=250) for name in ("none", "half", "double")
     }
@@ -115,7 +113,7 @@ async def test_scrolling_brings_the_rest_and_drags_go_where_the_picture_shows(
             assert "mousedown:buy" in words and "mouseup:far" in words, (name, words)
 
 
-async def test_a_telephone_without_pictures_is_scaled_too(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_telephone_without_pictures_is_scaled_too(pages: Any) -> None:
     bodies = {"index.html": BODY.format(meta="", style="", far=900)}
     options = {"device": Device((390, 844), mobile=True), "screenshots": False}
     async with pages(bodies, **options) as (pool, site), pool.lease(site) as session:

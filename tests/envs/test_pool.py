@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from envs.browser import BrowserPool, find_chromium
 from envs.browser.process.chromium import CHROMIUM_VARIABLE
 from envs.types import BrowserError, Click, Type, WebTask
+from tests.builders import page_task
 
 
 @pytest.mark.chaos
@@ -110,7 +110,7 @@ async def test_a_crashed_page_fails_only_its_own_session(miniwob: Any, miniwob_t
         assert pool.counters.launches == 1
 
 
-async def test_a_page_that_hangs_hits_the_deadline(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_page_that_hangs_hits_the_deadline(pages: Any) -> None:
     hang = "<button onclick='for (;;) {}'>hang</button>"
 
     async with pages({"index.html": hang}, step_deadline=3.0) as (pool, site):

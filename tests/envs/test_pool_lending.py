@@ -19,7 +19,8 @@ from envs.browser.process.browser import Browser
 from envs.browser.process.connection import Connection
 from envs.egress import AllowList, EgressProxy
 from envs.observation import ObservationOptions
-from envs.types import BrowserError, Click, WebTask
+from envs.types import BrowserError, Click
+from tests.builders import page_task
 
 
 class Opened:
@@ -131,7 +132,7 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
         gate = made.may_close
         if step == "way out":
             gate = asyncio.Event()
-            close = type(pool.contexts.cache._listeners[first]).close
+            close = type(pool.contexts.cache.listeners[first]).close
 
             async def slowly(listener: Any) -> None:
                 await gate.wait()
@@ -145,7 +146,7 @@ async def test_a_browser_that_is_being_given_back_is_given_to_no_other_episode(
         gate.set()
         await giving_back
         assert made.ended() == [True, False]
-        assert pool.contexts.cache.browser_of(second) is made.browsers[1] and not second.broken
+        assert pool.contexts.cache.browsers[second] is made.browsers[1] and not second.broken
         await pool.contexts.release(second, site)  # type: ignore[arg-type]
         assert made.ended() == [True, True] and pool.metrics()["browsers"] == []
 
@@ -186,7 +187,7 @@ async def test_a_browser_on_which_no_context_could_be_opened_is_ended(machine: C
 
 
 async def test_sessions_that_begin_during_a_release_are_not_disturbed(
-    pages: Any, page_task: Callable[[str], WebTask], monkeypatch: pytest.MonkeyPatch
+    pages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With real browsers, one for each episode."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,7 @@ from envs.browser.options import Device
 from envs.browser.process.chromium import LAUNCH_ARGS, ChromiumProcess
 from envs.settle import SettleReason
 from envs.types import BrowserError, Click, Goto, WebTask
+from tests.builders import page_task
 from tests.envs.raw_chromium import debugging_address
 
 TITLE = "<button onclick=\"this.textContent = 'seen'\">go</button>"
@@ -29,7 +29,7 @@ async def episode(pool: BrowserPool, site: Any, task: WebTask) -> str:
         return (await session.step(Click(element=1))).observation.elements[0].text
 
 
-async def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_contexts_are_shared_over_the_processes(pages: Any) -> None:
     async with (
         pages({"index.html": TITLE}, browsers=2, max_sessions=4) as (pool, site),
         pool.lease(site) as one,
@@ -41,7 +41,7 @@ async def test_contexts_are_shared_over_the_processes(pages: Any, page_task: Cal
     assert found == [1, 2]
 
 
-async def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_process_for_each_episode_ends_with_it(pages: Any) -> None:
     async with pages({"index.html": TITLE}, browser_per_episode=True) as (pool, site):
         assert [await episode(pool, site, page_task("/index.html")) for _ in range(2)] == ["seen", "seen"]
         launches = pool.counters.launches
@@ -50,9 +50,7 @@ async def test_a_process_for_each_episode_ends_with_it(pages: Any, page_task: Ca
 
 
 @pytest.mark.chaos
-async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_browser_of_one_episode_that_dies_concerns_no_other(pages: Any) -> None:
     """The next episode finds the dead browser and removes it; the episode that was on it gives it
     back afterwards."""
     task = page_task("/index.html")
@@ -74,12 +72,10 @@ async def test_a_browser_of_one_episode_that_dies_concerns_no_other(
                 assert await episode(pool, site, task) == "seen"
                 assert browser not in pool.contexts.browser_set.browsers and pool.counters.browsers_lost == 1
             assert (await other.step(Click(element=1))).observation.elements[0].text == "seen"
-        assert pool.browser_pids() == () and not pool.contexts.cache._browsers and not pool.contexts.cache._listeners
+        assert pool.browser_pids() == () and not pool.contexts.cache.browsers and not pool.contexts.cache.listeners
 
 
-async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_session_that_outlives_its_pool_gives_back_what_is_gone(pages: Any) -> None:
     for options in ({}, {"browser_per_episode": True}):
         async with pages({"index.html": TITLE}, **options) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/index.html"), 0)
@@ -138,7 +134,7 @@ async def settled(pool: BrowserPool, site: Any, task: WebTask) -> SettleReason:
     return result.settled.reason
 
 
-async def test_an_external_browser_is_used_and_left_running(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_an_external_browser_is_used_and_left_running(pages: Any) -> None:
     theirs = await ChromiumProcess.start(find_chromium(), (*LAUNCH_ARGS, "--remote-debugging-port=0"))
     try:
         socket = await debugging_address(theirs)
@@ -166,9 +162,7 @@ def test_nobody_at_the_address_is_named(pages: Any) -> None:
         asyncio.run(run())
 
 
-async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(pages: Any) -> None:
     async with (
         pages({"index.html": TITLE}, prewarm=1, max_sessions=1) as (pool, site),
         pages({"index.html": TITLE}) as (
@@ -187,12 +181,10 @@ async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(
                 assert pool.metrics()["lent"] == 1 and pool.metrics()["idle"] == 0
                 elsewhere = await session.step(Goto(url=f"{(other if at is site else site).origin}/index.html"))
                 assert (elsewhere.observation.error or "").startswith("blocked_host")
-        assert len(pool.contexts.cache._listeners) == len(pool.contexts.cache._browsers) == 1
+        assert len(pool.contexts.cache.listeners) == len(pool.contexts.cache.browsers) == 1
 
 
-async def test_a_context_that_was_ready_for_too_long_is_not_used(
-    monkeypatch: pytest.MonkeyPatch, pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_context_that_was_ready_for_too_long_is_not_used(monkeypatch: pytest.MonkeyPatch, pages: Any) -> None:
     async with pages({"index.html": TITLE}, prewarm=1) as (pool, site):
         await episode(pool, site, page_task("/index.html"))
         async with asyncio.timeout(10):
@@ -204,7 +196,7 @@ async def test_a_context_that_was_ready_for_too_long_is_not_used(
         )  # frames come only while its clock is ahead of ours
         assert await episode(pool, site, page_task("/index.html")) == "seen"
         async with asyncio.timeout(10):
-            while old in pool.contexts.cache._browsers:
+            while old in pool.contexts.cache.browsers:
                 await asyncio.sleep(0.01)
         assert pool.counters.contexts_broken == 0
 
@@ -224,12 +216,12 @@ async def test_a_context_that_was_idle_for_too_long_is_not_used_again(
             await session.reset(task, 0)
             assert pool.counters.contexts_opened == 2 and pool.contexts.cache.idle == []
         async with asyncio.timeout(10):
-            while old in pool.contexts.cache._browsers:
+            while old in pool.contexts.cache.browsers:
                 await asyncio.sleep(0.01)
         assert pool.counters.contexts_broken == 0
 
 
-async def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_contexts_of_another_kind_make_room(pages: Any) -> None:
     async with pages({"index.html": TITLE}, prewarm=2) as (pool, site):
         for style in ("", "body {color: red}"):
             site.style = style
@@ -239,7 +231,7 @@ async def test_contexts_of_another_kind_make_room(pages: Any, page_task: Callabl
                 while [context._options.style for context in pool.contexts.cache.ready] != [style, style]:
                     await asyncio.sleep(0.01)
         async with asyncio.timeout(10):
-            while len(pool.contexts.cache._listeners) != 2:
+            while len(pool.contexts.cache.listeners) != 2:
                 await asyncio.sleep(0.01)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from envs.bundled.oracles import oracle_action
 from envs.cdp.json_format import read
 from envs.sites import Site
 from envs.types import Action, BrowserError, Click, Invalid, Select, Type, WebTask
+from tests.builders import page_task
 
 DETERMINISM_KINDS = (
     "click-tab",
@@ -112,7 +112,7 @@ for (const type of ["mousedown", "click", "keydown", "input", "change"])
 </script>"""
 
 
-async def test_events_are_trusted_and_typing_replaces(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_events_are_trusted_and_typing_replaces(pages: Any) -> None:
     async with pages({"index.html": EVENTS}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         await session.step(Type(element=1, text="Grüße, 7%"))
@@ -129,9 +129,7 @@ document.cookie = "c=1"; localStorage.setItem("k", "v");
 </script>x"""
 
 
-async def test_each_episode_of_a_stateful_site_has_its_own_storage(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_each_episode_of_a_stateful_site_has_its_own_storage(pages: Any) -> None:
     task = page_task("/index.html")
     async with pages({"index.html": CANARY}) as (pool, site):
         seen = []
@@ -151,7 +149,7 @@ Promise.allSettled(urls.map((u) => fetch(u))).then(
 </script>"""
 
 
-async def test_nothing_but_the_site_is_reached(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_nothing_but_the_site_is_reached(pages: Any) -> None:
     async with pages({"index.html": EGRESS}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         found = result.observation.elements[0].text, sum(pool.metrics()["requests_refused"].values())
@@ -167,9 +165,7 @@ console.log(half);
 </script>"""
 
 
-async def test_half_a_surrogate_pair_is_read_as_the_replacement_character(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_half_a_surrogate_pair_is_read_as_the_replacement_character(pages: Any) -> None:
     """JavaScript's strings may have one, JSON's texts may not; the socket of all pages lives on."""
 
     async with pages({"index.html": HALVES}, signals=True) as (pool, site), pool.lease(site) as session:
@@ -190,7 +186,7 @@ def test_only_the_half_is_replaced_in_a_message() -> None:
     }
 
 
-def test_a_missing_page_is_a_browser_error(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_a_missing_page_is_a_browser_error(pages: Any) -> None:
     async def run() -> None:
         async with pages({"index.html": ""}) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/nowhere.html"), 0)

@@ -19,11 +19,11 @@ from envs.types import (
     Click,
     ErrorCode,
     Needs,
-    Observation,
     StopReason,
     Terminate,
     WebTask,
 )
+from tests.builders import make_observation, page_task
 
 COUNTER = "<button onclick='this.textContent = Number(this.textContent) + 1'>0</button><a href=#>other</a>"
 SLOW = "<button onclick='for (;;) {}'>hang</button>"
@@ -31,7 +31,7 @@ SLOW = "<button onclick='for (;;) {}'>hang</button>"
 Scenario = Callable[[BrowserPool, WebSession, WebTask], Awaitable[None]]
 
 
-def play(pages: Any, page_task: Callable[[str], WebTask], body: str, scenario: Scenario, **options: Any) -> None:
+def play(pages: Any, body: str, scenario: Scenario, **options: Any) -> None:
     async def run() -> None:
         async with pages({"index.html": body}, **options) as (pool, site), pool.lease(site) as session:
             await session.reset(page_task("/index.html"), 0)
@@ -40,7 +40,7 @@ def play(pages: Any, page_task: Callable[[str], WebTask], body: str, scenario: S
     asyncio.run(run())
 
 
-def test_a_repeated_step_is_carried_out_once(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_a_repeated_step_is_carried_out_once(pages: Any) -> None:
     async def scenario(_: BrowserPool, session: WebSession, task: WebTask) -> None:
         once = await session.step(Click(element=1), epoch=1, step_id=0)
         again = await session.step(Click(element=1), epoch=1, step_id=0)
@@ -57,10 +57,10 @@ def test_a_repeated_step_is_carried_out_once(pages: Any, page_task: Callable[[st
             await session.step(Click(element=1), epoch=1, step_id=0)
         assert (await session.step(Click(element=1))).observation.elements[0].text == "1"
 
-    play(pages, page_task, COUNTER, scenario)
+    play(pages, COUNTER, scenario)
 
 
-def test_a_session_has_one_owner(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_a_session_has_one_owner(pages: Any) -> None:
     async def scenario(_: BrowserPool, session: WebSession, __: WebTask) -> None:
         first = asyncio.create_task(session.step(Click(element=1)))
         await asyncio.sleep(0)
@@ -68,10 +68,10 @@ def test_a_session_has_one_owner(pages: Any, page_task: Callable[[str], WebTask]
             await session.step(Click(element=1))
         assert (await first).observation.elements[0].text == "1"
 
-    play(pages, page_task, COUNTER, scenario)
+    play(pages, COUNTER, scenario)
 
 
-def test_a_cancelled_step_leaves_nothing_behind(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_a_cancelled_step_leaves_nothing_behind(pages: Any) -> None:
     async def scenario(pool: BrowserPool, session: WebSession, task: WebTask) -> None:
         before = asyncio.all_tasks()
         step = asyncio.create_task(session.step(Click(element=1)))
@@ -87,7 +87,7 @@ def test_a_cancelled_step_leaves_nothing_behind(pages: Any, page_task: Callable[
         assert pool.counters.contexts_broken == 1 and pool.metrics()["lent"] == 1
         assert sum(browser["contexts"] for browser in pool.metrics()["browsers"]) == 1
 
-    play(pages, page_task, SLOW, scenario)
+    play(pages, SLOW, scenario)
 
 
 CALLS: dict[str, Callable[[WebSession, WebTask], Any]] = {
@@ -99,7 +99,7 @@ CALLS: dict[str, Callable[[WebSession, WebTask], Any]] = {
 }
 
 
-async def test_a_session_is_used_no_more_after_its_lease(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_session_is_used_no_more_after_its_lease(pages: Any) -> None:
     task = page_task("/index.html")
     async with pages({"index.html": COUNTER}) as (pool, site):
         async with pool.lease(site) as played:
@@ -114,9 +114,7 @@ async def test_a_session_is_used_no_more_after_its_lease(pages: Any, page_task: 
         assert pool.metrics()["lent"] == 0 and pool.counters.episodes == 1
 
 
-async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing(
-    page_task: Callable[[str], WebTask],
-) -> None:
+async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing() -> None:
     """Whoever asked for the reset is another task than the one whose lease it is."""
 
     given, released = asyncio.Event(), list[Any]()
@@ -141,7 +139,7 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
 
 @pytest.mark.parametrize("error", [None, ActionError(ErrorCode.BAD_ACTION, "no")], ids=["memory", "refused"])
 def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(error: ActionError | None) -> None:
-    seen = Observation(instruction="i", elements=(), url="u", viewport=(1, 1), notices=("Saved!",))
+    seen = make_observation(notices=("Saved!",))
     once = PageStep(seen, b"", done=False, point=(1, 1)).unchanged(error)
     twice = once.unchanged(error)
     for result in (once, twice):
@@ -151,9 +149,7 @@ def test_what_did_not_touch_the_page_reports_nothing_of_the_step_before(error: A
         assert now.model_copy(update={"notices": seen.notices, "error": None}) == seen
 
 
-def test_an_alert_is_reported_once_and_graded_until_the_next_look(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+def test_an_alert_is_reported_once_and_graded_until_the_next_look(pages: Any) -> None:
     async def scenario(_: BrowserPool, session: WebSession, __: WebTask) -> None:
         actions = [Click(element=1), Click(element=99), Click(element=2), Click(element=1), Click(element=99)]
         results = [await session.step(action) for action in actions]
@@ -162,7 +158,7 @@ def test_an_alert_is_reported_once_and_graded_until_the_next_look(
         assert [result.earlier_notices for result in results] == [(), ("Saved!",), (), (), ("Saved!",), ("Saved!",)]
         assert results[-1].stop is StopReason.TERMINATED
 
-    play(pages, page_task, "<button onclick=\"alert('Saved!')\">save</button><button>other</button>", scenario)
+    play(pages, "<button onclick=\"alert('Saved!')\">save</button><button>other</button>", scenario)
 
 
 class Held:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from envs.browser import PageStep
-from envs.browser.page import TaskPage
 from envs.observation.clips import chained_clips, containers, nested_clips
 from envs.observation.dom import Dom
 from envs.observation.snapshot import capture, decode
-from envs.types import Click, Scroll, WebTask
+from envs.types import Click, Scroll
+from tests.builders import page_task
 
 SHADOWS = """
 <style>div { height: 40px }</style>
@@ -57,7 +56,7 @@ def _focused(result: PageStep) -> list[str]:
     return [element.text for element in result.observation.elements if element.focused]
 
 
-async def test_the_focus_is_found_wherever_it_is(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_the_focus_is_found_wherever_it_is(pages: Any) -> None:
     async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
         result = await session.reset(page_task("/index.html"), 0)
         assert _focused(result) == []
@@ -70,7 +69,7 @@ async def test_the_focus_is_found_wherever_it_is(pages: Any, page_task: Callable
             assert _focused(result) == [name]
 
 
-async def test_a_path_that_is_not_there_any_more_is_no_element(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+async def test_a_path_that_is_not_there_any_more_is_no_element(pages: Any) -> None:
     async with pages({"index.html": SHADOWS}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         dom = await _dom(session)
@@ -79,7 +78,7 @@ async def test_a_path_that_is_not_there_any_more_is_no_element(pages: Any, page_
     assert dom.at_path((0, -1)) == -1
 
 
-def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_pages_that_are_not_drawn_read_the_same(pages: Any) -> None:
     async def play(screenshots: bool) -> list[tuple[str, str]]:
         async with pages({"index.html": SHADOWS}, screenshots=screenshots) as (pool, site), pool.lease(site) as session:
             results = [await session.reset(page_task("/index.html"), 0)]
@@ -88,7 +87,7 @@ def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[
             seen = (
                 "[innerWidth, innerHeight, devicePixelRatio, visualViewport.width, visualViewport.scale, scrollX] + ''"
             )
-            tab = _page(session).tab
+            tab = session.page.tab
             assert await tab.evaluate(seen) == "448,448,1,448,1,0"
             # Each run has a server of its own, on another port.
             return [(result.observation.model_dump_json(exclude={"url"}), result.hash_dom()) for result in results]
@@ -96,9 +95,7 @@ def test_pages_that_are_not_drawn_read_the_same(pages: Any, page_task: Callable[
     assert asyncio.run(play(True)) == asyncio.run(play(False))
 
 
-async def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(pages: Any) -> None:
     """Chromium looks only in what is drawn for what is under the mouse. The page hears of the
     wheel, and of no other size."""
     where = (
@@ -119,15 +116,13 @@ async def test_a_wheel_scrolls_what_it_is_over_on_pages_that_are_not_drawn(
         told = []
         for action in actions:
             assert not (await session.step(action)).observation.error
-            told.append(str(await _page(session).tab.evaluate(where)))
+            told.append(str(await session.page.tab.evaluate(where)))
     assert [each.rpartition(";")[0] for each in told] == scrolled
     assert set(told[-1].rpartition(";")[2].split(",")) == {"wheel", "scroll", "frame"}
 
 
 @pytest.mark.parametrize("html", [SCROLLERS, SHADOWS.replace("<iframe", "<p").replace("</iframe>", "</p>")])
-async def test_clips_all_at_once_are_those_box_by_box(
-    pages: Any, page_task: Callable[[str], WebTask], html: str
-) -> None:
+async def test_clips_all_at_once_are_those_box_by_box(pages: Any, html: str) -> None:
     async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         dom = await _dom(session)
@@ -137,14 +132,12 @@ async def test_clips_all_at_once_are_those_box_by_box(
 
 
 @pytest.mark.parametrize("since", ["nothing", "time", "a dialog"])
-async def test_what_lies_in_an_element_is_known_from_the_look(
-    pages: Any, page_task: Callable[[str], WebTask], since: str
-) -> None:
+async def test_what_lies_in_an_element_is_known_from_the_look(pages: Any, since: str) -> None:
     html = """<button onclick="this.firstChild.textContent = 'done'"><b>Go</b></button>
                   <i onclick="confirm('Go?')">ask</i>"""
     async with pages({"index.html": html}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
-        page, sent = _page(session), set[str]()
+        page, sent = session.page, set[str]()
         if since == "time":
             await page.tab.clock.settle(10)
         elif since == "a dialog":
@@ -164,10 +157,5 @@ async def test_what_lies_in_an_element_is_known_from_the_look(
     assert asks & sent == (set() if since == "nothing" else asks)
 
 
-def _page(session: Any) -> TaskPage:
-    page: TaskPage = session._page
-    return page
-
-
 async def _dom(session: Any) -> Dom:
-    return decode(await capture(_page(session).tab.cdp))
+    return decode(await capture(session.page.tab.cdp))

@@ -11,6 +11,7 @@ import pytest
 from envs.browser import WebSession
 from envs.browser.speculative_screenshot import MAX_WITHOUT, SpeculativeScreenshots
 from envs.types import Click, Scroll, Type, WebTask
+from tests.builders import page_task
 from tests.envs.dynamic import GO, dynamic_pool, page
 from tests.envs.dynamic_site import FIXTURES
 
@@ -66,19 +67,17 @@ def on_a_page(
     async def run() -> None:
         async with pages({"index.html": body}, **options) as (pool, site), pool.lease(site) as session:
             await session.reset(task, 0)
-            assert session._page is not None
-            await work(session, session._page.speculative)
+            await work(session, session.page.speculative)
 
     asyncio.run(run())
 
 
 async def picture_now(session: WebSession) -> bytes:
     """Of the page as it is, whose clock stands."""
-    assert session._page is not None
-    return await session._page.tab.screenshot()
+    return await session.page.tab.screenshot()
 
 
-def test_a_page_at_rest_is_pictured_with_its_frame(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_a_page_at_rest_is_pictured_with_its_frame(pages: Any) -> None:
     async def work(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         seen = set()
         for action in [Click(element=1), Type(element=2, text="Ada"), Click(element=1)] * 3:
@@ -90,12 +89,10 @@ def test_a_page_at_rest_is_pictured_with_its_frame(pages: Any, page_task: Callab
         )  # the heap may be cleaned up meanwhile
         assert len(seen) >= 6
 
-    on_a_page(pages, page_task("/index.html"), SAID, work)
+    on_a_page(pages("/index.html"), SAID, work)
 
 
-async def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(pages: Any) -> None:
     bodies = {f"{number}.html": PAGE.replace("DOES", does) for number, does in enumerate(LATER.values())}
 
     async with pages(bodies) as (pool, site):
@@ -105,11 +102,10 @@ async def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(
                 before = await picture_now(session)
                 result = await session.step(Click(element=1))
                 assert result.screenshot == await picture_now(session) != before, name
-                assert session._page is not None
-                assert session._page.speculative.discarded or name in BY_THEN, name
+                assert session.page.speculative.discarded or name in BY_THEN, name
 
 
-def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any, page_task: Callable[[str], WebTask]) -> None:
+def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any) -> None:
     async def work(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         tried = []
         for _ in range(10):
@@ -118,12 +114,10 @@ def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any, page_task: C
             tried.append(speculative.discarded > before)
         assert tried == [True, False, True, False, False, True, False, False, False, False]
 
-    on_a_page(pages, page_task("/index.html"), PAGE.replace("DOES", "setTimeout(() => paint('#080'), 200)"), work)
+    on_a_page(pages("/index.html"), PAGE.replace("DOES", "setTimeout(() => paint('#080'), 200)"), work)
 
 
-def test_not_where_there_are_no_pictures_or_more_than_one_frame(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+def test_not_where_there_are_no_pictures_or_more_than_one_frame(pages: Any) -> None:
     async def no_pictures(session: WebSession, speculative: SpeculativeScreenshots) -> None:
         assert (await session.step(Click(element=1))).screenshot == b""
         assert speculative.used == speculative.discarded == 0
@@ -133,8 +127,8 @@ def test_not_where_there_are_no_pictures_or_more_than_one_frame(
         assert result.screenshot == await picture_now(session)
         assert speculative.used == speculative.discarded == 0
 
-    on_a_page(pages, page_task("/index.html"), SAID, no_pictures, screenshots=False)
-    on_a_page(pages, page_task("/index.html"), f"{SAID}<div style='height: 3000px'>long</div>", scrolled)
+    on_a_page(pages("/index.html"), SAID, no_pictures, screenshots=False)
+    on_a_page(pages("/index.html"), f"{SAID}<div style='height: 3000px'>long</div>", scrolled)
 
 
 @pytest.mark.long
@@ -151,8 +145,7 @@ def test_the_picture_of_a_step_is_that_of_the_page() -> None:
                     await session.reset(page(fixture.path), 0)
                     result = await session.step(GO)
                     assert result.screenshot == await picture_now(session), fixture.name
-                    assert session._page is not None
-                    kept += session._page.speculative.used
+                    kept += session.page.speculative.used
 
     asyncio.run(run())
     assert kept

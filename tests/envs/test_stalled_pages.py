@@ -117,7 +117,7 @@ async def asks(pool: BrowserPool, site: LiveSite, name: str) -> None:
         assert Image.open(BytesIO(step.screenshot)).size == site.viewport
         step = await session.step(Dialog(accept=True, text="Ada" if answer == "Ada" else None))
         assert [each.text for each in step.observation.elements] == ["buy"], name
-        assert await session._page.tab.evaluate("answer") == answer  # type: ignore[union-attr]
+        assert await session.page.tab.evaluate("answer") == answer
 
 
 async def is_reset(pool: BrowserPool, site: LiveSite, name: str) -> None:
@@ -126,7 +126,7 @@ async def is_reset(pool: BrowserPool, site: LiveSite, name: str) -> None:
             step = await session.reset(on(name), seed)
             assert not step.observation.dialog and [each.text for each in step.observation.elements] == ["buy"], name
             cancelled = False if "confirm" in name else None
-            assert await session._page.tab.evaluate("[seeded, answer]") == [seed, cancelled]  # type: ignore[union-attr]
+            assert await session.page.tab.evaluate("[seeded, answer]") == [seed, cancelled]
 
 
 async def test_a_dialog_before_a_page_is_reset_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ async def test_a_dialog_before_a_page_is_reset_is_cancelled(monkeypatch: pytest.
                 step = await session.reset(on("alert"), 1)
                 assert (step.observation.dialog, step.observation.elements) == ("confirm: Begin?", ())
                 await session.step(Dialog(accept=True))
-                assert await session._page.tab.evaluate("answer") is True  # type: ignore[union-attr]
+                assert await session.page.tab.evaluate("answer") is True
 
 
 async def test_a_page_whose_parts_never_come_is_shown_without_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,9 @@ from envs.browser.options import ContextOptions, Device
 from envs.cdp.client import CdpError, ConnectionLost
 from envs.episodes import reference_page as module
 from envs.episodes.reference_page import ReferenceSource
-from envs.types import BrowserError, SiteError
+from envs.types import BrowserError, SiteError, WebTask
 from envs.types.errors import again
+from tests.builders import make_task
 
 
 async def caught(make: Callable[[], Any]) -> BaseException:
@@ -48,21 +49,23 @@ async def test_references_that_cannot_be_loaded_are_told_anew_and_do_not_pile_up
 ) -> None:
     monkeypatch.setattr(module, "MAX_CACHED", 4)
 
-    source = ReferenceSource(SimpleNamespace(), {}, lambda _: b"")  # type: ignore[arg-type]
+    opened = list[int]()
 
-    async def fails(*_: Any) -> Any:
+    async def fails(_task: WebTask, seed: int) -> Any:
         await asyncio.sleep(0)
+        opened.append(seed)
         raise SiteError("no page")
 
-    monkeypatch.setattr(source, "_load", fails)
-    site: Any = SimpleNamespace()
-    errors = await asyncio.gather(*(caught(lambda: source._page(("s", "/", 0), site, site)) for _ in range(3)))
-    later = [await caught(lambda: source._page(("s", "/", 0), site, site)) for _ in range(3)]
+    site: Any = SimpleNamespace(open_episode=fails)
+    source, task = ReferenceSource(SimpleNamespace(), {"shop": site}, lambda _: b""), make_task(reference="/")  # type: ignore[arg-type]
+    errors = await asyncio.gather(*(caught(lambda: source.similarity(task, "page")) for _ in range(3)))
+    later = [await caught(lambda: source.similarity(task, "page")) for _ in range(3)]
     differ(later, SiteError, "no page")
-    assert len({id(error) for error in errors}) == 3
-    for seed in range(20):
-        await caught(lambda seed=seed: source._page(("s", "/", seed), site, site))  # type: ignore[misc]
-    assert len(source._failed) == 4 and source._loading == {}
+    assert len({id(error) for error in errors}) == 3 and opened == [0]
+    for seed in (*range(20), 19, 16, 15):
+        await caught(lambda seed=seed: source.similarity(task, "page", seed))  # type: ignore[misc]
+    assert opened == [*range(20), 15], "the last four failures are remembered"
+    assert source._loading == {}
 
 
 def test_errors_of_the_protocol_can_be_copied_and_pickled() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from envs.types import Press, Type, WebTask
+from envs.types import Press, Type
 
 from .due import Row, script, wrong
 
@@ -194,13 +194,11 @@ REAL = (
 """Rows that are tried without a held clock too."""
 
 
-async def test_what_is_due_between_keys_runs(pages: Callable[..., Any], page_task: Callable[[str], WebTask]) -> None:
-    assert await wrong(TYPING, pages, page_task) == {}
+async def test_what_is_due_between_keys_runs(pages: Callable[..., Any]) -> None:
+    assert await wrong(TYPING, pages) == {}
 
 
-async def test_real_time_passes_between_keys_without_a_held_clock(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_real_time_passes_between_keys_without_a_held_clock(pages: Callable[..., Any]) -> None:
     rows = {name: row for name, row in TYPING.items() if name in REAL}
     assert len(rows) == len(REAL)
-    assert await wrong(rows, pages, page_task, virtual_time=False) == {}
+    assert await wrong(rows, pages, virtual_time=False) == {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from envs.types import Click, DoubleClick, Drag, Hover, Press, Target, TripleClick, WebTask
+from envs.types import Click, DoubleClick, Drag, Hover, Press, Target, TripleClick
 
 from .due import Row, at, script, wrong
 
@@ -286,19 +286,15 @@ REAL = (
 """Rows that are tried without a held clock too."""
 
 
-async def test_what_is_due_between_moves_runs(pages: Callable[..., Any], page_task: Callable[[str], WebTask]) -> None:
-    assert await wrong(DRAGGING, pages, page_task) == {}
+async def test_what_is_due_between_moves_runs(pages: Callable[..., Any]) -> None:
+    assert await wrong(DRAGGING, pages) == {}
 
 
-async def test_what_is_due_between_press_and_release_runs(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
-    assert await wrong(PRESSING, pages, page_task) == {}
+async def test_what_is_due_between_press_and_release_runs(pages: Callable[..., Any]) -> None:
+    assert await wrong(PRESSING, pages) == {}
 
 
-async def test_real_time_passes_between_moves_without_a_held_clock(
-    pages: Callable[..., Any], page_task: Callable[[str], WebTask]
-) -> None:
+async def test_real_time_passes_between_moves_without_a_held_clock(pages: Callable[..., Any]) -> None:
     rows = {name: row for name, row in (DRAGGING | PRESSING).items() if name in REAL}
     assert len(rows) == len(REAL)
-    assert await wrong(rows, pages, page_task, virtual_time=False) == {}
+    assert await wrong(rows, pages, virtual_time=False) == {}

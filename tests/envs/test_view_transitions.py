@@ -3,11 +3,11 @@ what they were."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from envs.settle import SettleReason
-from envs.types import Back, Click, WebTask
+from envs.types import Back, Click
+from tests.builders import page_task
 
 RULE = "<style>@view-transition { navigation: auto; }</style>"
 OWN_SHEETS = "<script>const own = new CSSStyleSheet(); own.replaceSync('h1 {color: red}'); document.adoptedStyleSheets = [own];</script>"
@@ -20,9 +20,7 @@ PAGES = {
 }
 
 
-async def test_cross_document_view_transitions_do_not_stop_a_page(
-    pages: Any, page_task: Callable[[str], WebTask]
-) -> None:
+async def test_cross_document_view_transitions_do_not_stop_a_page(pages: Any) -> None:
     async with pages(PAGES) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/plain.html"), 1)
         rows = [
@@ -39,10 +37,10 @@ async def test_cross_document_view_transitions_do_not_stop_a_page(
         for element, shown in rows:
             step = await session.step(Back() if element is None else Click(element=element))
             assert step.settled is not None and step.settled.reason is SettleReason.RESTED and step.screenshot
-            assert await session._page.tab.evaluate("document.querySelector('h1').textContent") == shown
-        assert await session._page.tab.evaluate("document.adoptedStyleSheets[0].cssRules[0].selectorText") == "h1"
+            assert await session.page.tab.evaluate("document.querySelector('h1').textContent") == shown
+        assert await session.page.tab.evaluate("document.adoptedStyleSheets[0].cssRules[0].selectorText") == "h1"
         await session.step(Click(element=5))
-        assert await session._page.tab.evaluate("[document.querySelector('h1').textContent, document.title]") == [
+        assert await session.page.tab.evaluate("[document.querySelector('h1').textContent, document.title]") == [
             "changed",
             "over",
         ]

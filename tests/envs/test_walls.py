@@ -13,10 +13,11 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.sites import LiveOptions, make_site
-from envs.types import SeedRange, Split, StopReason, Trajectory, WebTask
+from envs.types import StopReason, Trajectory, WebTask
 from tasks_lib.config import RolloutConfig
 from tasks_lib.worker.attempt import EpisodeRunner
 from tasks_lib.worker.live import SlotStatus
+from tests.builders import make_task
 from tests.loopback import Quiet, serving
 from tests.turns import make_turn
 from training.records.groups import GroupSpec
@@ -61,16 +62,7 @@ def host() -> Iterator[str]:
 
 
 def task_at(path: str) -> WebTask:
-    return WebTask(
-        task_id=f"shop{path}",
-        site="shop",
-        kind="shop",
-        path=path,
-        instruction="Look.",
-        difficulty=1,
-        horizon=3,
-        seeds={Split.HELD_OUT: SeedRange(start=0, stop=1)},
-    )
+    return make_task(f"shop{path}", kind="shop", path=path)
 
 
 @pytest.fixture(scope="module")

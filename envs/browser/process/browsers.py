@@ -35,8 +35,10 @@ class ContextCache:
         self.ready: list[BrowserContext] = []
         """Opened beforehand, for no site yet: they reach nothing. They count beyond the others."""
         self.lent: set[BrowserContext] = set()
-        self._browsers: dict[BrowserContext, Browser] = {}
-        self._listeners: dict[BrowserContext, Listener] = {}
+        self.browsers: dict[BrowserContext, Browser] = {}
+        """The browser of each open context."""
+        self.listeners: dict[BrowserContext, Listener] = {}
+        """The way out of each open context."""
 
     @property
     def size(self) -> int:
@@ -48,16 +50,8 @@ class ContextCache:
 
         It is neither lent nor idle yet.
         """
-        self._browsers[context] = browser
-        self._listeners[context] = listener
-
-    def browser_of(self, context: BrowserContext) -> Browser:
-        """The browser that a context is on."""
-        return self._browsers[context]
-
-    def listener_of(self, context: BrowserContext) -> Listener:
-        """Return the proxy listener of a context."""
-        return self._listeners[context]
+        self.browsers[context] = browser
+        self.listeners[context] = listener
 
     def take(self, site: Site, task: WebTask, date: float | None, *, full: bool) -> BrowserContext | None:
         """Take an idle context of this site and date that shows the task's page, if there is one.
@@ -80,7 +74,7 @@ class ContextCache:
         if chosen is not None:
             self.ready.remove(chosen)
             chosen.owner = options.owner
-            self._listeners[chosen].allow = allow
+            self.listeners[chosen].allow = allow
         return chosen
 
     def withdraw(self, which: Callable[[BrowserContext], bool]) -> list[BrowserContext]:
@@ -98,7 +92,7 @@ class ContextCache:
 
         Nothing is left to close if its browser or its pool was closed meanwhile.
         """
-        browser, listener = self._browsers.pop(context, None), self._listeners.pop(context, None)
+        browser, listener = self.browsers.pop(context, None), self.listeners.pop(context, None)
         try:
             if browser is not None:
                 await browser.close_context(context)
@@ -108,8 +102,8 @@ class ContextCache:
 
     async def forget(self, context: BrowserContext) -> None:
         """Forget a context that went with its browser, and close its proxy listener."""
-        self._browsers.pop(context, None)
-        listener = self._listeners.pop(context, None)
+        self.browsers.pop(context, None)
+        listener = self.listeners.pop(context, None)
         if listener is not None:
             await listener.close()
 
@@ -120,7 +114,7 @@ class ContextCache:
         """
         self.idle.clear()
         self.ready.clear()
-        self._listeners.clear()
+        self.listeners.clear()
 
 
 class BrowserSet:
@@ -252,9 +246,10 @@ class BrowserSet:
         while not self.closed:
             await asyncio.sleep(WATCH_SECONDS)
             for browser in list(self.browsers):
-                await self._look_at(browser)
+                await self.retire_if_due(browser)
 
-    async def _look_at(self, browser: Browser) -> None:
+    async def retire_if_due(self, browser: Browser) -> None:
+        """Retire a browser that is old or large, and end it once its last context is closed."""
         process, options = browser.process, self._options
         if process is None or browser.lost:
             return

@@ -99,7 +99,8 @@ class Connection:
         self.name = name
         self._client: CdpClient | None = None
         self._targets: dict[str, CdpSession] = {}
-        self._by_session: dict[str, CdpSession] = {}
+        self.sessions: dict[str, CdpSession] = {}
+        """Sessions of the present socket by their ids: of pages and of what pages attached to."""
         self._asked: dict[str, asyncio.Future[CdpSession]] = {}
         self._opening = 0
         self._usable = asyncio.Event()
@@ -157,7 +158,7 @@ class Connection:
         session = CdpSession(session_id)
         assert self._client is not None
         session.bind(self._client, session_id)
-        self._by_session[session_id] = session
+        self.sessions[session_id] = session
         return session
 
     def forget(self, session: CdpSession) -> None:
@@ -271,7 +272,7 @@ class Connection:
         self._usable.set()
 
     async def _attach(self, client: CdpClient) -> None:
-        self._by_session.clear()
+        self.sessions.clear()
         self.browser.bind(client, None)
         # On a pipe the sessions of the client before are still there.
         await self.browser.send("Target.setAutoAttach", NO_AUTO_ATTACH)
@@ -280,7 +281,7 @@ class Connection:
         # Answered when all pages that are there have been attached to: their events come first.
         await self.browser.send("Target.setAutoAttach", AUTO_ATTACH)
         known = list(self._targets.values())
-        back = [session for session in known if session in self._by_session.values()]
+        back = [session for session in known if session in self.sessions.values()]
         for session in known:
             if session not in back:
                 self._gone(session.target_id)
@@ -321,14 +322,14 @@ class Connection:
     def _on_event(self, method: str, session_id: str | None, params: dict[str, Any]) -> None:
         ended = str(params["sessionId"]) if method == "Target.detachedFromTarget" else ""
         if session_id is not None:
-            session = self._by_session.get(session_id)
+            session = self.sessions.get(session_id)
             if session is not None:
                 session.handle(method, params)
-            child = self._by_session.pop(ended, None)  # of something that the page had attached to
+            child = self.sessions.pop(ended, None)  # of something that the page had attached to
             if child is not None:
                 child.end("it has ended")
             return
-        self._by_session.pop(ended, None)
+        self.sessions.pop(ended, None)
         if method == "Target.attachedToTarget":
             self._on_attached(params)
         elif method in ("Target.targetDestroyed", "Target.targetCrashed"):
@@ -342,7 +343,7 @@ class Connection:
         session = self._targets.setdefault(target, CdpSession(target))
         assert self._client is not None
         session.bind(self._client, session_id)
-        self._by_session[session_id] = session
+        self.sessions[session_id] = session
         if known:
             return
         if self._opening and not info.get("openerId"):

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.memory import MAX_ENTRIES, MAX_KEY, MAX_VALUE, Contribution, EpisodeMemory, merge_memories, typed_secret
-from envs.types import Click, Element, ErrorCode, Forget, Memory, MemoryChange, MemoryEntry, Observation, Remember, Type
+from envs.types import Click, Element, ErrorCode, Forget, Memory, MemoryChange, MemoryEntry, Remember, Type
 from envs.types.actions import MemoryAction
+from tests.builders import make_observation
 
 
 def made(**entries: str) -> Memory:
@@ -108,7 +109,7 @@ def test_what_is_typed_into_a_password_field_is_a_secret() -> None:
         Element(index=1, tag="input", text="User", box=(0, 0, 100, 20), id="form.user"),
         Element(index=2, tag="password", text="Password", box=(0, 50, 100, 20), id="form.password"),
     )
-    seen = Observation(instruction="Log in", elements=elements, url="", viewport=(200, 100))
+    seen = make_observation(elements=elements, viewport=(200, 100))
 
     def secret(**values: object) -> str:
         return typed_secret(Type.model_validate({"text": "pw"} | values), seen)

@@ -10,8 +10,9 @@ import pytest
 from playwright.async_api import CDPSession, Page
 
 from envs.observation import FULL, SMALL, Observer
-from envs.rewards import GradingEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program
 from envs.types import Observation
+from tests.builders import make_rubric
 
 LONG = "word " * 60
 PAGE = f"""<style>button, a, textarea {{width: 300px; height: 20px; overflow: hidden; display: block; white-space: nowrap}}</style>
@@ -46,7 +47,7 @@ async def seen(anyio_backend: str, on_page: Any, cache: dict[str, Observation]) 
 
 def value(page: Observation, **fact: Any) -> float | None:
     """Of a fact on the page; ``None`` only if it is undecided."""
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "f", "type": "text", **fact}]}]})
+    rubric = make_rubric({"type": "text", **fact})
     bundle = grade_by_program(rubric, GradingEvidence(final=page))
     assert (bundle.parts[0].value is None) == bool(bundle.abstained)
     return bundle.parts[0].value

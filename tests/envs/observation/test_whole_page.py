@@ -13,8 +13,9 @@ from envs.cdp import CdpError
 from envs.observation import FULL, SMALL, ObservationOptions, Observer, occlusion
 from envs.observation import whole_page as reading
 from envs.observation.whole_page import read_whole
-from envs.rewards import GradingEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program
 from envs.types import Observation, WholePage
+from tests.builders import make_rubric
 
 FAR = "<div style='height:3000px'>far</div>"
 BOX = "height:60px;width:200px;overflow"
@@ -122,7 +123,7 @@ async def read(cdp: CDPSession, options: ObservationOptions = FULL) -> tuple[Obs
 
 def value(view: Observation, *pages: WholePage, **fact: Any) -> float | None:
     """Of a fact; ``None`` if it is undecided."""
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "f", "type": "text", **fact}]}]})
+    rubric = make_rubric({"type": "text", **fact})
     bundle = grade_by_program(rubric, GradingEvidence(final=view, pages=pages))
     assert (bundle.parts[0].value is None) == bool(bundle.abstained)
     return bundle.parts[0].value

@@ -13,13 +13,12 @@ from envs.types import (
     Element,
     Observation,
     PageReply,
-    RewardBundle,
     Step,
-    StopReason,
     Trajectory,
     Type,
 )
 from envs.types.signals import EpisodeSignals, PageSignals, Trouble
+from tests.builders import make_step, make_trajectory
 
 HOST = "http://127.0.0.1:8080"
 DIGEST = "a" * 64
@@ -50,18 +49,7 @@ DONE = page(
 
 
 def step(index: int, observation: Observation, action: Action) -> Step:
-    return Step(
-        index=index,
-        observation=observation,
-        screenshot="0" * 64,
-        prompt="",
-        prompt_ids=(),
-        response="",
-        response_ids=(),
-        logprobs=(),
-        policy_version=0,
-        action=action,
-    )
+    return make_step(index, observation=observation, action=action)
 
 
 STEPS = (
@@ -121,18 +109,5 @@ NOTHING = GradingEvidence()
 
 
 def trajectory(**more: Any) -> Trajectory:
-    fields: dict[str, Any] = {
-        "episode_id": "e",
-        "group_id": "g",
-        "task_id": "shop/lamp",
-        "kind": "lamp",
-        "seed": 0,
-        "sample": 0,
-        "policy_version": 0,
-        "steps": STEPS,
-        "final": DONE,
-        "stop_reason": StopReason.ANSWER,
-        "answer": "The total is $1,234.50",
-        "reward": RewardBundle(score=1.0, passed=True),
-    }
-    return Trajectory(**(fields | more))
+    fields: dict[str, Any] = {"steps": STEPS, "final": DONE, "answer": "The total is $1,234.50"}
+    return make_trajectory(**(fields | more))

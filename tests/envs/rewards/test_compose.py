@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from envs.rewards import Component, GradingEvidence, compose, grade_by_program, page_reward, read_rubric, score
 from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.chromiumrl.quality import episode_quality
-from envs.types import ErrorCode, PartRole, RewardBundle, RewardPart, WebTask
+from envs.types import ErrorCode, PartRole, RewardBundle, RewardPart
+from tests.builders import make_task
 
 from .played import EVIDENCE, NOTHING, STEPS, signals
 
 ONE = dict.fromkeys(Component, 1.0)
-TASK = WebTask(task_id="shop/lamp", site="shop", kind="lamp", path="/", difficulty=1, horizon=10, seeds={})
+TASK = make_task(horizon=10)
 PAGE = page_reward({"done": True, "raw_reward": 1.0}, steps=2)
 FAILED_PAGE = page_reward({"done": True, "raw_reward": -1.0}, steps=2)
 RUBRIC = read_rubric(

@@ -23,6 +23,7 @@ from tasks_lib.worker.actors import Turn
 from tasks_lib.worker.attempt import EpisodeRunner
 from tasks_lib.worker.live import SlotStatus
 from tasks_lib.worker.reward_stage import RewardStage
+from tests.builders import make_task
 from tests.turns import make_turn
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 
@@ -88,17 +89,7 @@ async def play(
     results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", deadline: float = 10, attempts: int = 1
 ) -> Trajectory:
     """The one attempt that there has to be."""
-    task = WebTask(
-        task_id="shop/lamp",
-        site="shop",
-        kind="lamp",
-        path="/",
-        difficulty=1,
-        horizon=5,
-        seeds={},
-        rubric=rubric,
-        rubric_hash=frozen,
-    )
+    task = make_task(horizon=5, rubric=rubric, rubric_hash=frozen)
     browser = Browser(results)
 
     @contextmanager

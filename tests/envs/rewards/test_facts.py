@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs.observation.text import Page, TextPiece, fit
-from envs.rewards import Download, GradingEvidence, grade, grade_by_program, read_rubric, record_answers
+from envs.rewards import Download, GradingEvidence, grade, grade_by_program, record_answers
 from envs.rewards.compare import compare, number_in
 from envs.rewards.facts import NO_JUDGE, NO_SERVER, FactResult
 from envs.types import (
@@ -28,12 +28,13 @@ from envs.types import (
 )
 from envs.types.evidence import DomElement
 from envs.types.rubrics import Compare, FactBase
+from tests.builders import make_observation, make_rubric
 
 from .played import DIGEST, DOM, EVIDENCE, LAMP, NOTHING, STEPS, trajectory
 
 
 def rubric_of(**fact: Any) -> Any:
-    return read_rubric({"fact_groups": [{"name": "g", "facts": [{"id": "f", **fact}]}], "gates": []})
+    return make_rubric({"id": "f", **fact})
 
 
 def value_of(evidence: GradingEvidence, **fact: Any) -> float | None:
@@ -214,8 +215,7 @@ def test_recorded_evidence_is_graded_from_the_stored_episode_alone() -> None:
 
 
 def page(text: str = "", *elements: Element, **more: Any) -> Observation:
-    fields: dict[str, Any] = {"instruction": "", "url": "http://shop.test/", "viewport": (1, 1)}
-    return Observation(**(fields | {"text": text, "elements": elements} | more))
+    return make_observation(text, elements=elements, **more)
 
 
 def listed(label: str, **more: Any) -> Element:
@@ -279,12 +279,11 @@ def test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false(
     bundle = grade_by_program(rubric_of(**fact, negate=negate), evidence)
     assert bundle.parts[0].value is None and bundle.score is None and "cannot be decided" in (bundle.abstained or "")
     others = [{"id": "f", **fact, "negate": negate}, {"id": "other", "type": "answer", "expected": "yes"}]
-    both = read_rubric({"fact_groups": [{"name": "g", "facts": others}]})
+    both = make_rubric(*others)
     assert grade_by_program(both, evidence).score is None, "the other fact alone would be a full score"
-    required = read_rubric(
-        {"fact_groups": [{"name": "g", "facts": [{**others[0]}, {**others[1], "expected": "no"}]}],
-         "pass_requirements": {"required_fact_ids": ["other"]}}
-    )  # fmt: skip
+    required = make_rubric(
+        others[0], {**others[1], "expected": "no"}, pass_requirements={"required_fact_ids": ["other"]}
+    )
     assert grade_by_program(required, evidence).score == 0, "it fails whatever was left out"
     if decided:
         assert value_of(evidence, **decided) in (0, 1)
@@ -312,7 +311,7 @@ def test_facts_of_both_cases_look_at_one_page_each_in_its_own_way() -> None:
         )
     ]
     for order in (facts, facts[::-1]):
-        rubric = read_rubric({"fact_groups": [{"name": "g", "facts": order}]})
+        rubric = make_rubric(*order)
         parts = grade_by_program(rubric, GradingEvidence(final=page("Paid"))).parts
         assert {part.name: part.value for part in parts} == {"g/0": 0, "g/1": 1, "g/2": 1, "g/3": 1}
 
@@ -359,9 +358,8 @@ def test_what_a_rubric_needs_to_be_recorded() -> None:
         STYLE | {"selector": "b", "property": "width", "expected_value": "1px"},
         {"type": "js", "expression": "1 < 2"},
     ]
-    groups = [{"name": "g", "facts": [{"id": str(at), **fact} for at, fact in enumerate(facts)]}]
     gates = [{"id": "gate", "type": "js", "expression": "2 < 3"}, {"id": "again", "type": "js", "expression": "1 < 2"}]
-    found = needs(read_rubric({"fact_groups": groups, "gates": gates}))
+    found = needs(make_rubric(*facts, gates=gates))
     assert found == Needs(dom=True, styles=("color", "width"), scripts=("1 < 2", "2 < 3"))
     assert needs(rubric_of(**FILE, name="a")) == Needs(downloads=True)
 
@@ -453,7 +451,7 @@ async def test_a_judge_is_asked_and_its_cost_recorded() -> None:
         {"id": "c", "type": "judge", "description": "It is hard."},
         {"id": "d", "type": "url", "url": "/orders/12"},
     ]
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}]})
+    rubric = make_rubric(*facts)
     bundle = await grade(rubric, EVIDENCE, judge=Juror())
     assert [part.value for part in bundle.parts] == [0.75, 0.25, None, 1.0]
     assert [part.holds for part in bundle.parts] == [True, False, None, True]

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from envs.rewards import GradingEvidence, grade_by_program, read_rubric
+from envs.rewards import GradingEvidence, grade_by_program
 from envs.rewards.compare import find_text, same_page
-from envs.types import Observation
 from envs.types.patterns import Undecided, check_pattern, search
 from envs.types.rubrics import AnswerFact, DownloadFact, ElementQuery, Match, TextFact, UrlFact
+from tests.builders import make_observation, make_rubric
 
 REFUSED = {
     r"(.)\1+": "not supported",
@@ -65,17 +65,8 @@ def test_a_pattern_is_found_at_the_end_of_the_longest_page(pattern: str, when: s
     last = {r"(\w+\s?)+:$": "aa:", r"order \d+ confirmed": "order 12 confirmed", r"(a|aa)+$b": "never"}.get(
         pattern, "a" * 40 + "b"
     )
-    pages = [
-        Observation(instruction="", elements=(), url="", viewport=(1, 1), text=text)
-        for text in (filler, f"{filler}\n{last}")
-    ]
-    rubric = read_rubric(
-        {
-            "fact_groups": [
-                {"name": "g", "facts": [{"id": "f", "type": "text", "match": "regex", "text": pattern, "when": when}]}
-            ]
-        }
-    )
+    pages = [make_observation(text) for text in (filler, f"{filler}\n{last}")]
+    rubric = make_rubric({"type": "text", "match": "regex", "text": pattern, "when": when})
     (part,) = grade_by_program(rubric, GradingEvidence(final=pages[1])).parts
     assert part.value == (last != "never")
     assert grade_by_program(rubric, GradingEvidence(final=pages[0])).parts[0].value == 0
@@ -88,8 +79,7 @@ def test_what_is_found_is_what_python_finds() -> None:
     assert same_page(r"/item/\d+$", "regex", "http://shop/item/7")
     assert search("b", ["\ud800b"]) == "b"  # half a pair, as a page may have it
     # Case is folded by the pattern, not in the text: "ß" would be "ss", which the pattern is not.
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
-        {"id": "f", "type": "answer", "match": "regex", "expected": r"^hauptstraße \d+"}]}]})  # fmt: skip
+    rubric = make_rubric({"type": "answer", "match": "regex", "expected": r"^hauptstraße \d+"})
     assert grade_by_program(rubric, GradingEvidence(answer="HAUPTSTRAßE 7")).parts[0].value == 1
 
 
@@ -110,13 +100,7 @@ def test_boundaries_and_spaces_beside_other_letters_are_decided(pattern: str, te
     check_pattern(pattern)
     long = "ñandú " * 2_000 + text
     assert search(pattern, ["", text]) == found == search(pattern, [long])
-    rubric = read_rubric(
-        {
-            "fact_groups": [
-                {"name": "g", "facts": [{"id": "f", "type": "answer", "match": "regex", "expected": pattern}]}
-            ]
-        }
-    )
+    rubric = make_rubric({"type": "answer", "match": "regex", "expected": pattern})
     bundle = grade_by_program(rubric, GradingEvidence(answer=text))
     assert bundle.parts[0].value == float(found is not None) and not bundle.abstained
 

@@ -9,6 +9,7 @@ import pytest
 from envs.rewards import GradingEvidence, grade_by_program, read_rubric, record_answers
 from envs.rewards.server_answers import value_at
 from envs.types import ServerAnswer, SiteError
+from tests.builders import make_rubric
 
 from .played import DONE
 
@@ -103,7 +104,7 @@ async def test_only_what_facts_are_about_is_kept() -> None:
         {"id": "lines", "type": "server_http", "path": "/api/orders/12", "at": ["lines"], "value": 7},
         {"id": "whole", "type": "server_http", "path": "/api/orders/12", "value": None},
     ]
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}]})
+    rubric = make_rubric(*facts)
     state = State(order=order)
     answers = await record_answers(rubric, state)
     assert state.asked == ["/api/orders/12"]

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from envs.egress import AllowList
-from envs.rewards import grade_by_program, read_rubric, record_answers
+from envs.rewards import grade_by_program, record_answers
 from envs.sites.server_state import MAX_ROWS, SiteState
 from envs.types import SiteError
+from tests.builders import make_rubric
 from tests.loopback import Quiet, serving
 
 from .played import EVIDENCE
@@ -248,7 +249,7 @@ async def test_facts_are_graded_with_it(shop: Path, origin: str) -> None:
         },
         {"id": "none", "type": "server_http", "path": "/api/broken", "value": 1},
     ]
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": facts}], "gates": []})
+    rubric = make_rubric(*facts)
     state = SiteState(origin=origin, databases={"": shop})
     said = await record_answers(rubric, state)
     bundle = grade_by_program(rubric, EVIDENCE.model_copy(update={"server": said}))

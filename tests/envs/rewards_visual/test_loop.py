@@ -37,6 +37,7 @@ from tasks_lib.worker.attempt import EpisodeRunner
 from tasks_lib.worker.live import SlotStatus
 from tasks_lib.worker.requests import pool_options
 from tasks_lib.worker.reward_stage import RewardStage
+from tests.builders import make_task
 from tests.turns import make_turn
 from training.config import PolicyConfig
 from training.ledger.store import RunStore
@@ -210,18 +211,7 @@ def shop(folder: Path) -> StaticSite:
 
 
 def order(reference: str = "/done.html", rubric: Rubric | None = None) -> WebTask:
-    return WebTask(
-        task_id="shop/order",
-        site="shop",
-        kind="order",
-        path="/form.html",
-        instruction="Order as Ada.",
-        difficulty=1,
-        horizon=3,
-        seeds={},
-        reference=reference,
-        rubric=rubric,
-    )
+    return make_task("shop/order", path="/form.html", instruction="Order as Ada.", reference=reference, rubric=rubric)
 
 
 RIGHT = ('type [1] "Ada"', "click [2]", '{"action": "terminate"}')

@@ -16,19 +16,18 @@ from envs.cdp.client import ConnectionLost
 from envs.episodes import reference_page as sources
 from envs.episodes.reference_page import ReferenceSource
 from envs.episodes.visual_evidence import VisualRewardSources
-from envs.rewards import Component, GradingEvidence, grade_by_program, read_rubric
+from envs.rewards import Component, GradingEvidence, grade_by_program
 from envs.rewards.chromiumrl import DomSnapshot
 from envs.rewards.chromiumrl.capture import capture_page
 from envs.rewards.chromiumrl.similarity import DomSimilarity
 from envs.rewards.compose import compose
 from envs.sites import LiveOptions, Site, StaticServer, StaticSite, make_site
 from envs.types import BrowserError, WebTask
+from tests.builders import make_rubric, make_task
 
 
 def task_on(site: str, path: str, reference: str) -> WebTask:
-    return WebTask(
-        task_id="t/1", site=site, kind="k", path=path, difficulty=1, horizon=1, seeds={}, reference=reference
-    )
+    return make_task(site=site, path=path, instruction=None, reference=reference)
 
 
 async def compared(site: Site, task: WebTask, seed: int, references: list[tuple[str, int]]) -> list[DomSimilarity]:
@@ -147,9 +146,9 @@ async def test_a_last_page_that_was_not_recorded_whole_is_not_compared(tmp_path:
     found = {source.component: await source.parts(task, evidence)}
     bundle = compose(found, {Component.SEMANTIC: 1.0})
     assert bundle.score is None and "more than 20,000 nodes" in (bundle.abstained or "")
-    rubric = read_rubric({"fact_groups": [{"name": "g", "facts": [
-        {"id": "f", "type": "domdiff_subscore", "key": "textSimilarity"},
-        {"id": "a", "type": "page_fact", "name": "done", "value": True}]}]})  # fmt: skip
+    rubric = make_rubric(
+        {"type": "domdiff_subscore", "key": "textSimilarity"}, {"type": "page_fact", "name": "done", "value": True}
+    )
     looks = VisualRewardSources(pool, {"s": site}, lambda _name: blob, None)  # type: ignore[arg-type]
     measured = await looks.measured(task.model_copy(update={"rubric": rubric}), evidence)
     assert grade_by_program(rubric, measured).score is None

@@ -29,11 +29,8 @@ from envs.types import (
     BrowserError,
     Click,
     JudgeError,
-    Observation,
     Recorded,
     RewardBundle,
-    SeedRange,
-    Split,
     TaskError,
     Type,
     WebTask,
@@ -45,6 +42,7 @@ from tasks_lib.folder.task_sets import with_hashes
 from tasks_lib.worker.attempt import EpisodeRunner
 from tasks_lib.worker.live import SlotStatus
 from tasks_lib.worker.reward_stage import RewardStage
+from tests.builders import make_observation, make_task
 from tests.envs.rewards.played import trajectory
 from tests.loopback import Quiet, serving
 from tests.turns import make_turn
@@ -56,19 +54,8 @@ SEEN = PageText(address="http://git.test/x", text="3 stars for the garden")
 
 def task_of(evaluation: dict[str, Any], **more: Any) -> WebTask:
     evaluators = read_eval(evaluation)
-    fields: dict[str, Any] = {
-        "task_id": "webarena/1",
-        "site": "gitlab",
-        "kind": "template",
-        "path": "/",
-        "instruction": "Star the garden",
-        "difficulty": 1,
-        "horizon": 5,
-        "seeds": {Split.HELD_OUT: SeedRange(start=0, stop=1)},
-        "evaluators": evaluators,
-        "evaluators_hash": evaluators_hash(evaluators),
-    }
-    return WebTask(**(fields | more))
+    fields = {"site": "gitlab", "horizon": 5, "evaluators": evaluators, "evaluators_hash": evaluators_hash(evaluators)}
+    return make_task("webarena/1", **(fields | more))
 
 
 def check(url: str, locator: str = "", **wanted: Any) -> dict[str, Any]:
@@ -84,7 +71,7 @@ ALL_THREE = {
 
 
 async def graded(task: WebTask, answer: str, url: str, looked: tuple[PageText, ...] | None) -> RewardBundle:
-    final = Observation(instruction="", elements=(), url=url, viewport=(1, 1))
+    final = make_observation(url=url)
     evidence = GradingEvidence(final=final, answer=answer, looked=looked)
     parts = await WebArenaParts({"gitlab": "http://git.test/"}).parts(task, evidence)
     return compose({Component.TASK: parts}, {Component.TASK: 1.0})

@@ -21,13 +21,14 @@ from envs.rewards.webarena import KNOWN, WebArenaParts, lacking, read_eval, site
 from envs.rewards.webarena.members import project_member_role
 from envs.rewards.webarena.shop import Shop, read_account
 from envs.sites import LiveOptions, make_site
-from envs.types import Answer, PageScriptError, Recorded, SeedRange, SiteError, Split, WebTask
+from envs.types import Answer, PageScriptError, Recorded, SiteError, WebTask
 from envs.types.webarena import PageCheck, evaluators_hash
 from tasks_lib.config import EvaluateConfig, resolve, resolve_path
 from tasks_lib.rollouts.evaluation import evaluation_groups
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker import actors
 from tasks_lib.worker.rollout_worker import RolloutWorker
+from tests.builders import make_task
 from tests.loopback import serving
 from training.ledger.store import RunStore
 
@@ -285,10 +286,7 @@ def role(name: str) -> str:
 
 def task_of(site: str, checks: list[dict[str, Any]]) -> WebTask:
     evaluators = read_eval({"eval_types": ["program_html"], "program_html": checks})
-    return WebTask(
-        task_id="webarena/1", site=site, kind="template", path="/", instruction="Do it", difficulty=1, horizon=3,
-        seeds={Split.HELD_OUT: SeedRange(start=0, stop=1)}, evaluators=evaluators, evaluators_hash=evaluators_hash(evaluators),
-    )  # fmt: skip
+    return make_task("webarena/1", site=site, evaluators=evaluators, evaluators_hash=evaluators_hash(evaluators))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ frame is drawn."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.sites import Site
 from envs.types import Click, Press, Wait, WebTask
+from tests.builders import page_task
 
 GROW = "document.getElementById('top').style.height = '60px'"
 PAGE = f"""<div id=top style="height:0"></div><div style="height:300px; width:400px; background:navy">block</div>
@@ -26,16 +26,14 @@ async def shifts(pool: BrowserPool, site: Site, task: WebTask, action: Any) -> t
     async with pool.lease(site) as session:
         await session.reset(task, 1)
         if isinstance(action, Press):
-            await session._page.tab.evaluate("b.focus()")  # type: ignore[union-attr]
+            await session.page.tab.evaluate("b.focus()")
         seen = [(await session.step(each)).signals for each in (action, Wait(seconds=2))]
     assert all(each is not None for each in seen)
     return any(each.input_shift for each in seen if each), any(each.layout_shift for each in seen if each)
 
 
 @pytest.mark.parametrize("budget", [500.0, 1200.0], ids=["as in a run", "longer than an input counts"])
-async def test_shifts_soon_after_an_input_are_input_shifts(
-    pages: Any, page_task: Callable[[str], WebTask], budget: float
-) -> None:
+async def test_shifts_soon_after_an_input_are_input_shifts(pages: Any, budget: float) -> None:
     async with (
         pages({"shift.html": PAGE}, signals=True, settle_budget_ms=budget) as (pool, site),
         asyncio.TaskGroup() as rows,

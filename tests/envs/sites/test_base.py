@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from envs import SeedRange, Site, Split, WebTask
+from envs import Site, WebTask
 from envs.browser import BrowserPool
 from envs.sites import SiteEpisode, StaticServer
 from envs.types import BrowserError
+from tests.builders import make_task
 
 
 def task(path: str) -> WebTask:
-    seeds = {Split.TRAIN: SeedRange(start=0, stop=10)}
-    return WebTask(
-        task_id="a", site="mine", kind="k", path=path, instruction="Look.", difficulty=1, horizon=1, seeds=seeds
-    )
+    return make_task("mine/page", path=path)
 
 
 class Mine(Site):

@@ -15,19 +15,12 @@ from envs.bundled.sites.app import KEY_HEADER
 from envs.bundled.sites.shop import shop_world
 from envs.bundled.sites.states import AppState, AppStates
 from envs.sites import BundledSite, SiteEpisode, SiteState, make_site
-from envs.types import SeedRange, SiteError, Split, WebTask
+from envs.types import SeedRange, SiteError, Split
+from tests.builders import make_task
 
 from .serving import KEY, Served, dump
 
-TASK = WebTask(
-    task_id="shop-open/5/0",
-    site="shop",
-    kind="shop-open",
-    path="/",
-    difficulty=1,
-    horizon=10,
-    seeds={Split.HELD_OUT: SeedRange(start=5, stop=6)},
-)
+TASK = make_task("shop-open/5/0", site="shop", kind="shop-open", seeds={Split.HELD_OUT: SeedRange(start=5, stop=6)})
 
 
 @pytest.mark.parametrize("name", sorted(APPLICATIONS))

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from envs.types import SeedRange, Split, WebTask
+from envs.types import WebTask
+from tests.builders import make_task
 
 SITES = ("shop", "mail", "forum", "maps", "wiki")
 
@@ -16,16 +17,13 @@ def task(number: int, *, site: str | None = None, difficulty: int | None = None,
     """A good task, different for each number."""
     site = site or SITES[number % len(SITES)]
     values: dict[str, Any] = {
-        "task_id": f"{site}/kind-{number % 7}/{number}",
-        "site": site,
         "kind": f"kind-{number % 7}",
         "path": f"/start/{number}",
         "instruction": f"Find item {number} — “größer” als 人, line\u2028separated\nand broken",
         "difficulty": difficulty or 1 + number % 9,
         "horizon": 10,
-        "seeds": {Split.TRAIN: SeedRange(start=10, stop=20), Split.HELD_OUT: SeedRange(start=0, stop=10)},
     }
-    return WebTask(**{**values, **more})
+    return make_task(f"{site}/kind-{number % 7}/{number}", **values | more)
 
 
 def good_row(number: int) -> dict[str, Any]:
