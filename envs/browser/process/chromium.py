@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
@@ -107,7 +108,10 @@ START_SECONDS = 30.0
 """Real seconds for Chromium to answer (0.13 s when idle)."""
 
 STOP_SECONDS = 5.0
-"""Real seconds that killed processes may take to be gone (0.05 s when idle)."""
+"""Real seconds that killed processes may take to die (0.01 s when idle)."""
+
+DEAD_POLL_SECONDS = 0.005
+"""Seconds between looks at killed processes."""
 
 PIPE_BYTES = 2**20
 """A snapshot and a screenshot at once; by itself a pipe holds 64 kB."""
@@ -241,10 +245,7 @@ class ChromiumProcess:
 
     @property
     def running(self) -> bool:
-        try:
-            return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        return _is_alive(self._process)
 
     def family(self) -> list[psutil.Process]:
         """The browser process and its children, the browser first; empty when it is gone."""
@@ -353,16 +354,27 @@ def _pipe(*closed_by: ExitStack) -> tuple[int, int]:
 
 
 def _end(family: list[psutil.Process]) -> None:
-    """Kill the processes.
+    """Kill the processes, the browser first, and wait until they are dead.
 
-    The profile is thrown away, so there is nothing to save; an orderly end takes a second.
+    The profile is thrown away, so there is nothing to save; an orderly end takes a second. Dead
+    children of the browser are removed by the system's first process, some seconds later on some.
     """
     for member in family:
         try:
             member.kill()
         except psutil.NoSuchProcess:
             continue  # it ended with its browser
-    psutil.wait_procs(family, timeout=STOP_SECONDS)
+    given_up = time.monotonic() + STOP_SECONDS
+    psutil.wait_procs(family[:1], timeout=STOP_SECONDS)  # the browser is our child: nobody else removes it
+    while any(map(_is_alive, family)) and time.monotonic() < given_up:
+        time.sleep(DEAD_POLL_SECONDS)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _memory(process: psutil.Process) -> int:
