@@ -114,7 +114,7 @@ async def test_an_episode_uploads_from_its_task_s_folder_alone(pages: Callable[.
 
     async with pages({"index.html": PAGE}, files=tmp_path / "shared") as (pool, site):
         async with pool.lease(site) as session:
-            seen = await session.reset(page_task("/index.html").model_copy(update={"files": "mine"}), 0)
+            seen = await session.reset(page_task("/index.html", files="mine"), 0)
             lists = [element for element in seen.observation.elements if element.tag == "select"]
             assert [(each.value, each.options) for each in lists] == [("One", ("One", "Two"))]  # a list of one row
             for name in ("other.txt", "../other/other.txt", "/etc/passwd"):

@@ -8,6 +8,8 @@ import fcntl
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ async def _step(pages: Any, task: WebTask, **options: Any) -> tuple[str, bytes, 
 
 
 async def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(pages: Any) -> None:
-    text, screenshot, told = await _step(pages("/index.html"), max_sessions=CORES)
+    text, screenshot, told = await _step(pages, page_task("/index.html"), max_sessions=CORES)
     assert text == "seen" and screenshot
     assert told["renderer"]
     assert not told["gpu-process"] and not told["browser"]
@@ -55,7 +57,7 @@ async def test_pages_wait_for_no_deadline_and_the_process_that_draws_does(pages:
     "options", [{"max_sessions": 4 * CORES}, {"max_sessions": 1, "screenshots": False}], ids=["many", "no pictures"]
 )
 async def test_where_it_does_not_pay_they_are_told_nothing(options: dict[str, Any], pages: Any) -> None:
-    text, _, told = await _step(pages("/index.html"), **options)
+    text, _, told = await _step(pages, page_task("/index.html"), **options)
     assert text == "seen" and not told["renderer"]
 
 
@@ -69,7 +71,7 @@ async def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(p
     script = tmp_path / "chromium"
     script.write_text(f'#!/bin/sh\nexec {find_chromium()} "$@"\n')
     script.chmod(0o755)
-    text, screenshot, told = await _step(pages("/index.html"), max_sessions=1, executable=script)
+    text, screenshot, told = await _step(pages, page_task("/index.html"), max_sessions=1, executable=script)
     assert text == "seen" and screenshot and not told["renderer"]
 
 
@@ -110,3 +112,28 @@ def test_a_start_that_runs_out_of_descriptors_leaves_none_open(
         with pytest.raises(BrowserError, match="did not start"):
             _spawn(tmp_path / "no program", [], {}, tmp_path)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+STOPS = """
+import asyncio
+from envs.browser.process import chromium
+
+async def run():
+    process = await chromium.ChromiumProcess.start(chromium.find_chromium(), chromium.LAUNCH_ARGS)
+    family = process.family()
+    await process.stop()
+    assert len(family) > 2 and not process.running
+    assert {member.status() for member in family[1:] if member.is_running()} <= {"zombie"}
+
+chromium.STOP_SECONDS = 600
+asyncio.run(run())
+"""
+PARENT = """
+import ctypes, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it gets its children's orphans, and removes none
+sys.exit(subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode)
+"""
+
+
+def test_a_chromium_is_stopped_when_it_is_dead_though_nobody_removes_it() -> None:
+    subprocess.run([sys.executable, "-c", PARENT, STOPS], check=True, timeout=60)

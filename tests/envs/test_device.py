@@ -44,7 +44,7 @@ def shown(pages: Any, task: WebTask, **rollout: Any) -> tuple[PageStep, PageStep
 
 
 def test_a_telephone(pages: Any) -> None:
-    first, clicked = shown(pages("/index.html"), device=TELEPHONE)
+    first, clicked = shown(pages, page_task("/index.html"), device=TELEPHONE)
     assert "390 / 2 / true / telephone/1" in first.observation.text
     assert first.observation.viewport == (390, 844)
     assert Image.open(io.BytesIO(first.screenshot)).size == (780, 1688)

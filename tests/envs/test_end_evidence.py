@@ -88,7 +88,7 @@ async def ended(session: WebSession, task: WebTask) -> Recorded:
 
 async def test_predicates_are_not_faked_not_seen_and_only_read(pages: Any) -> None:
     rubric = make_rubric(*({"type": "js", "expression": each} for each in PREDICATES))
-    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+    task = page_task("/a.html", rubric=rubric)
 
     async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
         first = await ended(session, task)
@@ -129,7 +129,7 @@ async def test_nodes_of_frames_and_shadow_trees_have_the_styles(pages: Any) -> N
         ({"type": "dom_element_style_property", "selector": "#wide", "property": "width", "expected_value": "120px"}, 1),
     ]  # fmt: skip
     rubric = make_rubric(*(fact for fact, _ in facts))
-    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+    task = page_task("/a.html", rubric=rubric)
 
     async with pages({"a.html": HOSTILE}, max_sessions=1) as (pool, site), pool.lease(site) as session:
         recorded = await ended(session, task)
@@ -144,7 +144,7 @@ async def test_of_a_large_page_the_first_elements_are_there(pages: Any, monkeypa
     body = """<p id="first">a</p><iframe srcdoc="<b></b><b></b>"></iframe><script>
       for (let at = 0; at < 20; at++) document.body.append(document.createElement("i")); </script><p id="last">b</p>"""
     rubric = make_rubric(*({"type": "dom_element_present", "selector": each} for each in ("#first", "#last", "b")))
-    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+    task = page_task("/a.html", rubric=rubric)
 
     async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
         recorded = await ended(session, task)
@@ -167,7 +167,7 @@ async def test_downloads_go_into_the_episodes_own_folder_and_are_gone_after_it(p
         {"type": "download", "name": "big.bin", "sha256": digest},
         {"type": "download", "name": "other.bin"},
     )
-    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+    task = page_task("/a.html", rubric=rubric)
 
     async def episode(pool: Any, site: Any, clicks: int) -> tuple[Recorded, int]:
         async with pool.lease(site) as session:
@@ -261,7 +261,7 @@ async def test_a_file_that_does_not_arrive_in_time_is_not_said_to_be_missing(
 
 async def test_a_folder_that_went_away_fails_the_reset_and_not_the_next_one(pages: Any, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    task = page_task("/a.html").model_copy(update={"rubric": make_rubric({"type": "download", "name": "a"})})
+    task = page_task("/a.html", rubric=make_rubric({"type": "download", "name": "a"}))
 
     async with pages({"a.html": "x"}, max_sessions=1, downloads=kept) as (pool, site):
         async with pool.lease(site) as session:
@@ -289,7 +289,7 @@ async def test_an_open_dialog_does_not_keep_the_page_from_being_read(pages: Any)
     rubric = make_rubric(
         {"type": "js", "expression": "document.title === 'no'"}, {"type": "dom_element_present", "selector": "button"}
     )
-    task = page_task("/a.html").model_copy(update={"rubric": rubric})
+    task = page_task("/a.html", rubric=rubric)
 
     async with pages({"a.html": body}, max_sessions=1) as (pool, site), pool.lease(site) as session:
         await session.reset(task, 0)
@@ -334,7 +334,7 @@ async def test_text_facts_are_about_the_page_that_is_shown_last(pages: Any, name
     async with pages({"a.html": html, "other.html": f"{FAR}<p>other</p>"}) as (pool, site):
         for negate in (False, True):
             rubric = make_rubric({**fact, "negate": negate})
-            task = page_task("/a.html").model_copy(update={"rubric": rubric, "horizon": 9})
+            task = page_task("/a.html", rubric=rubric, horizon=9)
             episode = WebEpisode(task, 0, repeats=0, stop_on_invalid=True)
             async with pool.lease(site) as session:
                 await episode.begin(session)

@@ -162,7 +162,7 @@ async def test_files_are_asked_for_once_and_cookies_kept_at_any_date(pages: Any,
     ) as (pool, site):
         for date in ("", "1999-12-31T23:59:59+01:00", "2044-01-01"):
             async with pool.lease(site) as session:
-                await session.reset(page_task("/a.html").model_copy(update={"date": date}), 1)
+                await session.reset(page_task("/a.html", date=date), 1)
                 page, server, changed = await clocks(session)
                 assert page == pytest.approx(read_date(date) if date else EPOCH_SECONDS, abs=CLOSE)
                 assert changed <= server <= page

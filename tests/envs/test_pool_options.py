@@ -173,7 +173,7 @@ async def test_a_context_is_ready_for_the_next_episode_of_whatever_site(pages: A
         other.name = "other"
         for number, at in enumerate((site, other, site)):
             async with pool.lease(at) as session:
-                await session.reset(page_task("/index.html").model_copy(update={"site": at.name}), 0)
+                await session.reset(page_task("/index.html", site=at.name), 0)
                 async with asyncio.timeout(10):
                     while not pool.metrics()["ready"]:
                         await asyncio.sleep(0.01)

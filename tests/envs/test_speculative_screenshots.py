@@ -89,7 +89,7 @@ def test_a_page_at_rest_is_pictured_with_its_frame(pages: Any) -> None:
         )  # the heap may be cleaned up meanwhile
         assert len(seen) >= 6
 
-    on_a_page(pages("/index.html"), SAID, work)
+    on_a_page(pages, page_task("/index.html"), SAID, work)
 
 
 async def test_what_shows_after_the_frame_is_in_the_picture_and_told_apart(pages: Any) -> None:
@@ -114,7 +114,7 @@ def test_where_it_never_holds_it_is_tried_less_and_less(pages: Any) -> None:
             tried.append(speculative.discarded > before)
         assert tried == [True, False, True, False, False, True, False, False, False, False]
 
-    on_a_page(pages("/index.html"), PAGE.replace("DOES", "setTimeout(() => paint('#080'), 200)"), work)
+    on_a_page(pages, page_task("/index.html"), PAGE.replace("DOES", "setTimeout(() => paint('#080'), 200)"), work)
 
 
 def test_not_where_there_are_no_pictures_or_more_than_one_frame(pages: Any) -> None:
@@ -127,8 +127,8 @@ def test_not_where_there_are_no_pictures_or_more_than_one_frame(pages: Any) -> N
         assert result.screenshot == await picture_now(session)
         assert speculative.used == speculative.discarded == 0
 
-    on_a_page(pages("/index.html"), SAID, no_pictures, screenshots=False)
-    on_a_page(pages("/index.html"), f"{SAID}<div style='height: 3000px'>long</div>", scrolled)
+    on_a_page(pages, page_task("/index.html"), SAID, no_pictures, screenshots=False)
+    on_a_page(pages, page_task("/index.html"), f"{SAID}<div style='height: 3000px'>long</div>", scrolled)
 
 
 @pytest.mark.long
