@@ -3,6 +3,7 @@ server of this machine, graded afterwards."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -221,14 +222,14 @@ async def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(for
         evidence = GradingEvidence(looked=recorded.looked)
         return [part.value for part in await WebArenaParts(addresses).parts(task, evidence)]
 
-    done = await episode(1)
+    done, not_done = await asyncio.gather(episode(1), episode(0))
     assert Recorded.model_validate_json(done.model_dump_json(), strict=True) == done
     assert await values(done) == [1, 1, 1, 0, 1, 1, None, None, None, None]
     assert done.looked is not None
     assert [words in each.trouble for words, each in zip(
         ("answered 500", "may not be reached: not_listed", "__MAP__ is not known", "no helper"), done.looked[6:], strict=True
     )] == [True] * 4  # fmt: skip
-    assert (await values(await episode(0)))[:4] == [0, 0, 0, 0]
+    assert (await values(not_done))[:4] == [0, 0, 0, 0]
 
 
 class Desk(Quiet):
@@ -267,39 +268,33 @@ async def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() ->
     """As in the benchmark: the page is asked for again, except where the check is about the page as
     it was left."""
 
-    async def run(origin: str) -> list[list[float | None]]:
-        addresses, found = {"gitlab": origin}, []
-        async with (
-            BrowserPool(max_sessions=1) as pool,
-            pool.lease(make_site("gitlab", LiveOptions(addresses))) as session,
-        ):
-            for way, saved in WAYS:
-                place = f"/{way}/{saved}" + ("#/edit" if way == "routed" else "")
-                checks = [
-                    check(f"__GITLAB__{place}", NOTE, must_include=["milk"]),
-                    check("last", NOTE, must_include=["milk"]),
-                    check(f"__GITLAB__{place}", "document.title", exact_match="Note"),
-                ]
-                evaluation = {
-                    "eval_types": ["url_match", "program_html"],
-                    "program_html": checks,
-                    "reference_url": f"__GITLAB__{place}",
-                }
-                task = task_of(evaluation, path=place)
-                frame = await session.reset(task, 0)
-                fields = {element.tag: element.index for element in frame.observation.elements}
-                frame = await session.step(Type(element=fields["textarea"], text="milk"))
-                if saved:
-                    frame = await session.step(Click(element=fields["button"]))
-                recorded = await read_end(session, task, addresses)
-                assert recorded is not None
-                evidence = GradingEvidence(final=frame.observation, looked=recorded.looked)
-                parts = await WebArenaParts(addresses).parts(task, evidence)
-                found.append([part.value for part in parts])
-        return found
+    async def graded_way(pool: BrowserPool, origin: str, way: str, saved: bool) -> list[float | None]:
+        addresses, place = {"gitlab": origin}, f"/{way}/{saved}" + ("#/edit" if way == "routed" else "")
+        checks = [
+            check(f"__GITLAB__{place}", NOTE, must_include=["milk"]),
+            check("last", NOTE, must_include=["milk"]),
+            check(f"__GITLAB__{place}", "document.title", exact_match="Note"),
+        ]
+        evaluation = {
+            "eval_types": ["url_match", "program_html"],
+            "program_html": checks,
+            "reference_url": f"__GITLAB__{place}",
+        }
+        task = task_of(evaluation, path=place)
+        async with pool.lease(make_site("gitlab", LiveOptions(addresses))) as session:
+            frame = await session.reset(task, 0)
+            fields = {element.tag: element.index for element in frame.observation.elements}
+            frame = await session.step(Type(element=fields["textarea"], text="milk"))
+            if saved:
+                frame = await session.step(Click(element=fields["button"]))
+            recorded = await read_end(session, task, addresses)
+        assert recorded is not None
+        evidence = GradingEvidence(final=frame.observation, looked=recorded.looked)
+        return [part.value for part in await WebArenaParts(addresses).parts(task, evidence)]
 
     with serving(Desk) as origin:
-        found = await run(origin)
+        async with BrowserPool(max_sessions=len(WAYS)) as pool:
+            found = await asyncio.gather(*(graded_way(pool, origin, *way) for way in WAYS))
     # url_match, the page anew, the page as it was left, and its title anew
     assert dict(zip(WAYS, found, strict=True)) == {(way, saved): [1, saved, 1, 1] for way, saved in WAYS}
 
