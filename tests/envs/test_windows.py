@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from envs.browser import PageStep, WebSession
-from envs.settle import SettleReason
+from envs.settle import SettleReason, VirtualClock
 from envs.types import Back, Click, CloseTab
 from tests.envs.dynamic import dynamic_pool, page
 
@@ -71,7 +71,11 @@ def test_a_window_that_gets_no_page_is_empty(how: str) -> None:
 
 
 @pytest.mark.parametrize(("how", "tab"), [("never", 2), ("waits", 2), ("here", 1)])
-def test_a_page_that_is_never_answered_is_given_up_and_said(how: str, tab: int) -> None:
+def test_a_page_that_is_never_answered_is_given_up_and_said(
+    how: str, tab: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(VirtualClock.settle.__kwdefaults__, "seconds", 4.0)
+
     async def scenario(session: WebSession) -> None:
         result = await session.step(Click(element=how))
         assert result.settled is not None and result.settled.reason is SettleReason.DEADLINE
