@@ -7,12 +7,14 @@ import http.server
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
 from PIL import Image
 
 from envs.browser import BrowserPool
+from envs.browser.dispatcher import Dispatcher, Limits
 from envs.settle import SettleReason, VirtualClock
 from envs.settle.requests import PARTS
 from envs.sites import LiveOptions, LiveSite
@@ -148,9 +150,12 @@ async def test_a_dialog_before_a_page_is_reset_is_cancelled(monkeypatch: pytest.
 async def test_a_page_whose_parts_never_come_is_shown_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(VirtualClock.settle.__kwdefaults__, "seconds", SECONDS)
     with served() as site:
-        async with BrowserPool() as pool, asyncio.TaskGroup() as rows:
-            for name in NEVER:
-                rows.create_task(without(pool, site, name))
+        async with BrowserPool() as pool:
+            navigation = replace(Limits().navigation, slots=len(NEVER))  # all of them wait at once
+            pool.dispatcher = Dispatcher(replace(Limits(), navigation=navigation))
+            async with asyncio.TaskGroup() as rows:
+                for name in NEVER:
+                    rows.create_task(without(pool, site, name))
 
 
 async def test_a_dialog_on_the_first_page_is_shown_and_answered() -> None:
