@@ -11,12 +11,12 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import BrowserContext, CDPSession, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, CDPSession, Page, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
 from envs.actions import ActionContext, ActionError, Dialogs, Effect, Interceptor, check_action, execute
@@ -179,35 +179,48 @@ const hear = (types, from = window) => types.split(" ").forEach((type) => from.a
 </script>"""
 
 
+browsers: list[Browser] = []
+"""The browser of the tests of a module, if they use the fixture ``one_browser``."""
+
+
 @asynccontextmanager
-async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
-    """A new Chromium with one page of this body; keyword arguments replace fields of the
-    `ActionContext`."""
+async def launched() -> AsyncIterator[Browser]:
+    """A new Chromium."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=str(find_chromium()), args=[*LAUNCH_ARGS, *ARGS], env={**os.environ, **environment()}
         )
         try:
-            context = await browser.new_context(viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]}, locale="en-US")
-            page = await context.new_page()
-            page.on("dialog", lambda _dialog: None)  # or Playwright answers it
-            cdp = Session(await context.new_cdp_session(page))
-            await cdp.send("Page.enable")
-            made = ActionContext(
-                cdp=cdp,
-                viewport=VIEWPORT,
-                handles={},
-                tabs=TabsOfContext(context, page),
-                dialogs=Dialogs(cdp),
-                intercept=Interceptor(cdp),
-                clock=VirtualClock(cdp),
-                allowed=lambda url: "127.0.0.1" in url,
-            )
-            here = Stage(page, cdp, replace(made, **changes))
-            await here.load(body)
-            yield here
+            yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def stage(body: str = "", **changes: Any) -> AsyncIterator[Stage]:
+    """One page of this body in a new browser context; keyword arguments replace fields of the
+    `ActionContext`."""
+    async with AsyncExitStack() as ends:
+        browser = browsers[0] if browsers else await ends.enter_async_context(launched())
+        context = await browser.new_context(viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]}, locale="en-US")
+        ends.push_async_callback(context.close)
+        page = await context.new_page()
+        page.on("dialog", lambda _dialog: None)  # or Playwright answers it
+        cdp = Session(await context.new_cdp_session(page))
+        await cdp.send("Page.enable")
+        made = ActionContext(
+            cdp=cdp,
+            viewport=VIEWPORT,
+            handles={},
+            tabs=TabsOfContext(context, page),
+            dialogs=Dialogs(cdp),
+            intercept=Interceptor(cdp),
+            clock=VirtualClock(cdp),
+            allowed=lambda url: "127.0.0.1" in url,
+        )
+        here = Stage(page, cdp, replace(made, **changes))
+        await here.load(body)
+        yield here
 
 
 def on(body: str, **changes: Any) -> AbstractAsyncContextManager[Stage]:

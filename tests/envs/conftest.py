@@ -13,6 +13,7 @@ from envs.browser import BrowserPool
 from envs.sites import MiniWobSite, Site, StaticSite
 from envs.sites.miniwob import import_tasks
 from envs.types import WebTask
+from tests.envs.acting import browsers, launched
 
 Opened = tuple[BrowserPool, Site]
 Opener = Callable[..., AbstractAsyncContextManager[Opened]]
@@ -38,6 +39,15 @@ async def _opened(site: Site, options: dict[str, Any]) -> AsyncIterator[Opened]:
 def miniwob() -> Opener:
     """``async with miniwob(**pool_options) as (pool, site)`` on MiniWoB."""
     return lambda **options: _opened(MiniWobSite(), options)
+
+
+@pytest.fixture(scope="module")
+async def one_browser() -> AsyncIterator[None]:
+    """One Chromium for all stages of a module."""
+    async with launched() as browser:
+        browsers.append(browser)
+        yield
+        browsers.remove(browser)
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from envs.types import (
 
 from .acting import on
 
+pytestmark = pytest.mark.usefixtures("one_browser")
+
 POINTS = """<button data-t=go style='position:absolute;left:100px;top:100px;width:80px;height:30px'><b>Go</b> on</button>
 <a data-t=link href='#x' style='position:absolute;left:300px;top:100px'>a link</a>
 <script>hear("mousemove mousedown mouseup click dblclick mouseover")</script>"""

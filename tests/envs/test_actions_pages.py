@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from envs.actions import ActionError, Effect
 from envs.types import (
     Back,
@@ -23,6 +25,8 @@ from envs.types import (
 )
 
 from .acting import on, served, stage
+
+pytestmark = pytest.mark.usefixtures("one_browser")
 
 
 async def test_going_from_page_to_page(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from envs.types import Action, Clear, Click, ErrorCode, Press, Type
 
 from .acting import Stage, on
 
+pytestmark = pytest.mark.usefixtures("one_browser")
+
 MAX_KEYS = 40
 
 
