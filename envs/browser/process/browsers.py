@@ -38,7 +38,7 @@ class ContextCache:
         self.browsers: dict[BrowserContext, Browser] = {}
         """The browser of each open context."""
         self.listeners: dict[BrowserContext, Listener] = {}
-        """The way out of each open context."""
+        """Proxy listener of each open context."""
 
     @property
     def size(self) -> int:
@@ -46,7 +46,7 @@ class ContextCache:
         return len(self.idle) + len(self.lent)
 
     def put(self, context: BrowserContext, browser: Browser, listener: Listener) -> None:
-        """A new context of this browser, with its way out.
+        """Add a new context of this browser, with its proxy listener.
 
         It is neither lent nor idle yet.
         """
@@ -199,7 +199,7 @@ class BrowserSet:
         await finish_shielded(self._end(browser, self._cache.withdraw(lambda context: context in browser.contexts)))
 
     async def close(self) -> None:
-        """End all browsers, and the proxy that is their way out."""
+        """End all browsers and their proxy."""
         self.closed = True
         if self._watcher is not None:
             self._watcher.cancel()
