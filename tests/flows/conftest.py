@@ -23,6 +23,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tasks_lib.config import PROJECT
 from training.ledger.store import RunStore
+from training.trainer.control.processes import wait_until_dead
 
 from .services import DaskCluster, PrefectServer, Services, as_from_a_terminal
 
@@ -91,7 +92,7 @@ class Run:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.process = None
-        _, alive = psutil.wait_procs(family, timeout=30)
+        alive = wait_until_dead(family, 30)
         assert not alive, f"outlived the flow process by 30 s: {[(p.pid, p.cmdline()) for p in alive]}"
 
     def children(self, *words: str) -> list[psutil.Process]:

@@ -22,6 +22,7 @@ from distributed import Client
 from tasks_lib.config import PROJECT
 from training.environment import TORCH_ENVIRONMENT
 from training.trainer.control.launch import free_port
+from training.trainer.control.processes import wait_until_dead
 
 SCRIPTS = Path(sys.executable).parent
 ENTRY = re.compile(r"^(?=\d\d:\d\d:\d\d\.\d)", re.MULTILINE)
@@ -117,8 +118,7 @@ class Services:
             started = psutil.Process(process.pid)
             family = [started, *started.children(recursive=True)]
             process.terminate()
-            _, left = psutil.wait_procs(family, timeout=15)
-            for member in left:
+            for member in wait_until_dead(family, 15):
                 member.kill()
         process.wait()
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from training.trainer.control.processes import wait_until_dead
+
 from .services import PrefectServer, as_from_a_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.dask]
@@ -94,7 +96,7 @@ def _interrupted(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    _, alive = psutil.wait_procs(family, timeout=30)
+    alive = wait_until_dead(family, 30)
     assert status == 130 and not alive and "Traceback" not in log.read_text(), log.read_text()
     announced, *lines = log.read_text().splitlines()
     assert announced.startswith("flows."), "a command says at once what it does"

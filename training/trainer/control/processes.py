@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from training.trainer.spec import TrainerSpec
 
 ORPHAN_EXIT_CODE = 86
 """Exit code of a process whose owner or parent is gone."""
+DEAD_POLL_SECONDS = 0.01
+"""Pause between two looks whether killed processes are dead."""
 
 
 def torchrun(run_dir: Path, options: Mapping[str, object]) -> list[str]:
@@ -108,8 +110,26 @@ def end_processes(processes: Sequence[psutil.Process], seconds: float, children:
         for process in receivers:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signum)
-        _, left = psutil.wait_procs(left, seconds)
-        receivers = left
+        receivers = left = wait_until_dead(left, seconds)
+
+
+def wait_until_dead(processes: Collection[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until processes are dead, and return those that still live after ``seconds``.
+
+    A dead process counts although it is still listed: the system's first process removes orphans,
+    some seconds later on some systems.
+    """
+    given_up = time.monotonic() + seconds
+    while (alive := [process for process in processes if _is_alive(process)]) and time.monotonic() < given_up:
+        time.sleep(DEAD_POLL_SECONDS)
+    return alive
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def end_process_trees(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
