@@ -40,7 +40,7 @@ HOVER_SECONDS = 4.0
 of an action."""
 
 MAX_ARRIVALS = 3
-"""Maximum number of places of one target that the mouse follows it to."""
+"""Maximum number of times that the mouse follows a target that moves."""
 
 WORK = ("ScriptDuration", "LayoutCount", "RecalcStyleCount")
 """Counters of ``Performance.getMetrics`` that do not change while a page does nothing."""

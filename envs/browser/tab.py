@@ -29,7 +29,8 @@ JPEG = {"format": "jpeg", "quality": 80, "optimizeForSpeed": True}
 time)."""
 
 LOADS = 4
-"""Budgets that a page gets to load; one that asks for more is looked at as it is."""
+"""Maximum number of navigation budgets of one load. A page that is still loading then is used as it
+is."""
 
 STATUS_ALONE = "net::ERR_HTTP_RESPONSE_CODE_FAILURE"
 """The site answered with an error's status and nothing else; the browser shows a page of its own

@@ -31,8 +31,8 @@ GRID = 1000.0
 write them."""
 
 MAX_AMOUNT = 20.0
-"""Pages that one scroll may go: more than any page of the sites has, so "to the end" can be said;
-an endless page stays bounded."""
+"""Maximum distance of one scroll in heights or widths of the viewport: more than any page of the
+sites has, so a scroll can go to the end; an endless page stays bounded."""
 
 MAX_WAIT = 60.0
 """Seconds that one wait may take, in the page's own time (which costs almost no real time)."""
@@ -353,9 +353,9 @@ class Invalid(Sparse):
 
 
 ElementAction = Click | DoubleClick | TripleClick | Type | Press | Hover | Select | Check | Clear | Scroll | Upload
-"""Actions that are themselves the target they act on."""
+"""Actions that carry the fields of their target themselves."""
 
-Valid = (
+PageAction = (
     ElementAction
     | Drag
     | Goto
@@ -376,13 +376,13 @@ Valid = (
 MemoryAction = Remember | Forget
 """Further actions of an episode that has a memory."""
 
-Action = Annotated[Valid | MemoryAction | Invalid, Field(discriminator="type")]
+Action = Annotated[PageAction | MemoryAction | Invalid, Field(discriminator="type")]
 
-Actions = Mapping[str, type[Valid] | type[MemoryAction]]
+Actions = Mapping[str, type[PageAction] | type[MemoryAction]]
 """The records of the actions that a turn may name, by name."""
 
-ACTIONS: dict[str, type[Valid]] = {kind.model_fields["type"].default: kind for kind in get_args(Valid)}
-"""The records by name: those of every episode, `Invalid` left out."""
+ACTIONS: dict[str, type[PageAction]] = {kind.model_fields["type"].default: kind for kind in get_args(PageAction)}
+"""The records by name: those of episodes without a memory, `Invalid` left out."""
 
 WITH_MEMORY: Actions = ACTIONS | {kind.model_fields["type"].default: kind for kind in get_args(MemoryAction)}
 """The records by name: those of an episode with a memory."""

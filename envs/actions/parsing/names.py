@@ -238,12 +238,12 @@ COMMENTS = frozenset(
 )
 """Keys beside the action that only explain it."""
 
-ASIDE = frozenset({"element_info", "intent", "safety_decision"})
+IGNORED_ARGUMENTS = frozenset({"element_info", "intent", "safety_decision"})
 """Arguments of GLM's and Gemini's calls that only explain the action."""
 
-INSIDE = ("arguments", "args", "parameters", "params", "action_input", "input")
+ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "action_input", "input")
 
-AROUND = ("function", "functionCall", "function_call", "action")
+WRAPPER_KEYS = ("function", "functionCall", "function_call", "action")
 """Keys of an object that may hold the action's object."""
 
 SIDEWAYS = ("left", "right")

@@ -62,7 +62,7 @@ class Piece:
 
     start: int
     end: int
-    strong: bool
+    unquoted: bool
     """True when it does not look like a quotation: no colon stands before it, or an invented next
     turn follows it."""
 
@@ -79,7 +79,7 @@ def separate_action(text: str, start: int, is_action: IsAction, *, words_follow:
     """
     pieces = list(whole_actions(_OPENER.sub("", text[:start]), is_action))
     return any(
-        piece.strong and (words_follow or not joined(text, [*pieces[number:], Piece(start, start, True)]))
+        piece.unquoted and (words_follow or not joined(text, [*pieces[number:], Piece(start, start, True)]))
         for number, piece in enumerate(pieces)
     )
 
@@ -89,7 +89,7 @@ def joined(text: str, pieces: list[Piece]) -> bool:
 
     An action that looks like a quotation counts as words.
     """
-    return all(not _BETWEEN.sub("", text[one.end : other.start]) and other.strong for one, other in pairwise(pieces))
+    return all(not _BETWEEN.sub("", text[one.end : other.start]) and other.unquoted for one, other in pairwise(pieces))
 
 
 def only_actions(text: str, is_action: IsAction) -> bool:

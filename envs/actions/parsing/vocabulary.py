@@ -1,10 +1,11 @@
 """Translates names and arguments of actions, ours and those of other schemes, to our records.
 
 Other schemes are WebArena's and BrowserGym's actions, WebGym's tools, computer use as Qwen's,
-Anthropic's and OpenAI's models write it, UI-TARS, and WEBSERV. Coordinates are not changed: they
-are 0..1000, as in Qwen3-VL. Everything is a table; names that are in none are passed on, and the
-record refuses them. Actions without a counterpart here (``mouse_down``, ``keyboard_up``,
-``hold_key``, ``focus``, ``zoom``) are unknown.
+Anthropic's and OpenAI's models write it, UI-TARS, and WEBSERV. Coordinates are thousandths, 0 to
+1000, as in Qwen3-VL; fractions are scaled, and a box becomes its middle. Tables map names, and
+functions convert values. Names that are in no table are passed on, and the record refuses them.
+Actions without a counterpart here (``mouse_down``, ``keyboard_up``, ``hold_key``, ``focus``,
+``zoom``) are unknown.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from envs.actions.parsing.names import (
+    ARGUMENT_KEYS,
     ARGUMENTS,
-    AROUND,
-    ASIDE,
     BUTTONS,
     CLICK_SHARE,
     CLICKS,
     COMMENTS,
     FROM_ZERO,
+    IGNORED_ARGUMENTS,
     IMPLIED,
     IN_MILLISECONDS,
-    INSIDE,
     MARKS_TOOL,
     MAX_DIGITS,
     MAX_POINT,
@@ -36,6 +36,7 @@ from envs.actions.parsing.names import (
     TARGET,
     TARGETED,
     TOOLS,
+    WRAPPER_KEYS,
 )
 from envs.types import Action, ErrorCode, Invalid, read_action
 from envs.types.actions import GRID, MAX_AMOUNT, Actions
@@ -63,7 +64,7 @@ def _spelled(name: str) -> str:
 
 def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
     """Return the action of a JSON object in any of the schemes."""
-    for key in AROUND:
+    for key in WRAPPER_KEYS:
         inner = value.get(key)
         if isinstance(inner, list) and len(inner) > 1:  # browser-use means all of them to be done
             return NamedAction(Invalid(reason=f"{key} has {len(inner)} actions; name one", code=ErrorCode.BAD_ACTION))
@@ -110,7 +111,7 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedA
     arguments = {
         key: value
         for key, value in arguments.items()
-        if value is not None and (key, value) != ("keys", []) and key not in ASIDE
+        if value is not None and (key, value) != ("keys", []) and key not in IGNORED_ARGUMENTS
     }
     ours, spelled = canonical(name, actions), _spelled(name)
     if ours == "terminate" and (arguments.get("answer") or (spelled == "done" and "text" in arguments)):
@@ -152,7 +153,7 @@ def shorten_name(text: str, limit: int = 60) -> str:
 
 def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
     """Return the arguments in an object of their own, which may be written as a string."""
-    for key in INSIDE:
+    for key in ARGUMENT_KEYS:
         inner = arguments.pop(key, None)
         if inner is None:
             continue
@@ -202,11 +203,11 @@ def _target(data: dict[str, Any]) -> dict[str, Any]:
         data = {key: value for key, value in data.items() if key not in ("x", "y")} | {"at": [data["x"], data["y"]]}
     element = data.get("element")
     if "at" not in data and (isinstance(element, list | tuple | dict) or isinstance(_point(element), list)):
-        data = {key: value for key, value in data.items() if key != "element"} | _end(data["element"])
+        data = {key: value for key, value in data.items() if key != "element"} | _target_of_value(data["element"])
     return data | {"at": _point(data["at"])} if "at" in data else data
 
 
-def _end(value: Any) -> dict[str, Any]:
+def _target_of_value(value: Any) -> dict[str, Any]:
     """Return the target that one value names.
 
     It may be ``3``, ``"menu.save"``, ``[120, 340]``, ``"(120,340)"`` or an object.
@@ -298,7 +299,7 @@ def _drag(data: dict[str, Any]) -> dict[str, Any]:
     if isinstance(path, list | tuple) and len(path) >= 2 and not data.keys() & {"start", "end", "via"}:
         data = {key: value for key, value in data.items() if key != "path"}
         data |= {"start": path[0], "via": path[1:-1], "end": path[-1]}
-    data |= {end: _end(data[end]) for end in ("start", "end") if end in data}
+    data |= {end: _target_of_value(data[end]) for end in ("start", "end") if end in data}
     via = data.get("via")
     return data | {"via": [_point(point) for point in via]} if isinstance(via, list | tuple) else data
 
@@ -330,8 +331,8 @@ def _scroll(name: str, data: dict[str, Any]) -> dict[str, Any]:
     """Convert wheel clicks, or lengths in thousandths of the viewport.
 
     Qwen's ``pixels`` count upwards (and to the left), ``delta`` down. A given direction holds;
-    signs decide only without one. Two lengths without a direction are both kept, so that the record
-    refuses them.
+    signs decide only without one. Two lengths without a direction are passed on under a name that
+    the record refuses.
     """
     data = dict(data)
     if isinstance(data.get("down"), bool):  # browser-use's

@@ -1,10 +1,9 @@
 """A connection to one browser with heartbeat, reconnect with backoff, and reattached targets.
 
-A socket can be dropped, stall, or be open at one end only, and a browser may hang; it and its pages
-may well live on. So targets are attached to anew, on the next socket or over the same pipe
-(contexts are made not to end with theirs), sessions keep their handlers, and what they had enabled
-is played back. A call that was pending has failed by then, because nobody can know whether it took
-effect.
+A socket can be dropped, stall, or be open at one end only, and a browser may hang, while its pages
+live on. After a reconnect, over the next socket or the same pipe, we attach to each page again,
+keep its session's handlers and enable its CDP domains again. Contexts outlive the connection. A
+pending call has failed by then, because nobody can know whether it took effect.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class Connection:
             if not isinstance(error, BrowserError):
                 raise
             raise ConnectionLost(f"{self.name}: {error}") from error
-        start_background(self._keep(), self._tasks, f"connection of {self.name}").add_done_callback(self._kept)
+        start_background(self._keep(), self._tasks, f"connection of {self.name}").add_done_callback(self._on_keeper_end)
 
     async def ready(self) -> None:
         """Wait until calls can be made. Callers put a deadline around it.
@@ -301,7 +300,7 @@ class Connection:
         if client is not None:
             client.close(why)
 
-    def _kept(self, task: asyncio.Task[None]) -> None:
+    def _on_keeper_end(self, task: asyncio.Task[None]) -> None:
         """Give the browser up where keeping its connection failed.
 
         Nobody would connect again, and callers would wait for ever.

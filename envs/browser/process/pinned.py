@@ -26,8 +26,8 @@ FONTS = (
     (PINNED_FOLDER, "Arimo_400Regular.ttf", "pinned-fonts.conf"),
     (Path("/usr/share"), "LiberationSans-Regular.*", FONTS_CONF.name),
 )
-"""A folder with ``fonts``, one of them, and fontconfig's configuration with which they are used.
-The first that is there is taken."""
+"""Sets of fonts. Each has a folder, a font file expected below its ``fonts``, and the file of
+fontconfig to use. The first set that exists is used."""
 
 LOCALE = "en_US.UTF-8"
 """Decides pages' ``navigator.language`` and the order of a date field's parts. The system need not

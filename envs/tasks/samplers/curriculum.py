@@ -25,8 +25,8 @@ class CurriculumSampler(Sampler):
     row's kind (or of the task itself): it begins at 1/2 and moves by
     ``p <- memory * p + (1 - memory) * x`` with each observation x (a group's mean success).
     Beginning at 1/2, and not at the first observation, keeps one unlucky group from ruling a kind
-    out. z is the running share of groups whose rewards are all equal. ``floor`` keeps what is
-    always or never solved in the draw, at that share of the highest priority.
+    out. z is the running share of groups whose rewards are all equal. Kinds that are always or
+    never solved keep the priority ``floor``; the highest is 1.
     """
 
     name = "curriculum"
@@ -71,8 +71,8 @@ class CurriculumSampler(Sampler):
     def observe(self, name: str, success: float, varied: bool | None = None) -> None:
         """Record the mean success, in [0, 1], of a kind's (or task's) group.
 
-        Every machine must record the same observations in the same order before a draw that all
-        share.
+        Before a shared draw, all machines must have recorded the same observations in the same
+        order.
 
         Args:
             varied: True if the group's rewards differ; ``None`` if that is not known.
