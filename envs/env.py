@@ -159,7 +159,7 @@ def make_pool(**options: Any) -> BrowserPool:
     Raises:
         ConfigError: there is no such option; with names that are near.
     """
-    fields = PoolOptions.__dataclass_fields__
+    fields = PoolOptions.model_fields
     for name in options:
         if name not in fields:
             raise ConfigError(f"make_pool has no option {name!r}; {near(name, fields)}there are {', '.join(fields)}")

@@ -12,7 +12,7 @@ browser; ``dispatcher`` shares the machine fairly over episodes. Nothing here kn
 reward or a policy; a ``Site`` says all that is known of a site.
 """
 
-from envs.browser.options import Device, PoolCounters, PoolOptions
+from envs.browser.options import BrowserOptions, Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
 from envs.browser.process.chromium import chromium_version, find_chromium
@@ -22,6 +22,7 @@ from envs.settle import SettleReason
 
 __all__ = [
     "PINNED_PRODUCT",
+    "BrowserOptions",
     "BrowserPool",
     "Device",
     "PageStep",

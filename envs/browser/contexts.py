@@ -120,9 +120,10 @@ class ContextLender:
     def options_of(self, site: Site) -> ContextOptions:
         """Return the context options of a site, without the proxy."""
         options = self.options
+        width, height = site.viewport  # has no bounds
         return ContextOptions(
             owner=site.name,
-            device=options.device or Device(site.viewport),
+            device=options.device or Device.model_construct(width=width, height=height),
             style=site.style,
             downloads=options.downloads,
             seed=options.page_seed,

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from pydantic import Field, model_validator
 
 from envs.browser.dispatcher import CORES
 from envs.browser.process.connection import ConnectionTimes
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS
-from envs.types import BrowserError, read_date
-
-STEP_DEADLINE = 60.0
-"""Real seconds for a reset or a step. They take 0.05 s alone; a dozen first page loads on a machine
-whose file cache was cold took over 20."""
+from envs.types import PageDate, Record
 
 RECYCLE_AFTER = 500
 """Episodes after which a context is closed: pages leak slowly, and opening one costs about what
@@ -35,18 +33,20 @@ a step then takes 50 ms instead of 67, with four there are an eighth more steps;
 keep the cores busy anyway, 3 to 5 % fewer."""
 
 
-@dataclass(frozen=True)
-class Device:
-    """The screen that a page is shown on."""
+class Device(Record):
+    """The device that pages are shown on, instead of each site's viewport."""
 
-    viewport: tuple[int, int]
-    """Width and height in CSS pixels."""
-    scale: float = 1.0
-    """Device pixels per CSS pixel. Screenshots have the viewport's size times this."""
-    mobile: bool = False
-    """Meta viewport, overlay scroll bars, touch events."""
-    user_agent: str = ""
-    """Empty: the browser's own."""
+    width: int = Field(ge=100, le=4096, examples=[390], description="Viewport width in CSS pixels.")
+    height: int = Field(ge=100, le=4096, examples=[844], description="Viewport height in CSS pixels.")
+    scale: float = Field(1.0, ge=0.25, le=4, description="Device pixels per CSS pixel.")
+    """Screenshots have the viewport's size times this."""
+    mobile: bool = Field(False, description="Meta viewport, overlay scroll bars, touch events.")
+    user_agent: str = Field("", description="User agent; empty: the browser's.")
+
+    @property
+    def viewport(self) -> tuple[int, int]:
+        """Width and height in CSS pixels."""
+        return self.width, self.height
 
 
 @dataclass(frozen=True)
@@ -95,49 +95,66 @@ class PoolCounters:
     episodes: int = 0
 
 
-@dataclass(frozen=True)
-class PoolOptions:
+class BrowserOptions(Record):
+    """Options of browsers that a configuration has too, as keys of ``rollout``."""
+
+    step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds for one browser operation.")
+    """Real seconds for each reset and step. They take 0.05 s alone; a dozen first page loads on a
+    machine whose file cache was cold took over 20."""
+    browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker.")
+    """They share the contexts."""
+    browser_per_episode: bool = Field(False, description="A Chromium for each episode.")
+    """It is given to no other one and ended with it. That isolates fully, and costs 0.2 s and
+    100 MB each."""
+    browser_address: str = Field(
+        "", description="Debugging address of a running browser to use (ws://… or http://host:port)."
+    )
+    """It is used instead of own ones and left running."""
+    device: Device | None = Field(None, description="Device to emulate; null: the site's viewport.")
+    page_seed: int | None = Field(
+        None, ge=0, lt=2**32, description="Seed of the pages' Math.random and crypto.getRandomValues; null: random."
+    )
+    page_date: PageDate = Field(
+        "",
+        examples=["2024-05-01"],
+        description="Time of the pages' clocks when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
+    )
+    signals: bool = Field(False, description="Record the browser's signals with each step.")
+
+    @model_validator(mode="after")
+    def _address_has_one_browser(self) -> Self:
+        if self.browser_address and self.browser_per_episode:
+            raise ValueError(
+                "browser_address: an external browser cannot be started for each episode; "
+                "choose browser_address or browser_per_episode"
+            )
+        return self
+
+
+class PoolOptions(BrowserOptions):
     """Options of a pool: sizes, deadlines, and when browsers and contexts are replaced."""
 
-    max_sessions: int = 16
+    max_sessions: int = Field(16, ge=1)
     """Leases at a time; more wait."""
-    browsers: int = 1
-    """Chromium processes that share the contexts."""
-    browser_per_episode: bool = False
-    """A Chromium for each episode instead, given to no other one and ended with it. Isolates fully;
-    costs 0.2 s and 100 MB each."""
-    browser_address: str = ""
-    """Debugging address of a browser that somebody else started; it is used instead of own ones and
-    left running."""
-    step_deadline: float = STEP_DEADLINE
-    """Real seconds for each reset and step."""
     settle_budget_ms: float = BUDGET_MS
     """Virtual milliseconds that a page gets after an action."""
     virtual_time: bool | None = None
     """Hold the pages' clocks; else they are waited for until they are quiet. Not given: hold those
     of own browsers only, whose processes were started for it."""
-    recycle_after: int = RECYCLE_AFTER
-    retire_after: int = RETIRE_AFTER
-    most_memory_mb: float = MAX_MEMORY_MB
-    prewarm: int = 0
+    recycle_after: int = Field(RECYCLE_AFTER, ge=1)
+    retire_after: int = Field(RETIRE_AFTER, ge=1)
+    most_memory_mb: float = Field(MAX_MEMORY_MB, gt=0)
+    prewarm: int = Field(0, ge=0)
     """Contexts that are kept ready beyond ``max_sessions``, so that an episode on a site that keeps
-    state does not wait for its own."""
+    state does not wait for its own. Runs keep some ready; beside a single episode they would be
+    opened in vain."""
     marks: bool = False
     """Draw the elements' numbers on the screenshots (set of marks)."""
     screenshots: bool = True
     """Make them; without, ``PageStep.screenshot`` is empty and a step costs a fifth."""
-    signals: bool = False
-    """Read the browser's signals after each step."""
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
     """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It
     only reads."""
-    page_seed: int | None = None
-    """Seed of the pages' ``Math.random`` and ``crypto``; ``None`` leaves them random."""
-    page_date: str = ""
-    """Date of the pages' clocks when an episode begins, written as `WebTask.date`, which wins.
-    Empty means the real time on live sites and `EPOCH_SECONDS` on others."""
-    device: Device | None = None
-    """Screen of the pages; a plain one of the site's size if not given."""
     files: Path | None = None
     """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is
     nothing to upload."""
@@ -157,19 +174,3 @@ class PoolOptions:
         """True if pages draw a frame as soon as it is complete
         (`envs.browser.process.chromium.prompt_frames`)."""
         return self.screenshots and self.holds_clocks and self.max_sessions <= PROMPT_PER_CORE * CORES
-
-    def __post_init__(self) -> None:
-        least = {"max_sessions": 1, "browsers": 1, "recycle_after": 1, "retire_after": 1, "prewarm": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise BrowserError(f"{name} must be at least {bound}, not {getattr(self, name)}")
-        if self.step_deadline <= 0 or self.most_memory_mb <= 0:
-            raise BrowserError("step_deadline and most_memory_mb must be above 0")
-        try:
-            self.page_date and read_date(self.page_date)
-        except ValueError as error:
-            raise BrowserError(f"page_date: {error}") from error
-        if self.browser_address and self.browser_per_episode:
-            raise BrowserError(
-                "an external browser cannot be started for each episode; choose browser_address or browser_per_episode"
-            )

@@ -9,6 +9,9 @@ from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
 from envs.browser.contexts import ContextLender
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.options import ContextOptions, Device, PoolCounters, PoolOptions
@@ -43,8 +46,14 @@ class BrowserPool:
         """``changes`` are fields of `PoolOptions`, laid over ``options``.
 
         ``secrets`` are added to requests by the proxy and seen by nobody.
+
+        Raises:
+            BrowserError: An option is unknown, or its value is not allowed.
         """
-        self.options = replace(options or PoolOptions(), **changes)
+        try:
+            self.options = PoolOptions(**{**dict(options or ()), **changes})
+        except ValidationError as error:
+            raise BrowserError("; ".join(_explain(one) for one in error.errors())) from None
         self.dispatcher = Dispatcher()
         """Queues of all operations on pages."""
         self.contexts = ContextLender(self.options, secrets)
@@ -169,3 +178,9 @@ class BrowserPool:
                 await browser.close_context(context)
             finally:
                 await self.contexts.browser_set.remove_if_over(browser)
+
+
+def _explain(problem: ErrorDetails) -> str:
+    """Explain one problem of pydantic with an option."""
+    key, message = ".".join(map(str, problem["loc"])), problem["msg"].removeprefix("Value error, ")
+    return f"{key}: {message} (got {problem['input']!r})" if key else message

@@ -69,7 +69,10 @@ class PageRenderer:
             BrowserError: the browser, the page or the deadline.
         """
         return await self._pool.scratch_tab(
-            Device(VIEWPORT), lambda tab: render_page(tab, html), deadline=self._deadline, what="drawing a page"
+            Device(width=VIEWPORT[0], height=VIEWPORT[1]),
+            lambda tab: render_page(tab, html),
+            deadline=self._deadline,
+            what="drawing a page",
         )
 
     async def reference(self, html: str) -> RenderedPage:

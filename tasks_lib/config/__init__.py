@@ -9,7 +9,6 @@ given values. Values are given by ``--set key.sub=value``, by the parameters of 
 
 from tasks_lib.config.parts import (
     ClusterConfig,
-    DeviceConfig,
     EvaluationConfig,
     PacingConfig,
     RewardConfig,
@@ -36,7 +35,6 @@ __all__ = [
     "PROJECT",
     "RUN_NAME",
     "ClusterConfig",
-    "DeviceConfig",
     "EvaluateConfig",
     "EvaluationConfig",
     "FolderConfig",

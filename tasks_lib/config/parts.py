@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from envs.browser import PoolOptions
+from envs.browser import BrowserOptions
 from envs.ends import HorizonPolicy
 from envs.rewards import Component, Mode
 from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
 from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
-from envs.types import ConfigError, PageDate
+from envs.types import ConfigError
 from tasks_lib.config.reading import resolve_path
 from training.policy.prompt import MEMORY_BUDGET
 from training.serving.config import LOOPBACK, ServingConfig
@@ -77,18 +77,8 @@ class TasksConfig(Settings):
         return self
 
 
-class DeviceConfig(Settings):
-    """The device that pages are shown on, instead of each site's viewport."""
-
-    width: int = Field(ge=100, le=4096, examples=[390], description="Viewport width in CSS pixels.")
-    height: int = Field(ge=100, le=4096, examples=[844], description="Viewport height in CSS pixels.")
-    scale: float = Field(1.0, ge=0.25, le=4, description="Device pixels per CSS pixel.")
-    mobile: bool = Field(False, description="Meta viewport, overlay scroll bars, touch events.")
-    user_agent: str = Field("", description="User agent; empty: the browser's.")
-
-
-class RolloutConfig(Settings):
-    """Rollout of episodes on a worker."""
+class PlaySettings(Settings):
+    """Groups of episodes, and how a worker plays them."""
 
     OLD_NAMES: ClassVar[Mapping[str, str]] = {"wave_deadline": "batch_deadline", "spare": "over_sampling"}
 
@@ -109,9 +99,6 @@ class RolloutConfig(Settings):
         ge=0,
         le=4096,
         description="Groups of one Prefect task; 0: shared over the workers, in an asynchronous run what a worker plays at once, four at most.",
-    )
-    step_deadline: float = Field(
-        PoolOptions.step_deadline, gt=0, le=600, description="Seconds for one browser operation."
     )
     episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds for one episode.")
     batch_deadline: float = Field(
@@ -149,25 +136,11 @@ class RolloutConfig(Settings):
         examples=["my_parser:read"],
         description="Reader of the policy's text: default, module:function, or an installed one (docs/extending.md).",
     )
-    browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker.")
-    browser_per_episode: bool = Field(False, description="A Chromium for each episode.")
-    device: DeviceConfig | None = Field(None, description="Device to emulate; null: the site's viewport.")
-    page_seed: int | None = Field(
-        None, ge=0, lt=2**32, description="Seed of the pages' Math.random and crypto.getRandomValues; null: random."
-    )
-    page_date: PageDate = Field(
-        "",
-        examples=["2024-05-01"],
-        description="Time of the pages' clocks when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
-    )
     prewarm: int = Field(
         1,
         ge=0,
         le=64,
         description="Browser contexts kept ready beyond `concurrency` (25 MB each).",
-    )
-    browser_address: str = Field(
-        "", description="Debugging address of a running browser to use (ws://… or http://host:port)."
     )
     judge: JudgeConfig | None = Field(
         None,
@@ -189,12 +162,15 @@ class RolloutConfig(Settings):
     memory_budget: int = Field(
         MEMORY_BUDGET, ge=100, le=100_000, description="Characters of notes in a prompt, newest first."
     )
-    signals: bool = Field(False, description="Record the browser's signals with each step.")
     designs: str = Field("datasets/design2code", description="Folder of Design2Code pages: N.html, N.png.")
     dom_diffs: bool = Field(
         False,
         description="Record what each step changed in the document, and the last page of tasks with a reference.",
     )
+
+
+class RolloutConfig(BrowserOptions, PlaySettings):
+    """Rollout of episodes on a worker."""
 
 
 class RewardConfig(Settings):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from envs.browser import Device, PoolOptions
+from envs.browser import BrowserOptions, PoolOptions
 from envs.rewards import Mode, capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask
-from tasks_lib.config import DeviceConfig, RewardConfig, RolloutConfig, TeacherConfig
+from tasks_lib.config import RewardConfig, RolloutConfig, TeacherConfig
 from training.config import PolicyConfig
 from training.ledger.store import RunStore
 from training.records.groups import GroupSpec
@@ -45,7 +44,7 @@ class WorkerRequest(Record):
 
         Uploads come from the run's copy of its tasks' files.
         """
-        return replace(pool_options(self.rollout, self.policy), files=RunStore(self.run_dir).task_files_path)
+        return pool_options(self.rollout, self.policy, RunStore(self.run_dir).task_files_path)
 
 
 class RolloutRequest(WorkerRequest):
@@ -201,25 +200,13 @@ class WorkerNeeds(NamedTuple):
         )
 
 
-def _device(config: DeviceConfig | None) -> Device | None:
-    if config is None:
-        return None
-    return Device((config.width, config.height), config.scale, config.mobile, config.user_agent)
-
-
-def pool_options(rollout: RolloutConfig, policy: PolicyConfig) -> PoolOptions:
-    """Return the options of the browser pool for a rollout."""
+def pool_options(rollout: RolloutConfig, policy: PolicyConfig, files: Path | None = None) -> PoolOptions:
+    """Return the options of the browser pool for a rollout; ``files`` as in `PoolOptions`."""
     return PoolOptions(
+        **{name: getattr(rollout, name) for name in BrowserOptions.model_fields},
         max_sessions=rollout.concurrency,
-        step_deadline=rollout.step_deadline,
-        browsers=rollout.browsers,
-        browser_per_episode=rollout.browser_per_episode,
         prewarm=rollout.prewarm,
-        page_seed=rollout.page_seed,
-        page_date=rollout.page_date,
-        device=_device(rollout.device),
-        browser_address=rollout.browser_address,
-        signals=rollout.signals,
         inspect=capture_page if rollout.dom_diffs else None,
         marks=policy.observation == "set_of_marks",
+        files=files,
     )

@@ -82,7 +82,7 @@ async def page_of_another_client(error: BaseException) -> None:
 
 
 async def window(error: BaseException) -> None:
-    context = BrowserContext(None, "1", ContextOptions("", Device((1, 1))))  # type: ignore[arg-type]
+    context = BrowserContext(None, "1", ContextOptions("", Device(width=100, height=100)))  # type: ignore[arg-type]
     context.adopt(Refusing(error), has_opener=False)  # type: ignore[arg-type]
 
 

@@ -56,7 +56,7 @@ async def rig(*, signals: bool = False) -> AsyncIterator[Rig]:
     try:
         async with TcpProxy(int(port)) as proxy:
             browser = await Browser.connect(f"ws://127.0.0.1:{proxy.port}{path}", TIMES)
-            context = await browser.open_context(ContextOptions("test", Device((300, 200)), signals=signals))
+            context = await browser.open_context(ContextOptions("test", Device(width=300, height=200), signals=signals))
             await context.active.load(PAGE)
             yield Rig(process, proxy, browser, context, context.active)
             await browser.close()
@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_pages_that_were_closed() -> None:
     async def scenario(rig: Rig) -> None:
         before = set(rig.browser.connection.sessions)
         for _ in range(3):
-            context = await rig.browser.open_context(ContextOptions("test", Device((300, 200))))
+            context = await rig.browser.open_context(ContextOptions("test", Device(width=300, height=200)))
             await context.active.load("data:text/html," + worker)
             await rig.browser.close_context(context)
         async with asyncio.timeout(10):

@@ -30,7 +30,7 @@ async def test_a_context_that_is_made_after_its_caller_has_given_up_is_closed(fa
         return {}
 
     connection: Any = SimpleNamespace(browser=SimpleNamespace(send=send))
-    opening = asyncio.create_task(BrowserContext.open(connection, ContextOptions("", Device((800, 600)))))
+    opening = asyncio.create_task(BrowserContext.open(connection, ContextOptions("", Device(width=800, height=600))))
     await asked.wait()
     opening.cancel()
     await asyncio.sleep(0)
@@ -45,7 +45,7 @@ def guarded(work: Callable[[], Awaitable[None]], *, lost_while: bool) -> BaseExc
     ``lost_while``."""
 
     async def run() -> BaseException:
-        context = BrowserContext(SimpleNamespace(), "C1", ContextOptions("", Device((800, 600))))  # type: ignore[arg-type]
+        context = BrowserContext(SimpleNamespace(), "C1", ContextOptions("", Device(width=800, height=600)))  # type: ignore[arg-type]
 
         async def fails() -> None:
             if lost_while:

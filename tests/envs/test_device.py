@@ -9,9 +9,9 @@ from typing import Any
 
 from PIL import Image
 
-from envs.browser import PageStep
+from envs.browser import Device, PageStep
 from envs.types import Click, WebTask
-from tasks_lib.config import DeviceConfig, RolloutConfig
+from tasks_lib.config import RolloutConfig
 from tasks_lib.worker.requests import pool_options
 from tests.builders import page_task
 from training.config import PolicyConfig
@@ -23,7 +23,7 @@ said.textContent = [innerWidth, devicePixelRatio, navigator.maxTouchPoints > 0, 
 document.querySelector("button").onclick = event => { said.textContent = "clicked " + event.isTrusted; };
 </script>"""
 
-TELEPHONE = DeviceConfig(width=390, height=844, scale=2, mobile=True, user_agent="telephone/1")
+TELEPHONE = Device(width=390, height=844, scale=2, mobile=True, user_agent="telephone/1")
 
 
 def shown(pages: Any, task: WebTask, **rollout: Any) -> tuple[PageStep, PageStep]:

@@ -62,7 +62,7 @@ async def test_boxes_and_points_are_those_of_the_picture(pages: Any) -> None:
         for number, (meta, style, _, far) in enumerate(CASES.values())
     }
     for screen in (1, 2, 3):
-        device = Device((390, 844), scale=screen, mobile=True)
+        device = Device(width=390, height=844, scale=screen, mobile=True)
         async with pages(bodies, device=device) as (pool, site), pool.lease(site) as session:
             for number, (name, (*_, own, _)) in enumerate(CASES.items()):
                 if own != screen:
@@ -97,7 +97,10 @@ async def test_scrolling_brings_the_rest_and_drags_go_where_the_picture_shows(pa
     bodies = {
         f"{name}.html": BODY.format(meta=CASES[name][0], style="", far=250) for name in ("none", "half", "double")
     }
-    async with pages(bodies, device=Device((390, 844), mobile=True)) as (pool, site), pool.lease(site) as session:
+    async with (
+        pages(bodies, device=Device(width=390, height=844, mobile=True)) as (pool, site),
+        pool.lease(site) as session,
+    ):
         for name in ("none", "half", "double"):
             step = await session.reset(page_task(f"/{name}.html"), 0)
             assert [each.text for each in step.observation.elements] == ([] if name == "double" else ["Buy", "Far"])
@@ -115,7 +118,7 @@ async def test_scrolling_brings_the_rest_and_drags_go_where_the_picture_shows(pa
 
 async def test_a_telephone_without_pictures_is_scaled_too(pages: Any) -> None:
     bodies = {"index.html": BODY.format(meta="", style="", far=900)}
-    options = {"device": Device((390, 844), mobile=True), "screenshots": False}
+    options = {"device": Device(width=390, height=844, mobile=True), "screenshots": False}
     async with pages(bodies, **options) as (pool, site), pool.lease(site) as session:
         step = await session.reset(page_task("/index.html"), 0)
         boxes = {each.text: each.box for each in step.observation.elements}

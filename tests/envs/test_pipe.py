@@ -168,7 +168,7 @@ async def launched() -> AsyncIterator[Browser]:
 @pytest.mark.chaos
 async def test_a_browser_that_hung_is_spoken_to_again_over_the_same_pipe() -> None:
     async with launched() as browser:
-        context = await browser.open_context(ContextOptions("test", Device((300, 200))))
+        context = await browser.open_context(ContextOptions("test", Device(width=300, height=200)))
         await context.active.load("data:text/html,<script>kept=41</script>")
         assert browser.process is not None
         os.kill(browser.process.pid, signal.SIGSTOP)

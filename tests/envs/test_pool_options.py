@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from envs.browser import BrowserPool, PoolOptions, find_chromium
+from envs.browser import BrowserPool, find_chromium
 from envs.browser.options import Device
 from envs.browser.process.chromium import LAUNCH_ARGS, ChromiumProcess
 from envs.settle import SettleReason
@@ -118,7 +118,7 @@ async def test_a_browser_that_gives_no_page_holds_grading_up_for_a_step(monkeypa
         try:
             for _ in range(3):  # more than may be apart at a time: none of them keeps its place
                 with pytest.raises(BrowserError, match=r"no page for a picture within 0\.05 s"):
-                    await pool.scratch_tab(Device((10, 10)), work, deadline=1, what="a picture")
+                    await pool.scratch_tab(Device(width=100, height=100), work, deadline=1, what="a picture")
         finally:
             await pool.close()
 
@@ -260,11 +260,12 @@ async def test_an_old_browser_is_replaced_when_its_pages_are_back(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_sessions": 0}, "max_sessions must be at least 1"),
-        ({"step_deadline": 0.0}, "must be above 0"),
+        ({"max_sessions": 0}, r"max_sessions: .* greater than or equal to 1 \(got 0\)"),
+        ({"step_deadline": 0.0}, r"step_deadline: .* greater than 0 \(got 0\.0\)"),
+        ({"sessions": 2}, "sessions: Extra inputs are not permitted"),
         ({"browser_address": "ws://x", "browser_per_episode": True}, "choose browser_address or browser_per_episode"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BrowserError, match=message):
-        PoolOptions(**options)
+        BrowserPool(**options)

@@ -38,7 +38,7 @@ def differ(errors: list[BaseException], kind: type[BaseException], text: str) ->
 @pytest.mark.parametrize("stored", [PageCrashed("it crashed"), ConnectionLost("it is gone")], ids=["crash", "lost"])
 async def test_a_lost_context_raises_a_new_error_each_time(stored: BrowserError) -> None:
     connection: Any = SimpleNamespace()
-    context = BrowserContext(connection, "1", ContextOptions("", Device((1, 1))))
+    context = BrowserContext(connection, "1", ContextOptions("", Device(width=100, height=100)))
     context.fail(stored)
     errors = [await caught(lambda: context.guard(asyncio.sleep(0), 1, "it")) for _ in range(3)]
     differ(errors, type(stored), str(stored))

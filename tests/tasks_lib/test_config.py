@@ -20,6 +20,7 @@ from tasks_lib.config import (
 )
 from tasks_lib.folder.values import add_new_defaults
 from tasks_lib.sweeps.config import SweepConfig
+from tasks_lib.worker.requests import pool_options
 from training.settings import warn_of_old_name
 
 
@@ -198,3 +199,21 @@ def test_a_renamed_key_is_read_under_its_old_name_with_one_notice(caplog: pytest
     frozen = resolve(TrainConfig, new).model_dump(mode="json")
     frozen["rollout"]["spare"] = frozen["rollout"].pop("over_sampling")
     assert add_new_defaults(TrainConfig, frozen) == resolve(TrainConfig, new).model_dump(mode="json"), "an older run"
+
+
+def test_the_keys_of_browsers_reach_the_pool_under_their_names() -> None:
+    keys = {
+        "step_deadline": 7.0,
+        "browsers": 3,
+        "browser_address": "ws://h:1",
+        "device": {"width": 390, "height": 844, "scale": 2.0, "mobile": True, "user_agent": "telephone/1"},
+        "page_seed": 5,
+        "page_date": "2024-05-01",
+        "signals": True,
+        "prewarm": 4,
+    }
+    given = resolve(TrainConfig, {"rollout": {**keys, "concurrency": 6}})
+    options = pool_options(given.rollout, given.policy).model_dump()
+    assert {key: options[key] for key in keys} == keys and options["max_sessions"] == 6
+    alone = resolve(TrainConfig, {"rollout": {"browser_per_episode": True}})
+    assert pool_options(alone.rollout, alone.policy).browser_per_episode

@@ -201,6 +201,19 @@ def test_sub_tasks_are_asked_for_in_a_word() -> None:
         ),
         (
             TrainConfig,
+            "rollout.device={width: 390, height: 844, colour: 1}",
+            ["rollout.device.colour: no such key; rollout.device has: width, height, scale, mobile, user_agent"],
+        ),
+        (
+            TrainConfig,
+            "rollout={browser_address: 'ws://h:1', browser_per_episode: true}",
+            [
+                "rollout.browser_address: an external browser cannot be started for each episode; "
+                "choose browser_address or browser_per_episode"
+            ],
+        ),
+        (
+            TrainConfig,
             "rollout.horizon={kind: fixed, train: 5, test: 0}",
             [
                 "rollout.horizon.test: got 0; allowed: integer >= 1; "

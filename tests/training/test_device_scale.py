@@ -53,7 +53,10 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> dict[float, PageStep]:
         site = StaticSite("pages", folder)
         await site.start()
         try:
-            async with BrowserPool(device=Device(VIEWPORT, scale)) as pool, pool.lease(site) as session:
+            async with (
+                BrowserPool(device=Device(width=VIEWPORT[0], height=VIEWPORT[1], scale=scale)) as pool,
+                pool.lease(site) as session,
+            ):
                 return await session.reset(TASK, 0)
         finally:
             await site.close()

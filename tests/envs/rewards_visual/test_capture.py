@@ -50,7 +50,7 @@ def changed() -> Iterator[Change]:
 
     def change(script: str) -> tuple[DomSnapshot, DomSnapshot]:
         return runner.run(
-            pool.scratch_tab(Device((800, 600)), lambda tab: work(tab, script), deadline=30, what="a test")
+            pool.scratch_tab(Device(width=800, height=600), lambda tab: work(tab, script), deadline=30, what="a test")
         )
 
     with runner:
