@@ -188,6 +188,7 @@ async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[in
     """Turns of one server that is given each policy's version 1, adapters first: they belong to the
     base that it starts with."""
     from tasks_lib.processes.serving import PYTHON
+    from training.serving.config import ServingConfig
     from training.serving.vllm.command import ServerOptions
     from training.serving.vllm.service import make_supervisor
 
@@ -197,13 +198,12 @@ async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[in
         model=first.base,
         weights_root=root,
         python=PYTHON,
-        on_gpus=on_gpus,
+        serving=ServingConfig(engine="vllm", max_turns=4, sleep=on_gpus),
+        cuda_build=on_gpus,
         dtype="bfloat16" if on_gpus else "float32",
         max_model_len=2048,
-        max_num_seqs=4,
         max_images=max(IMAGES),
         lora_rank=8,
-        sleep=on_gpus,
         flags={"enforce_eager": True, **({"gpu_memory_utilization": 0.3} if on_gpus else {})},
     )
     supervisor = make_supervisor(options, first.renderer, root / "logs")
@@ -220,7 +220,7 @@ async def check_vllm(policies: Sequence[Policy], root: Path, images: Sequence[in
                 turn = await supervisor.replicas[0].client.generate(request, version, adapter=adapter)
                 cells.append(policy.compare("vLLM", request, turn))
         whole = next((each for each in policies if each.finetuning == "full"), None)
-        if options.sleep and whole is not None:
+        if options.serving.sleep and whole is not None:
             cells += await check_sleep(supervisor, whole, len(policies) + 1, images)
     finally:
         await supervisor.close()

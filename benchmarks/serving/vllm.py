@@ -23,6 +23,7 @@ from benchmarks import Figure
 from tasks_lib.config import PROJECT
 from tasks_lib.processes.serving import PYTHON
 from training.policy.renderer import Renderer
+from training.serving.config import ServingConfig
 from training.serving.engine import Generation, GenerationRequest
 from training.serving.local import LocalModel
 from training.serving.vllm.client import ServerClient
@@ -87,10 +88,10 @@ async def _server(folder: Path, policy: Path, renderer: Renderer) -> AsyncIterat
     options = ServerOptions(
         model=policy,
         weights_root=policy.parent,
+        serving=ServingConfig(max_turns=max(TURNS)),
         python=PYTHON,
         dtype="float32",
         max_model_len=2048,
-        max_num_seqs=max(TURNS),
         flags={"enforce_eager": True},
     )
     (folder / "logs").mkdir()

@@ -42,6 +42,6 @@ def check_serving(config: ServingConfig, store: RunStore, checkpoint: Path, lora
     from training.serving.vllm.command import build_command, place_replicas  # imports torch: seconds
     from training.serving.vllm.service import check_options, free_ports
 
-    check_options(options, gpus=bool(config.gpus) or options.on_gpus)
+    check_options(options)
     for place in place_replicas(free_ports(config.host, config.replicas), config.gpus):
         build_command(options, place)

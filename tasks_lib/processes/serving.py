@@ -135,17 +135,8 @@ def serve_policy(
     # A server refuses to read images below a folder that does not exist.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
     options = server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images)
-    supervisor = make_supervisor(
-        options,
-        renderer,
-        store.root / name,
-        replicas=config.replicas,
-        gpus=config.gpus,
-        addresses=config.address,
-        update=config.update,
-        together=not config.one_at_a_time,
-        probe=Probe(renderer, limit=probe_limit(config, options.dtype), images=policy.max_images),
-    )
+    probe = Probe(renderer, limit=probe_limit(config, options.dtype), images=policy.max_images)
+    supervisor = make_supervisor(options, renderer, store.root / name, probe)
     with start_blocking_portal() as portal:
         run_as_task(
             "serve", f"start-servers-{policy_name(version)}", lambda: portal.call(supervisor.start, version, folder)
@@ -183,21 +174,18 @@ def server_options(
     from training.serving.vllm.command import ServerOptions
 
     flags = dict(config.vllm)
-    on_gpus = "vllm" in vllm_builds(PYTHON)
-    if not on_gpus:
+    cuda_build = "vllm" in vllm_builds(PYTHON)
+    if not cuda_build:
         flags.setdefault("enforce_eager", True)  # compiling for the CPU takes minutes
     return ServerOptions(
         model=model,
         weights_root=store.root / "policies",
+        serving=config,
         python=PYTHON,
-        host=config.host,
         api_key=read_api_key(config),
         media_root=None if config.address else store.blobs_path,
-        dtype=_dtype(config, on_gpus),
-        on_gpus=on_gpus,
-        max_num_seqs=config.max_turns,
-        sleep=config.sleep,
-        tensor_parallel=config.tensor_parallel,
+        dtype=_dtype(config, cuda_build),
+        cuda_build=cuda_build,
         lora_rank=lora_rank,
         max_images=max_images,
         flags=flags,
@@ -221,7 +209,7 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
         serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images
     )
     options = replace(shared_options, media_root=None)  # runs send images: folders differ
-    check_options(options, gpus=bool(serving.gpus) or options.on_gpus)
+    check_options(options)
     (place,) = place_replicas([port], serving.gpus, sorted(os.sched_getaffinity(0)))
     return build_command(options, place)
 

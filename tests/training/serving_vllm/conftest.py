@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from training.policy.renderer import Renderer
+from training.serving.config import ServingConfig
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import Place, ServerOptions, build_command
 from training.serving.vllm.process import ServerProcess
@@ -89,7 +90,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         media_root=media,
         dtype="float32",
         max_model_len=2048,
-        max_num_seqs=8,
+        serving=ServingConfig(max_turns=8),
         max_images=2,
         lora_rank=8,
         flags={"enforce_eager": True},

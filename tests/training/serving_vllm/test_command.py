@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.types import ConfigError
+from training.serving.config import ServingConfig
 from training.serving.vllm.command import (
     IN_SERVER,
     Place,
@@ -44,7 +45,9 @@ def test_turns_come_from_the_distribution_that_is_trained() -> None:
 
 
 def test_the_modules_that_are_named_are_on_its_path() -> None:
-    command = build_command(options(host="10.0.0.5", api_key="secret"), Place(8000), {"PYTHONPATH": "/ours"})
+    command = build_command(
+        options(serving=ServingConfig(host="10.0.0.5"), api_key="secret"), Place(8000), {"PYTHONPATH": "/ours"}
+    )
     assert command.environment["PYTHONPATH"] == str(IN_SERVER)
     for flag in ("--worker-extension-cls", "--middleware"):
         module, _, name = values(command.argv)[flag].partition(".")
@@ -70,7 +73,7 @@ def test_a_key_is_in_the_environment_and_not_in_the_process_list() -> None:
 )
 def test_hosts_that_strangers_could_reach_are_refused(host: str, api_key: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        build_command(options(host=host, api_key=api_key), Place(8000), {})
+        build_command(options(serving=ServingConfig(host=host), api_key=api_key), Place(8000), {})
 
 
 @pytest.mark.parametrize(
@@ -104,12 +107,14 @@ def test_flags_of_ours_are_not(flag: str) -> None:
 
 
 def test_a_replica_has_gpus_for_its_tensor_parallelism() -> None:
-    command = build_command(options(tensor_parallel=2), Place(8000, gpus=(2, 3)), {"CUDA_VISIBLE_DEVICES": "0"})
+    command = build_command(
+        options(serving=ServingConfig(tensor_parallel=2)), Place(8000, gpus=(2, 3)), {"CUDA_VISIBLE_DEVICES": "0"}
+    )
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert "VLLM_CPU_KVCACHE_SPACE" not in command.environment
     assert "--no-enable-chunked-prefill" not in command.argv
     with pytest.raises(ConfigError, match="tensor_parallel is 2"):
-        build_command(options(tensor_parallel=2), Place(8000, gpus=(2,)), {})
+        build_command(options(serving=ServingConfig(tensor_parallel=2)), Place(8000, gpus=(2,)), {})
 
 
 def test_adapters_up_to_the_next_limit_of_vllm_are_served() -> None:
@@ -126,7 +131,7 @@ def test_workers_on_the_cpu_have_cores_of_their_own() -> None:
     bound = [build_command(options(), place, {}).environment["VLLM_CPU_OMP_THREADS_BIND"] for place in places]
     assert bound == ["1,2", "3,4"]
     assert "--no-enable-chunked-prefill" in build_command(options(), places[0], {}).argv
-    two = build_command(options(tensor_parallel=2), Place(8000, cores=(1, 2, 3)), {})
+    two = build_command(options(serving=ServingConfig(tensor_parallel=2)), Place(8000, cores=(1, 2, 3)), {})
     assert two.environment["VLLM_CPU_OMP_THREADS_BIND"] == "1,2|3"
 
 

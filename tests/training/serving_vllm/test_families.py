@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from training.policy.renderer import Renderer
+from training.serving.config import ServingConfig
 from training.serving.engine import GenerationRequest, Picture
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions
@@ -65,7 +66,7 @@ async def test_log_probs_over_several_pictures_are_those_of_transformers(
         python=PYTHON,
         dtype="float32",
         max_model_len=2048,
-        max_num_seqs=4,
+        serving=ServingConfig(max_turns=4),
         max_images=5,
         lora_rank=8,
         flags={"enforce_eager": True},

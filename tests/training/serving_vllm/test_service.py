@@ -13,6 +13,7 @@ import pytest
 
 from envs.types import ConfigError, PolicyError
 from training.policy.renderer import Renderer
+from training.serving.config import ServingConfig
 from training.serving.vllm.command import ServerOptions
 from training.serving.vllm.service import check_options, end_ids, free_ports, head_dim, make_supervisor
 
@@ -24,30 +25,32 @@ def options(**changes: Any) -> ServerOptions:
 
 
 def test_what_can_be_known_before_is_said_before(tmp_path: Path) -> None:
-    check_options(options(), gpus=False)
+    sleeping = ServingConfig(engine="vllm", sleep=True)
+    check_options(options())
     with pytest.raises(ConfigError, match="run `make vllm`"):
-        check_options(options(python=tmp_path / "python"), gpus=False)
+        check_options(options(python=tmp_path / "python"))
     with pytest.raises(ConfigError, match=r"no config\.json"):
-        check_options(options(model=tmp_path), gpus=False)
+        check_options(options(model=tmp_path))
     with pytest.raises(ConfigError, match="is public"):
-        check_options(options(host="0.0.0.0"), gpus=False)
+        check_options(options(serving=ServingConfig(host="0.0.0.0")))
     with pytest.raises(ConfigError, match=r"serving\.sleep: vLLM on the CPU cannot sleep"):
-        check_options(options(sleep=True), gpus=False)
-    check_options(options(sleep=True), gpus=True)
+        check_options(options(serving=sleeping))
+    check_options(options(serving=sleeping, cuda_build=True))
+    check_options(options(serving=sleeping.model_copy(update={"gpus": ((0,),)})))
 
 
 def test_heads_that_are_too_small_for_the_cpu_are_found(tmp_path: Path) -> None:
     config = {"text_config": {"hidden_size": 64, "num_attention_heads": 4}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="heads of 16 dimensions"):
-        check_options(options(model=tmp_path), gpus=False)
-    check_options(options(model=tmp_path), gpus=True)
+        check_options(options(model=tmp_path))
+    check_options(options(model=tmp_path, cuda_build=True))
     assert head_dim({"text_config": {"head_dim": 128, "hidden_size": 64, "num_attention_heads": 4}}) == 128
     assert head_dim({}) is None
 
 
 def test_replicas_have_ports_logs_and_cores_of_their_own(renderer: Renderer, tmp_path: Path) -> None:
-    supervisor = make_supervisor(options(), renderer, tmp_path, replicas=2)
+    supervisor = make_supervisor(options(serving=ServingConfig(replicas=2)), renderer, tmp_path)
     processes = [replica.process for replica in supervisor.replicas]
     assert len({process.log for process in processes if process}) == 2
     assert len({process.command.address for process in processes if process}) == 2
@@ -56,7 +59,8 @@ def test_replicas_have_ports_logs_and_cores_of_their_own(renderer: Renderer, tmp
 
 
 def test_servers_of_somebody_else_are_not_started(renderer: Renderer, tmp_path: Path) -> None:
-    supervisor = make_supervisor(options(), renderer, tmp_path, addresses=["http://10.0.0.5:8000/"])
+    serving = ServingConfig(engine="vllm", address=("http://10.0.0.5:8000/",))
+    supervisor = make_supervisor(options(serving=serving), renderer, tmp_path)
     (replica,) = supervisor.replicas
     assert replica.process is None and replica.client.address == "http://10.0.0.5:8000"
 

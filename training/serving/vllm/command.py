@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from envs.types import ConfigError
+from training.serving.config import ServingConfig
 
 MODULE = "vllm.entrypoints.openai.api_server"
 """Module of the server. ``vllm serve`` needs a distribution named vllm, and the CPU build is named
@@ -70,30 +71,30 @@ class ServerOptions:
     """Checkpoint folder that a server starts with; its weights are replaced before use."""
     weights_root: Path
     """Folder below which all published checkpoint folders lie."""
+    serving: ServingConfig = field(default_factory=ServingConfig)
+    """Settings of the run."""
     python: Path = Path(".venv-vllm/bin/python")
     """Python of the serving environment."""
-    host: str = "127.0.0.1"
     api_key: str = ""
-    """Key required on every route but /health; needed if ``host`` is not a loopback address."""
-    on_gpus: bool = False
+    """Key required on every route but /health; needed if the host is not a loopback address."""
+    cuda_build: bool = False
     """True if the serving environment has vLLM's CUDA build; places need not name GPUs then."""
     media_root: Path | None = None
     """Folder whose images the server reads by their paths; others are sent in the request."""
     dtype: str = "auto"
     max_model_len: int | None = None
     """Most tokens of prompt and turn; ``None``: the value in the model's configuration."""
-    max_num_seqs: int = 16
-    """Number of turns that a server generates at once; more wait."""
     max_images: int = 1
     """Largest number of images in one prompt."""
-    tensor_parallel: int = 1
-    """Number of GPUs (on the CPU: processes) that share one model."""
     lora_rank: int = 0
     """Largest rank of adapters; 0: none."""
-    sleep: bool = False
-    """True if the servers can release their GPUs' memory."""
     flags: Mapping[str, Flag] = field(default_factory=dict)
     """Other vLLM flags, by their names with ``_`` or ``-``."""
+
+    @property
+    def on_gpus(self) -> bool:
+        """True if the servers run on GPUs."""
+        return bool(self.serving.gpus) or self.cuda_build
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,28 +124,29 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
         ConfigError: the host is public, or not loopback and without a key; a flag is reserved; the
             number of GPUs is wrong.
     """
-    check_host(options.host, options.api_key)
-    if place.gpus and len(place.gpus) != options.tensor_parallel:
+    serving = options.serving
+    check_host(serving.host, options.api_key)
+    if place.gpus and len(place.gpus) != serving.tensor_parallel:
         raise ConfigError(
             f"serving.gpus: a replica has the GPUs {list(place.gpus)} and serving.tensor_parallel is "
-            f"{options.tensor_parallel}: give as many as that"
+            f"{serving.tensor_parallel}: give as many as that"
         )
     argv = [
         str(options.python),
         *("-m", MODULE),
         *("--model", str(options.model), "--served-model-name", SERVED_NAME),
-        *("--host", options.host, "--port", str(place.port)),
+        *("--host", serving.host, "--port", str(place.port)),
         "--enable-scale-out",  # /inference/v1/generate; --tokens-only does not start with a vision-language model
         *("--generation-config", "vllm"),  # no sampling defaults of the checkpoint
         *("--logprobs-mode", "processed_logprobs"),  # of the sampled distribution, after temperature and bans
         *("--weight-transfer-config", json.dumps({"backend": "disk"})),
         *("--worker-extension-cls", "rollwright_weight_engine.Extension"),
-        *("--tensor-parallel-size", str(options.tensor_parallel)),
+        *("--tensor-parallel-size", str(serving.tensor_parallel)),
         *("--dtype", options.dtype),
-        *("--max-num-seqs", str(options.max_num_seqs)),
+        *("--max-num-seqs", str(serving.max_turns)),
         *("--limit-mm-per-prompt", json.dumps({"image": options.max_images, "video": 0})),
     ]
-    if not (place.gpus or options.on_gpus):
+    if not (place.gpus or options.cuda_build):
         # On the CPU vLLM 0.32 crashes on a chunked prompt with a seed ("Generator does not use
         # offset").
         argv.append("--no-enable-chunked-prefill")
@@ -157,10 +159,10 @@ def build_command(options: ServerOptions, place: Place, inherited: Mapping[str, 
     if options.lora_rank:
         argv += ["--enable-lora", "--max-lora-rank", str(rank_limit(options.lora_rank))]
         argv += ["--max-loras", str(ADAPTERS_AT_ONCE)]
-    if options.sleep:
+    if serving.sleep:
         argv.append("--enable-sleep-mode")
     argv += passed_through(options.flags)
-    host = f"[{options.host}]" if ":" in options.host else options.host
+    host = f"[{serving.host}]" if ":" in serving.host else serving.host
     return ServerCommand(tuple(argv), server_environment(options, place, inherited), f"http://{host}:{place.port}")
 
 
@@ -211,7 +213,7 @@ def server_environment(options: ServerOptions, place: Place, inherited: Mapping[
         kept.setdefault("VLLM_CPU_KVCACHE_SPACE", str(KV_CACHE_GIB))
     if place.cores:
         added["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(
-            ",".join(map(str, group)) for group in spread(place.cores, options.tensor_parallel)
+            ",".join(map(str, group)) for group in spread(place.cores, options.serving.tensor_parallel)
         )
     return kept | added
 

@@ -15,7 +15,6 @@ from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions, build_command, check_host, place_replicas
 from training.serving.vllm.probe import Probe
 from training.serving.vllm.process import ServerProcess
-from training.serving.vllm.publishing import UpdateMode
 from training.serving.vllm.supervisor import Replica, Supervisor
 
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -23,27 +22,24 @@ CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 others."""
 
 
-def check_options(options: ServerOptions, *, gpus: bool) -> None:
+def check_options(options: ServerOptions) -> None:
     """Check before a run that its servers can start.
-
-    Args:
-        gpus: True if the servers run on GPUs.
 
     Raises:
         ConfigError: there is no serving environment or checkpoint, the address is public, or vLLM's
             CPU attention does not support the model.
     """
-    check_host(options.host, options.api_key)
+    check_host(options.serving.host, options.api_key)
     if not options.python.exists():
         raise ConfigError(
             f"there is no serving environment ({options.python}): run `make vllm`, or set serving.engine=local"
         )
     if not (options.model / "config.json").exists():
         raise ConfigError(f"{options.model} is no Hugging Face checkpoint folder: it has no config.json")
-    if options.sleep and not gpus:
+    if options.serving.sleep and not options.on_gpus:
         raise ConfigError("serving.sleep: vLLM on the CPU cannot sleep (--enable-sleep-mode is refused); leave it out")
     head = head_dim(json.loads((options.model / "config.json").read_bytes()))
-    if not gpus and head is not None and head not in CPU_HEAD_DIMS:
+    if not options.on_gpus and head is not None and head not in CPU_HEAD_DIMS:
         raise ConfigError(
             f"{options.model} has attention heads of {head} dimensions, and vLLM on the CPU knows "
             f"{', '.join(map(str, CPU_HEAD_DIMS))}; set serving.engine=local"
@@ -59,37 +55,30 @@ def head_dim(config: dict[str, Any]) -> int | None:
     return int(hidden) // int(heads) if hidden and heads else None
 
 
-def make_supervisor(
-    options: ServerOptions,
-    renderer: Renderer,
-    logs: Path,
-    *,
-    replicas: int = 1,
-    gpus: Sequence[Sequence[int]] = (),
-    addresses: Sequence[str] = (),
-    update: UpdateMode = "exact",
-    together: bool = True,
-    probe: Probe | None = None,
-) -> Supervisor:
-    """Build the supervisor of ``replicas`` own servers, or of foreign ones at ``addresses``.
+def make_supervisor(options: ServerOptions, renderer: Renderer, logs: Path, probe: Probe | None = None) -> Supervisor:
+    """Build the supervisor of the run's own servers, or of foreign ones at ``serving.address``.
+
+    On the CPU each replica has separate cores.
 
     Args:
         logs: Folder of the servers' log files.
-        gpus: GPUs of each replica; empty: the CPU, with separate cores for each replica.
 
     Raises:
         ConfigError: see `check_options` and `build_command`.
     """
-    if addresses:
-        servers = [Replica(client) for client in connect(addresses, renderer, options)]
-        return Supervisor(servers, options.weights_root, update=update, together=together, probe=probe)
-    check_options(options, gpus=bool(gpus) or options.on_gpus)
-    places = place_replicas(free_ports(options.host, replicas), gpus, sorted(os.sched_getaffinity(0)))
-    commands = [build_command(options, place) for place in places]
-    clients = connect([command.address for command in commands], renderer, options)
-    processes = [ServerProcess(command, logs / f"vllm-{index}.log") for index, command in enumerate(commands)]
-    servers = [Replica(client, process) for client, process in zip(clients, processes, strict=True)]
-    return Supervisor(servers, options.weights_root, update=update, together=together, probe=probe)
+    serving = options.serving
+    if serving.address:
+        servers = [Replica(client) for client in connect(serving.address, renderer, options)]
+    else:
+        check_options(options)
+        ports = free_ports(serving.host, serving.replicas)
+        places = place_replicas(ports, serving.gpus, sorted(os.sched_getaffinity(0)))
+        commands = [build_command(options, place) for place in places]
+        clients = connect([command.address for command in commands], renderer, options)
+        processes = [ServerProcess(command, logs / f"vllm-{index}.log") for index, command in enumerate(commands)]
+        servers = [Replica(client, process) for client, process in zip(clients, processes, strict=True)]
+    together = not serving.one_at_a_time
+    return Supervisor(servers, options.weights_root, update=serving.update, together=together, probe=probe)
 
 
 def connect(addresses: Sequence[str], renderer: Renderer, options: ServerOptions) -> list[ServerClient]:
