@@ -25,6 +25,7 @@ from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
 from envs.browser import BrowserPool, PoolOptions
+from envs.ends import REPEATS
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
 from envs.registry import choose_task, seed_of
@@ -51,9 +52,6 @@ from envs.types import (
 )
 from envs.types.actions import ACTIONS
 from envs.types.near import near
-
-REPEATS = 3
-"""Equal steps in a row that end an episode, as in a run (``rollout.repeats``)."""
 
 AnyAction = Action | Mapping[str, Any] | str
 """An action; a dictionary such as ``{"type": "click", "element": 1}``; or a model's text, which is

@@ -17,9 +17,10 @@ from envs.ends.horizon import (
     bucket_of,
     max_steps,
 )
-from envs.ends.repetition import RepetitionDetector, Sighting
+from envs.ends.repetition import REPEATS, RepetitionDetector, Sighting
 
 __all__ = [
+    "REPEATS",
     "Block",
     "BlockSign",
     "Bucket",

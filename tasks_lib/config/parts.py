@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from envs.browser import BrowserOptions
-from envs.ends import HorizonPolicy
+from envs.ends import REPEATS, HorizonPolicy
+from envs.episodes import GRADING_DEADLINE
 from envs.rewards import Component, Mode
 from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
 from envs.sites import AllowList, LiveOptions, split_address
@@ -119,7 +120,7 @@ class PlaySettings(Settings):
         None,
         description="Most steps of an episode; null: the task's.",
     )
-    repeats: int = Field(3, ge=0, le=100, description="Equal steps in a row that end an episode; 0: off.")
+    repeats: int = Field(REPEATS, ge=0, le=100, description="Equal steps in a row that end an episode; 0: off.")
 
     @field_validator("repeats")
     @classmethod
@@ -177,7 +178,9 @@ class RewardConfig(Settings):
     """Parts of a reward, and the number of episodes graded at once."""
 
     concurrency: int = Field(16, ge=1, le=1024, description="Episodes graded at once on one worker.")
-    deadline: float = Field(1200.0, gt=0, le=86_400, description="Seconds to grade one episode; then it abstains.")
+    deadline: float = Field(
+        GRADING_DEADLINE, gt=0, le=86_400, description="Seconds to grade one episode; then it abstains."
+    )
     function: str = Field(
         "",
         examples=["my_rewards:reached"],
