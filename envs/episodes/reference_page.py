@@ -24,8 +24,8 @@ DEADLINE = 60.0
 """Real seconds for a reference page; it is loaded once for each run of a worker."""
 
 FAILED_SECONDS = 300.0
-"""Real seconds before a reference that could not be loaded is tried again; until then everybody is
-told the same."""
+"""Real seconds before a reference that could not be loaded is tried again; until then every caller
+gets the same error."""
 
 MAX_STARTS = 20
 """Budgets that a site's page gets to be ready, as in an episode."""

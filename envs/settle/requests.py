@@ -1,9 +1,9 @@
 """Tracks the requests of a page from the Network events of its session.
 
-Pure bookkeeping: events come in, questions are answered; who waits is told (`wait_event`). What a
-request is waited for depends on its kind: an event stream, a beacon or a request that was found to
-never end is open but not waited for. A request whose address was once found to never end (a long
-poll) is not waited for when it is made again.
+Pure bookkeeping: it takes events, answers questions, and wakes whoever waits (`wait_event`).
+Whether a page waits for a request depends on its kind: an event stream, a beacon or a request that
+was found to never end is open but not waited for. A request whose address was once found to never
+end (a long poll) is not waited for when it is made again.
 """
 
 from __future__ import annotations
