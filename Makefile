@@ -3,6 +3,7 @@
 # make test-long    the tests that `make test` leaves out since they check on more of the same: ten minutes
 # make test-vllm    set up the serving environment too, pass the tests that need it
 # make test-hosts   runs over three network namespaces, links cut, hosts killed (root): a quarter of an hour
+# make test-frameworks  adapters with frameworks that need an environment of their own
 # make test-docker  builds the images, trains in containers (a Docker engine)
 # make kills        kill every process of asynchronous runs at random moments, with twenty seeds: twenty minutes
 # make check        lint, types, import rules
@@ -14,7 +15,7 @@
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test test-long test-vllm test-hosts test-docker kills check gpu-check bench clean
+.PHONY: setup vllm quickstart test test-long test-vllm test-hosts test-frameworks test-docker kills check gpu-check bench clean
 
 setup:
 	@scripts/setup
@@ -26,7 +27,7 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@scripts/tests -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns and not docker and not long'
+	@scripts/tests -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns and not docker and not long and not frameworks'
 
 # What `make test` leaves out because it checks on more of the same: ten minutes more.
 test-long: setup
@@ -39,6 +40,11 @@ test-vllm: vllm
 # Runs over three network namespaces as hosts; needs root.
 test-hosts: setup
 	@$(PYTHON) -m pytest -m netns -s
+
+# The adapters with frameworks whose pins exclude ours, each in an environment of its own (.venv-NAME).
+test-frameworks: setup
+	@scripts/setup_frameworks
+	@$(PYTHON) -m pytest -m frameworks
 
 # Images, compose, a run on them, a container killed; needs a Docker engine.
 test-docker: setup
@@ -57,5 +63,5 @@ bench: setup
 	@$(PYTHON) -m benchmarks --all --write
 
 clean:
-	rm -rf .venv .venv-vllm .venv-browsergym .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-vllm .venv-browsergym .venv-frameworks .prefect runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

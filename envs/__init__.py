@@ -20,16 +20,19 @@ from envs.lazy import lazy_names
 if TYPE_CHECKING:
     from envs.browser import BrowserPool, PoolOptions, WebSession, find_chromium
     from envs.env import StepResult, WebEnv, make_pool, open_env
+    from envs.host import EnvHost
+    from envs.prompts import StepRenderer
     from envs.registry import list_tasks
     from envs.rewards.functions import Episode
     from envs.sites import LiveOptions, Site, StaticSite, make_site
-    from envs.sync import SyncWebEnv, open_env_sync
+    from envs.sync import SyncEnvHost, SyncWebEnv, open_env_sync
     from envs.tasks import load_tasks
     from envs.types import (
         Action,
         Answer,
         Back,
         BrowserError,
+        CapacityError,
         Check,
         Clear,
         Click,
@@ -64,10 +67,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "envs.browser": ("BrowserPool", "PoolOptions", "WebSession", "find_chromium"),
     "envs.env": ("StepResult", "WebEnv", "make_pool", "open_env"),
+    "envs.host": ("EnvHost",),
+    "envs.prompts": ("StepRenderer",),
     "envs.registry": ("list_tasks",),
     "envs.rewards.functions": ("Episode",),
     "envs.sites": ("LiveOptions", "Site", "StaticSite", "make_site"),
-    "envs.sync": ("SyncWebEnv", "open_env_sync"),
+    "envs.sync": ("SyncEnvHost", "SyncWebEnv", "open_env_sync"),
     "envs.tasks": ("load_tasks",),
 }
 """Modules of the names that are not in `envs.types`."""
@@ -80,6 +85,7 @@ __all__ = [
     "Back",
     "BrowserError",
     "BrowserPool",
+    "CapacityError",
     "Check",
     "Clear",
     "Click",
@@ -88,6 +94,7 @@ __all__ = [
     "Dialog",
     "DoubleClick",
     "Drag",
+    "EnvHost",
     "Episode",
     "Forward",
     "Goto",
@@ -105,9 +112,11 @@ __all__ = [
     "Site",
     "Split",
     "StaticSite",
+    "StepRenderer",
     "StepResult",
     "Submit",
     "SwitchTab",
+    "SyncEnvHost",
     "SyncWebEnv",
     "TaskError",
     "Terminate",

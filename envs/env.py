@@ -35,7 +35,7 @@ from envs.rewards.compose import WEIGHTS, Component, PartSource
 from envs.rewards.functions import FunctionSource, RewardFunction, extra_sources, reward_source
 from envs.rewards.judge import Judge
 from envs.rewards.webarena import site_helpers
-from envs.sites import LiveOptions, make_site
+from envs.sites import LiveOptions, SharedSites, is_served, make_site
 from envs.sites.base import Site
 from envs.types import (
     Action,
@@ -95,6 +95,7 @@ def open_env(
     live: LiveOptions | None = None,
     site: Site | None = None,
     pool: BrowserPool | None = None,
+    sites: SharedSites | None = None,
 ) -> WebEnv:
     """Make an environment for a task, used in ``async with`` (without an event loop:
     `open_env_sync`).
@@ -119,6 +120,7 @@ def open_env(
             reached.
         site: Site that serves the task, not started; made from the task's ``site`` if not given.
         pool: Browsers that several environments share (`make_pool`); an own pool if not given.
+        sites: Started sites that several environments share; an own site if not given.
 
     Raises:
         TaskError: There is no such task or seed.
@@ -144,6 +146,7 @@ def open_env(
         live=live,
         site=site,
         pool=pool,
+        sites=sites,
     )
 
 
@@ -184,6 +187,7 @@ class WebEnv:
         live: LiveOptions,
         site: Site | None,
         pool: BrowserPool | None,
+        sites: SharedSites | None,
     ) -> None:
         self.task = task
         self.seed = seed
@@ -198,7 +202,8 @@ class WebEnv:
         self._parse = as_parsed(parser) if parser is not None else parse
         self._repeats, self._stop_on_invalid = repeats, stop_on_invalid
         self._judge, self._live = judge, live
-        self._site = make_site(task.site, live) if site is None else site
+        self._sites = sites if site is None and is_served(task.site, live.addresses) else None
+        self._site = site if site is not None or self._sites is not None else make_site(task.site, live)
         self._pool = pool
         self._stack = AsyncExitStack()
         self._session: Any = None
@@ -213,13 +218,18 @@ class WebEnv:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._site.close)
-            await self._site.start()
+            if self._site is None:
+                assert self._sites is not None
+                site = await self._sites.started(self.task.site)
+            else:
+                site = self._site
+                stack.push_async_callback(site.close)
+                await site.start()
             pool = self._pool
             if pool is None:
                 inspect = capture_page if self.task.reference else None
                 pool = await stack.enter_async_context(BrowserPool(max_sessions=1, inspect=inspect))
-            looks = VisualRewardSources(pool, {self.task.site: self._site}, self._blobs.__getitem__, None)
+            looks = VisualRewardSources(pool, {self.task.site: site}, self._blobs.__getitem__, None)
             self._grader = RecordGrader(
                 self._weights,
                 [*part_sources(self._live.addresses, self._judge), *looks.sources, *self._extra],
@@ -228,7 +238,7 @@ class WebEnv:
                 own=self._own,
                 judge=self._judge,
             )
-            self._session = await stack.enter_async_context(pool.lease(self._site))
+            self._session = await stack.enter_async_context(pool.lease(site))
             self._stack = stack.pop_all()
         return self
 

@@ -5,6 +5,9 @@
     with open_env_sync("miniwob/click-test", seed=7) as env:
         step = env.reset()
         step = env.step(Click(element=1))
+
+`SyncEnvHost` opens many environments on one event loop and one pool of browsers, for frameworks
+without ``await``.
 """
 
 from __future__ import annotations
@@ -15,25 +18,31 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envs.env import AnyAction, StepResult, WebEnv, open_env
+from envs.host import EnvHost
 from envs.types import BrowserError, RewardBundle, Trajectory, WebTask
 
 
 class SyncWebEnv:
     """A `WebEnv` whose event loop runs in a thread of its own; every call waits for it."""
 
-    def __init__(self, env: WebEnv) -> None:
+    def __init__(self, env: WebEnv, host: SyncEnvHost | None = None) -> None:
+        """
+        Args:
+            host: Host whose event loop runs it, and which closes it at its own end; an own loop if
+                not given.
+        """
         self._env = env
+        self._host = host  # it lives as long as its environments
         with ExitStack() as stack:
-            portal = stack.enter_context(start_blocking_portal(name="rollwright-env"))
+            portal = host.portal if host is not None else _start_loop(stack)
             stack.enter_context(portal.wrap_async_context_manager(env))
             self._call = portal.call
-            # Also when it is forgotten, or the interpreter ends: no browser is left behind.
-            self._finish = weakref.finalize(self, stack.pop_all().close)
-            # As concurrent.futures does: at `atexit`, closing could start no thread any more.
-            threading._register_atexit(self._finish)  # type: ignore[attr-defined]
+            self.closer = weakref.finalize(self, stack.pop_all().close)
+        if host is None:
+            _finish_at_exit(self.closer)
 
     @property
     def task(self) -> WebTask:
@@ -62,10 +71,10 @@ class SyncWebEnv:
 
     def close(self) -> None:
         """Give the browser back and end the thread. Closing twice is one close."""
-        self._finish()
+        self.closer()
 
     def _check_open(self) -> None:
-        if not self._finish.alive:
+        if not self.closer.alive:
             raise BrowserError("the environment is closed: open another one with open_env_sync(…)")
 
     def __enter__(self) -> Self:
@@ -75,6 +84,75 @@ class SyncWebEnv:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class SyncEnvHost:
+    """An `EnvHost` whose event loop runs in a thread of its own.
+
+    It is closed in ``with``, by `close`, when it is forgotten, or when the interpreter ends.
+    """
+
+    def __init__(self, **pool_options: Any) -> None:
+        """
+        Args:
+            pool_options: The same as of `EnvHost`.
+        """
+        self.host = EnvHost(**pool_options)
+        self._envs: list[weakref.finalize[..., Any]] = []
+        with ExitStack() as stack:
+            self.portal = _start_loop(stack)
+            """Calls into the event loop, where `host` lives."""
+            stack.enter_context(self.portal.wrap_async_context_manager(self.host))
+            stack.callback(_close_all, self._envs)
+            self.closer = weakref.finalize(self, stack.pop_all().close)
+        _finish_at_exit(self.closer)
+
+    def open(self, task: str | WebTask, **options: Any) -> SyncWebEnv:
+        """Open an environment on the shared browsers; use it in ``with``, or close it.
+
+        Args:
+            task: The same as of `open_env`.
+            options: The same as of `EnvHost.open`.
+
+        Raises:
+            TaskError, ConfigError, BrowserError: The errors of `open_env`.
+            CapacityError: All sessions are in use, and none became free in time.
+        """
+        if not self.closer.alive:
+            raise BrowserError("the host is closed: make another SyncEnvHost")
+        env = SyncWebEnv(self.host.open(task, **options), self)
+        self._envs[:] = [*(other for other in self._envs if other.alive), env.closer]
+        return env
+
+    def close(self) -> None:
+        """Close the browsers and end the thread. Closing twice is one close."""
+        self.closer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _start_loop(stack: ExitStack) -> BlockingPortal:
+    """Start an event loop in a thread of its own, which ends with ``stack``."""
+    return stack.enter_context(start_blocking_portal(name="rollwright-env"))
+
+
+def _finish_at_exit(finish: weakref.finalize[..., Any]) -> None:
+    """Have the interpreter's end call ``finish``, so that no browser is left behind."""
+    # As concurrent.futures does: at `atexit`, closing could start no thread any more.
+    threading._register_atexit(finish)  # type: ignore[attr-defined]
+
+
+def _close_all(envs: list[weakref.finalize[..., Any]]) -> None:
+    """Close the environments that are still open, also if one fails; raise what failed."""
+    with ExitStack() as stack:
+        for env in envs:
+            stack.callback(env)
 
 
 def open_env_sync(task: str | WebTask, **options: Any) -> SyncWebEnv:

@@ -37,6 +37,7 @@ DOORS = {
     "envs.ends",
     "envs.episodes",
     "envs.memory",
+    "envs.prompts",
     "envs.bundled.oracles",
     "envs.rewards",
     "envs.rewards.judge",

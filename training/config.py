@@ -6,10 +6,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from envs.prompts import ObservationMode, PromptName
 from training.algorithms.choices import PRESETS, Aggregation, PolicyLoss
 from training.policy.context import ContextPolicy
-from training.policy.prompt import ObservationMode
-from training.policy.prompts import PromptName
 from training.settings import Settings
 
 

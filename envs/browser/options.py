@@ -136,6 +136,8 @@ class PoolOptions(BrowserOptions):
 
     max_sessions: int = Field(16, ge=1)
     """Leases at a time; more wait."""
+    lease_deadline: float | None = Field(None, gt=0)
+    """Real seconds that a lease waits for another one's end; ``None``: as long as it takes."""
     settle_budget_ms: float = BUDGET_MS
     """Virtual milliseconds that a page gets after an action."""
     virtual_time: bool | None = None

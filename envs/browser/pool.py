@@ -21,7 +21,7 @@ from envs.cancel_scope import finish_shielded
 from envs.egress import AllowList, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
-from envs.types import BrowserError
+from envs.types import BrowserError, CapacityError
 
 T = TypeVar("T")
 
@@ -85,9 +85,10 @@ class BrowserPool:
         Chromium is started (again) if it does not run.
 
         Raises:
+            CapacityError: All sessions are in use, and none became free in ``lease_deadline``.
             BrowserError: Chromium cannot be started, or the pool is closed.
         """
-        async with self._slots:
+        async with self._slot():
             self.contexts.browser_set.check_open()
             session = WebSession(self.contexts, self.dispatcher, site, step_deadline=self.options.step_deadline)
             try:
@@ -156,6 +157,22 @@ class BrowserPool:
     async def close(self) -> None:
         """Stop everything. Sessions that are still lent fail."""
         await self.contexts.close()
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """Hold the place of one session."""
+        try:
+            async with asyncio.timeout(self.options.lease_deadline):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise CapacityError(
+                f"all {self.options.max_sessions} sessions were in use for {self.options.lease_deadline:g} s: "
+                "close one, or give a larger max_sessions"
+            ) from error
+        try:
+            yield
+        finally:
+            self._slots.release()
 
     async def _run_scratch(
         self,

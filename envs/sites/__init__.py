@@ -18,6 +18,7 @@ from envs.sites.static_server import StaticServer, StaticSite
 if TYPE_CHECKING:
     from envs.bundled.sites import APPLICATIONS, BundledSite
     from envs.sites.registry import SITES, is_served, make_site
+    from envs.sites.shared import SharedSites
 
 __all__ = [
     "APPLICATIONS",
@@ -28,6 +29,7 @@ __all__ = [
     "LiveOptions",
     "LiveSite",
     "MiniWobSite",
+    "SharedSites",
     "Site",
     "SiteEpisode",
     "SiteState",
@@ -44,5 +46,6 @@ __getattr__ = lazy_names(
     {
         "envs.bundled.sites": ("APPLICATIONS", "BundledSite"),
         "envs.sites.registry": ("SITES", "is_served", "make_site"),
+        "envs.sites.shared": ("SharedSites",),
     },
 )

@@ -44,6 +44,7 @@ from envs.types.dates import PageDate, read_date
 from envs.types.error_codes import ErrorCode
 from envs.types.errors import (
     BrowserError,
+    CapacityError,
     ConfigError,
     DiskError,
     EngineError,
@@ -106,6 +107,7 @@ __all__ = [
     "AnyPath",
     "Back",
     "BrowserError",
+    "CapacityError",
     "Check",
     "Clear",
     "Click",

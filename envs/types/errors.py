@@ -6,7 +6,8 @@
     ├── ConfigError      a parameter, preset or flag
     ├── TaskError        a task file or row
     ├── BrowserError     Chromium, its connection or a page (retried, never a reward)
-    │   └── PageScriptError  JavaScript that was run in a page threw
+    │   ├── PageScriptError  JavaScript that was run in a page threw
+    │   └── CapacityError    no session became free in time
     ├── SiteError        a site that cannot be served or reset
     ├── JudgeError       a reward that could not be computed
     ├── PolicyError      a checkpoint, or what it cannot do
@@ -52,6 +53,10 @@ class PageScriptError(BrowserError):
 
     Graded, not retried.
     """
+
+
+class CapacityError(BrowserError):
+    """All sessions are in use, and none became free in time."""
 
 
 class SiteError(RollwrightError):

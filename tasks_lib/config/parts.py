@@ -11,13 +11,13 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from envs.browser import BrowserOptions
 from envs.ends import REPEATS, HorizonPolicy
 from envs.episodes import GRADING_DEADLINE
+from envs.prompts import MEMORY_BUDGET
 from envs.rewards import Component, Mode
 from envs.rewards.judge import JudgeConfig, endpoint_address, endpoint_key
 from envs.sites import AllowList, LiveOptions, split_address
 from envs.tasks.samplers import SamplerConfig
 from envs.types import ConfigError
 from tasks_lib.config.reading import resolve_path
-from training.policy.prompt import MEMORY_BUDGET
 from training.serving.config import LOOPBACK, ServingConfig
 from training.settings import Settings
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from envs.prompts import system_text, tools_text
 from envs.types import ConfigError, Step, TrainingError, Trajectory
 from tasks_lib.rollouts.shards import RolloutResult
 from tasks_lib.worker.turns import picture_size
@@ -14,7 +15,6 @@ from training.config import PolicyConfig
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
 from training.policy.context import Message
-from training.policy.prompts import system_text, tools_text
 from training.records.groups import EpisodeSummary, GroupRecord
 
 if TYPE_CHECKING:  # importing torch takes seconds

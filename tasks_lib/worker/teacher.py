@@ -26,12 +26,12 @@ from envs.chat import (
     check_error,
     content_text,
 )
+from envs.prompts import system_text, tools_text
 from envs.rewards.judge import data_url
 from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError, writable
 from tasks_lib.config import TeacherConfig
 from tasks_lib.worker.actors import EncodedSituation, Turn
 from training.config import PolicyConfig
-from training.policy.prompts import system_text, tools_text
 
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
+from envs.prompts import MEMORY_BUDGET, system_text, tools_text, user_text
 from envs.types import BrowserError
 from tasks_lib.worker.actors import Actor, EncodedSituation, Situation, Turn
 from tasks_lib.worker.pipeline import Pipeline, Stage
 from training.config import PolicyConfig
 from training.ledger.store import RunStore
 from training.policy.context import make_conversation
-from training.policy.prompt import MEMORY_BUDGET, user_text
-from training.policy.prompts import system_text, tools_text
 from training.serving.engine import Picture
 
 if TYPE_CHECKING:  # imports torch: seconds

@@ -11,9 +11,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from envs.actions import parse
+from envs.prompts import PromptName, system_text, tools_text
 from envs.types import Invalid
 from training.policy.context import Message, make_conversation
-from training.policy.prompts import PromptName, system_text, tools_text
 from training.policy.renderer import Renderer
 
 from .test_context import SIZE, make_steps

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from envs.prompts import one_line
 from envs.types import ContextMessage, Step
-from training.policy.prompt import one_line
 
 ContextPolicy = Literal["present", "window", "append"]
 

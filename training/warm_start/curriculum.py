@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from envs.prompts import element_line
 from envs.types import format_action
-from training.policy.prompt import element_line
 from training.warm_start import synthetic
 from training.warm_start.recipe import PretrainStage, Recipe
 from training.warm_start.synthetic import VIEWPORT, Sample

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from envs.prompts import user_text
 from envs.types import Click, Element, Observation, Type, format_action
-from training.policy.prompt import user_text
 
 VIEWPORT = (168, 224)
 """Width and height in pixels of a sample's page, as of MiniWoB++ in our browser."""

@@ -13,6 +13,7 @@ from envs.actions.parsing import format_action
 from envs.browser import BrowserPool
 from envs.bundled.oracles import Oracle
 from envs.episodes import part_sources
+from envs.prompts import user_text
 from envs.sites import Site, make_site
 from envs.types import Action, Invalid, Observation, Trajectory, WebTask
 from tasks_lib.config import RewardConfig, RolloutConfig
@@ -20,7 +21,6 @@ from tasks_lib.worker.attempt import EpisodeRunner
 from tasks_lib.worker.live import SlotStatus
 from tasks_lib.worker.reward_stage import RewardStage
 from tests.turns import make_turn
-from training.policy.prompt import user_text
 from training.records.groups import GroupSpec
 
 from .making import world_seed

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.actions.parsing import format_action, parse_action
+from envs.prompts import user_text
 from envs.types import Click, Type
-from training.policy.prompt import user_text
 from training.warm_start import synthetic
 from training.warm_start.synthetic import SKILLS, Sample
 

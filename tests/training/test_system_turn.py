@@ -11,10 +11,9 @@ from typing import get_args
 import pytest
 
 from envs.actions import parse
+from envs.prompts import ObservationMode, PromptName, system_text, tool_schemas, tools_text
 from envs.types import Invalid
 from training.policy.context import Message
-from training.policy.prompt import ObservationMode
-from training.policy.prompts import PromptName, system_text, tool_schemas, tools_text
 from training.policy.renderer import Renderer
 
 from .vision_models import FAMILIES, TEMPLATES

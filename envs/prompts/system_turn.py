@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from training.policy.prompt import ObservationMode
+from envs.prompts.user_turn import ObservationMode
 
 PromptName = Literal["plain", "vanilla", "complete", "tools"]
 

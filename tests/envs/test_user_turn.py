@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.prompts import memory_lines, one_line, user_text
+from envs.prompts.user_turn import CUT
 from envs.rewards.judge.prompt_fencing import harmless
 from envs.types import Element, MemoryEntry, Observation, OpenTab
-from training.policy.prompt import CUT, memory_lines, one_line, user_text
 
 BOX = (0.0, 0.0, 10.0, 10.0)
 
