@@ -101,7 +101,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "They cannot be pickled": "envs/egress/test_message.py::test_secrets_are_added_for_their_origin_and_shown_nowhere",
     },
     "docs/memory.md": {
-        "it is off, and no prompt mentions it": "training/test_prompt.py::test_a_memory_adds_only_its_own_lines_to_the_prompt",
+        "it is off, and no prompt mentions it": "envs/test_user_turn.py::test_a_memory_adds_only_its_own_lines_to_the_prompt",
         "better episode's stays": "envs/memory/test_memory.py::test_the_better_episode_s_value_stays",
         "cannot be kept from then on": "tasks_lib/test_memory.py::test_passwords_are_not_kept_and_repeated_notes_end_an_episode",
         "adds nothing;": "tasks_lib/test_sampling.py::test_family_memory_lasts_over_iterations_and_a_resume",
@@ -128,7 +128,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "A prompt that leaves no room for it is an abstention": "tasks_lib/test_serving.py::test_a_prompt_that_leaves_no_room_for_a_turn_is_an_abstention",
     },
     "docs/async.md": {
-        "no group is too old, none is dropped for staleness": "tasks_lib/test_admissions.py::test_each_group_is_in_one_batch_and_none_is_too_old",
+        "no group is too old, none is dropped for staleness": "tasks_lib/test_admitted_groups.py::test_each_group_is_in_one_batch_and_none_is_too_old",
         "gives the synchronous run token for token": "flows/test_resume.py::test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero",
     },
     "docs/sweeps.md": {

@@ -98,9 +98,9 @@ class PoolCounters:
 class BrowserOptions(Record):
     """Options of browsers that a configuration has too, as keys of ``rollout``."""
 
-    step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds for one browser operation.")
-    """Real seconds for each reset and step. They take 0.05 s alone; a dozen first page loads on a
-    machine whose file cache was cold took over 20."""
+    step_deadline: float = Field(60.0, gt=0, le=600, description="Seconds for each reset and step of a page.")
+    """Real seconds. A step takes 0.05 s alone; a dozen first page loads on a machine whose
+    file cache was cold took over 20."""
     browsers: int = Field(1, ge=1, le=64, description="Chromium processes of a worker.")
     """They share the contexts."""
     browser_per_episode: bool = Field(False, description="A Chromium for each episode.")

@@ -69,7 +69,7 @@ class WebSession:
         self._contexts = contexts
         self._dispatcher = dispatcher
         self._site = site
-        self._deadline = step_deadline
+        self._step_deadline = step_deadline
         self._context: BrowserContext | None = None
         self._page: TaskPage | None = None
         self._site_episode: SiteEpisode | None = None
@@ -113,11 +113,11 @@ class WebSession:
             self._result = self._last_action = None
             await self._give_back()
             try:
-                async with asyncio.timeout(self._deadline):
+                async with asyncio.timeout(self._step_deadline):
                     opened = self._site_episode = await _opened(self._site, task, seed)
                     self._context = await self._contexts.acquire(self._site, task)
             except TimeoutError as error:
-                raise BrowserError(f"no page for {task.task_id} within {self._deadline:g} s") from error
+                raise BrowserError(f"no page for {task.task_id} within {self._step_deadline:g} s") from error
             finally:
                 if self._closed:  # meanwhile: nobody else gives back what came after that
                     await self._give_back()
@@ -125,12 +125,12 @@ class WebSession:
             self._page = self._episode_page(self._context, task)
             if needs(task.rubric).downloads and not self._contexts.options.browser_address:
                 folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
-                await self._context.guard(folder.allow(), self._deadline, f"downloads of {task.task_id}")
+                await self._context.guard(folder.allow(), self._step_deadline, f"downloads of {task.task_id}")
             if self._site.cookies:
                 log_in = self._context.log_in(self._site.cookies)
-                await self._context.guard(log_in, self._deadline, f"log-in of {task.task_id}")
+                await self._context.guard(log_in, self._step_deadline, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, opened.path)
-            result, loaded = await self._context.guard(begin, self._deadline, f"reset of {task.task_id}")
+            result, loaded = await self._context.guard(begin, self._step_deadline, f"reset of {task.task_id}")
             self._contexts.record_episode(self._site, loaded=loaded)
             self._result = result
             return result
@@ -157,7 +157,7 @@ class WebSession:
                 raise BrowserError(NO_EPISODE)
             self._result = None
             what = f"{action.type} in {page.task.task_id}"
-            result = await page.context.guard(page.act(action, result), self._deadline, what)
+            result = await page.context.guard(page.act(action, result), self._step_deadline, what)
             self._result, self._last_action = result, action
             self.step_id += 1
             return result
@@ -172,7 +172,9 @@ class WebSession:
         """
         with self._one_at_a_time("evidence"):
             page = self.page
-            return await page.context.guard(page.evidence(needs), self._deadline, f"evidence of {page.task.task_id}")
+            return await page.context.guard(
+                page.evidence(needs), self._step_deadline, f"evidence of {page.task.task_id}"
+            )
 
     async def look(self, work: Callable[[FinalPage], Awaitable[T]]) -> T:
         """Run ``work`` on the page, and on others of its site, after the episode's end.
@@ -191,7 +193,7 @@ class WebSession:
                 await page.clear_dialogs()
                 return await work(FinalPage(page))
 
-            return await page.context.guard(looking(), self._deadline, f"look at the end of {page.task.task_id}")
+            return await page.context.guard(looking(), self._step_deadline, f"look at the end of {page.task.task_id}")
 
     async def close(self) -> None:
         """Give the page back.

@@ -344,7 +344,8 @@ class Forget(Sparse):
 class Invalid(Sparse):
     """A response that is no action.
 
-    The page is not touched; the reason goes into the next observation.
+    The page is not touched. In runs it ends the episode (``rollout.stop_on_invalid``); else the
+    reason goes into the next observation.
     """
 
     type: Literal["invalid"] = "invalid"

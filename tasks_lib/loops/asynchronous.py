@@ -38,7 +38,7 @@ from tasks_lib.loops.load import AdaptiveConcurrency
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
-from tasks_lib.rollouts.admissions import Admissions
+from tasks_lib.rollouts.admitted_groups import AdmittedGroups
 from tasks_lib.rollouts.cluster import tell_workers
 from tasks_lib.rollouts.shards import RunningShard, share_groups
 from tasks_lib.rollouts.use import TrainerQueue
@@ -73,7 +73,7 @@ class AsynchronousLoop(TrainingLoop):
             staleness=config.pacing.staleness,
             running=config.pacing.groups_at_once(workers, config.rollout.concurrency, config.episodes_per_group),
         )
-        self._admissions = Admissions(
+        self._admissions = AdmittedGroups(
             run.store,
             run.sampler,
             pace,

@@ -16,7 +16,7 @@ from tasks_lib.folder.batches import earlier_groups
 from tasks_lib.folder.metrics import describe_success, episode_figures, format_share
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
-from tasks_lib.folder.retention import remove_old_policies
+from tasks_lib.folder.weight_removal import remove_old_policies
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer

@@ -13,7 +13,7 @@ from envs.types import PolicyError, StorageError
 from tasks_lib.config import TrainConfig
 from tasks_lib.config.differences import comparable_settings
 from tasks_lib.folder.checkpoints import check_checkpoint
-from tasks_lib.folder.retention import remove_old_policies
+from tasks_lib.folder.weight_removal import remove_old_policies
 from training.config import TrainerConfig
 from training.ledger.checkpoint_files import MANIFEST, REMOVED, check_checkpoint_files, file_hashes
 from training.ledger.retention import best_version, removable_versions

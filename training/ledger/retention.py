@@ -1,6 +1,6 @@
 """Decides which published policies lose their weights. Pure.
 
-`tasks_lib.folder.retention` removes the weights.
+`tasks_lib.folder.weight_removal` removes the weights.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from envs.actions.parsing.forms import Parsed, parse
 from envs.actions.parsing.objects import read_value
+from envs.actions.parsing.turn import Parsed, parse
 from envs.types import ConfigError, Invalid, Record, read_action
 from envs.types.action_text import ActionFormat
 from envs.types.actions import ACTIONS, Actions

@@ -1,5 +1,7 @@
-"""Admissions over a run's files: random durations, outcomes and kills; each group is in one batch,
-none too old, all batches come."""
+"""Admitted groups over a run's files: random durations, outcomes and kills.
+
+Each group is in one batch, none is too old, and all batches come.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 
 from envs.types import StopReason
 from tasks_lib.config import TrainConfig
-from tasks_lib.rollouts.admissions import Admissions
+from tasks_lib.rollouts.admitted_groups import AdmittedGroups
 from training.config import AlgorithmConfig
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import read_batch, read_group
@@ -68,7 +70,7 @@ class Walk:
     def open(self) -> None:
         """As a process that starts: everything is read from the files."""
         self.version = self.store.latest_policy() or 0
-        self.admissions = Admissions(
+        self.admissions = AdmittedGroups(
             self.store,
             cast(Any, Sampler(self.pace.batch)),
             self.pace,

@@ -39,7 +39,7 @@ class NextBatch(NamedTuple):
         return tuple(sorted((*self.trained, *self.left_out)))
 
 
-class Admissions:
+class AdmittedGroups:
     """The groups of one run. Only its flow process uses this."""
 
     def __init__(
