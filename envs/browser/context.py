@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from envs.background import start_background
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.options import ContextOptions
+from envs.browser.origin_stores import restore_stores
 from envs.browser.process.connection import Connection
 from envs.browser.tab import FirstRequest, Tab, show_blank
 from envs.cancel_scope import CancelScope
@@ -274,10 +275,12 @@ class BrowserContext:
             # The browser is gone or hangs; its end takes the context with it.
             logger.warning("a context did not close: %s", error)
 
-    async def log_in(self, cookies: Sequence[Mapping[str, Any]]) -> None:
-        """Put cookies into its storage."""
+    async def log_in(self, cookies: Sequence[Mapping[str, Any]], stores: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Put cookies and the stores of origins into its storage."""
         params = {"cookies": list(cookies), "browserContextId": self.context_id}
         await self._connection.browser.send("Storage.setCookies", params)
+        if stores:
+            await restore_stores(self._connection, self.context_id, stores)
 
     def download_folder(self, within: Path | None) -> DownloadFolder:
         """Make a download folder for an episode, in ``within`` or the system's temporary folder."""

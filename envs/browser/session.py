@@ -126,8 +126,8 @@ class WebSession:
             if needs(task.rubric).downloads and not self._contexts.options.browser_address:
                 folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
                 await self._context.guard(folder.allow(), self._step_deadline, f"downloads of {task.task_id}")
-            if self._site.cookies:
-                log_in = self._context.log_in(self._site.cookies)
+            if self._site.cookies or self._site.stores:
+                log_in = self._context.log_in(self._site.cookies, self._site.stores)
                 await self._context.guard(log_in, self._step_deadline, f"log-in of {task.task_id}")
             begin = self._page.begin(seed, opened.path)
             result, loaded = await self._context.guard(begin, self._step_deadline, f"reset of {task.task_id}")

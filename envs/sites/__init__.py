@@ -10,10 +10,11 @@ from envs.egress import AllowList
 from envs.lazy import lazy_names
 from envs.sites.base import Site, SiteEpisode
 from envs.sites.design2code import Design2CodeSite
-from envs.sites.live import LiveOptions, LiveSite, read_cookies, split_address
+from envs.sites.live import LiveOptions, LiveSite, check_login, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.server_state import SiteState
 from envs.sites.static_server import StaticServer, StaticSite
+from envs.sites.storage_state import StorageState, read_storage_state
 
 if TYPE_CHECKING:
     from envs.bundled.sites import APPLICATIONS, BundledSite
@@ -35,9 +36,11 @@ __all__ = [
     "SiteState",
     "StaticServer",
     "StaticSite",
+    "StorageState",
+    "check_login",
     "is_served",
     "make_site",
-    "read_cookies",
+    "read_storage_state",
     "split_address",
 ]
 

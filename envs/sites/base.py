@@ -47,6 +47,11 @@ class Site(ABC):
     """Further origins that its pages may reach (``https://fonts.example``); others are refused."""
     cookies: Sequence[Mapping[str, Any]] = ()
     """Cookies at the start of an episode (``Storage.setCookies``); in no observation or record."""
+    stores: Sequence[Mapping[str, Any]] = ()
+    """Contents of ``localStorage`` and IndexedDB at the start, by origin.
+
+    They have the form of Playwright's storage state, and are in no observation or record.
+    """
     foreign: bool = False
     """True if somebody else serves the site.
 

@@ -10,25 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from codecs import BOM_UTF8
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.sites.base import Site, SiteEpisode
+from envs.sites.login_script import find_login, run_login
 from envs.sites.server_state import SiteState
-from envs.types import ConfigError, SiteError, WebTask
-from envs.types.paths import AnyPath
-
-COOKIE_FIELDS = ("path", "secure", "httpOnly", "sameSite")
-"""Further fields of a cookie that the browser is given."""
-SAME_SITE = ("Strict", "Lax", "None")
-"""Values of a cookie's ``sameSite``."""
+from envs.sites.storage_state import read_storage_state
+from envs.types import ConfigError, WebTask
+from envs.types.extensions import is_reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +38,14 @@ class LiveOptions:
     reach: tuple[str, ...] = ()
     """Further origins that they may reach: ``https://*.cdn.example``."""
     logins: dict[str, str] = field(default_factory=dict)
-    """Files with the cookies of a log-in, by the site's name.
+    """Log-ins by the site's name: a file, or a script as ``module:function``.
 
-    They have the form of Playwright's storage state and are read where the browser runs. One key is
-    no site: ``shopping_site_admin``, the account with which WebArena's checks ask the shop.
+    A file has the form of Playwright's storage state and is read where the browser runs. A script
+    (`envs.sites.login_script`) is run there once, before the first episode. One key is no site:
+    ``shopping_site_admin``, the account with which WebArena's checks ask the shop.
     """
+    login: str = ""
+    """Log-in of the sites that ``logins`` does not name."""
 
 
 class LiveSite(Site):
@@ -71,7 +66,7 @@ class LiveSite(Site):
         self._origin, self._below = _locate(name, options.addresses)
         self.hosts = (*(_domain_origins(self._origin) if options.subdomains else ()), *options.reach)
         AllowList.of(self._origin, *self.hosts)
-        self._login = options.logins.get(name, "")
+        self._login = options.logins.get(name, options.login)
 
     @property
     def origin(self) -> str:
@@ -79,15 +74,21 @@ class LiveSite(Site):
         return self._origin
 
     async def start(self) -> None:
-        """Read the log-in, if there is one.
+        """Read the log-in's file or run its script, if there is one.
 
         The site itself is not started: if it is down, its pages show that.
 
         Raises:
-            SiteError: the file of the log-in cannot be read.
+            SiteError: The file cannot be read, or the script fails.
+            ConfigError: The script cannot be imported.
         """
-        if self._login:
-            self.cookies = await asyncio.to_thread(read_cookies, Path(self._login))
+        if not self._login:
+            return
+        if is_reference(self._login):
+            state = await run_login(self._login, self._origin + self._below, AllowList.of(self._origin, *self.hosts))
+        else:
+            state = await asyncio.to_thread(read_storage_state, Path(self._login))
+        self.cookies, self.stores = state.cookies, state.stores
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
         """Return the address of the task, and a state that asks the server with GET.
@@ -98,53 +99,17 @@ class LiveSite(Site):
         return SiteEpisode(self._below + task.path, state)
 
 
-def read_cookies(path: AnyPath) -> tuple[Mapping[str, Any], ...]:
-    """Read the cookies of a storage state, in the form that the browser takes.
-
-    The file holds ``{"cookies": […], "origins": […]}``. Other stored data of pages is not restored.
+def check_login(login: str) -> None:
+    """Check that a log-in can be used here: its file is read, its script imported.
 
     Raises:
-        SiteError: the file does not exist or has another form. The message has none of its values.
+        SiteError: The file cannot be read.
+        ConfigError: The script cannot be imported.
     """
-    try:
-        given = orjson.loads(Path(path).read_bytes().removeprefix(BOM_UTF8))["cookies"]
-    except OSError as error:
-        raise SiteError(f"log-in {path}: cannot be read: {error.strerror}") from None
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        given = None
-    if not isinstance(given, list):
-        raise SiteError(f"log-in {path}: is no storage state; expected cookies with name, value and domain")
-    for number, cookie in enumerate(given, start=1):
-        if wrong := _cookie_problem(cookie):
-            raise SiteError(f"log-in {path}: cookie {number} of {len(given)}: {wrong}")
-    return tuple(map(_browser_cookie, given))
-
-
-def _cookie_problem(given: object) -> str:
-    """Return the fault of a cookie without its values; empty if browsers accept it."""
-    if not isinstance(given, dict):
-        return "is no object; expected name, value and domain"
-    for name in ("name", "value", "domain"):
-        if not isinstance(given.get(name), str):
-            return f"{name} is missing or no text"
-    if not isinstance(given.get("path", "/"), str):
-        return "path is no text"
-    for name in ("secure", "httpOnly"):
-        if not isinstance(given.get(name, False), bool):
-            return f"{name} is not true or false"
-    if given.get("sameSite", "Lax") not in SAME_SITE:
-        return f"sameSite is none of {', '.join(SAME_SITE)}"
-    expires = given.get("expires", -1)
-    if type(expires) not in (int, float) or (expires < 0 and expires != -1):
-        return "expires is no time in seconds since 1970, and not -1"
-    return ""
-
-
-def _browser_cookie(given: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {name: given[name] for name in COOKIE_FIELDS if name in given}
-    made = {"name": given["name"], "value": given["value"], "domain": given["domain"], "path": "/", **kept}
-    # -1 stands for the end of the session, which the browser wants left out.
-    return made if given.get("expires", -1) == -1 else {**made, "expires": given["expires"]}
+    if is_reference(login):
+        find_login(login)
+    else:
+        read_storage_state(Path(login))
 
 
 def split_address(address: str) -> tuple[str, str]:

@@ -58,7 +58,7 @@ class TasksConfig(Settings):
 
     logins: dict[str, str] = Field(
         {},
-        description="Log-in files by site name (Playwright's storage state, absolute paths). "
+        description="Log-ins by site name: Playwright's storage state (absolute path), or a script as module:function. "
         "shopping_site_admin: a file with username and password (docs/webarena.md).",
     )
 

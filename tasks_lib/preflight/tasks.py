@@ -31,7 +31,7 @@ from envs.rewards.webarena import (
     read_account,
 )
 from envs.rewards.webarena import SITES as WEBARENA
-from envs.sites import SITES, LiveOptions, LiveSite, is_served, make_site, read_cookies
+from envs.sites import SITES, LiveOptions, LiveSite, check_login, is_served, make_site
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Fact, JudgeFact, Rubric, SignalFact, SiteError, Split, SubscoreFact, WebTask, near
 from tasks_lib.config import RewardConfig, RolloutConfig, TasksConfig
@@ -324,8 +324,8 @@ def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iter
             yield f"tasks.logins.{name}: that site is one of ours, which nobody logs in to; leave it out"
         elif read:
             try:
-                read_cookies(Path(file))
-            except SiteError as error:
+                check_login(file)
+            except (ConfigError, SiteError) as error:
                 yield f"tasks.logins.{name}: {error}"
 
 

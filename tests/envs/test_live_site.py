@@ -11,8 +11,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.egress import AllowList, Reason
 from envs.observation import FULL
-from envs.sites import LiveOptions, LiveSite, MiniWobSite, SiteState, StaticServer, make_site
-from envs.sites.live import read_cookies
+from envs.sites import LiveOptions, LiveSite, MiniWobSite, SiteState, StaticServer, make_site, read_storage_state
 from envs.types import Answer, ConfigError, Goto, SiteError, StopReason, TaskError
 from tests.builders import make_task
 
@@ -186,7 +185,7 @@ def test_a_cookie_that_no_browser_takes_is_named_by_its_place(
     file = tmp_path / "state.json"
     file.write_text(json.dumps({"cookies": [good, {**good, **changes}]}))
     with pytest.raises(SiteError, match=rf"cookie 2 of 2: {field} ") as caught:
-        read_cookies(file)
+        read_storage_state(file)
     assert "hidden" not in str(caught.value)
 
 
