@@ -31,6 +31,7 @@ SOURCE = re.compile(r"(?<![\w./*<>{},-])\w+\.py\b")
 PLACEHOLDER = re.compile(r"\bNAME\b|\[")
 """Of a pattern, or of a file of the reader's own."""
 DOORS = {
+    "envs",
     "envs.actions",
     "envs.browser",
     "envs.chat",
@@ -39,6 +40,7 @@ DOORS = {
     "envs.memory",
     "envs.prompts",
     "envs.bundled.oracles",
+    "envs.replay",
     "envs.rewards",
     "envs.rewards.judge",
     "envs.rewards.webarena",

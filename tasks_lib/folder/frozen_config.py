@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from envs.types import StorageError
-from training.ledger.store import read_json, write_json
+from tasks_lib.config import EvaluateConfig, TrainConfig
+from training.ledger.store import RunStore, read_json, write_json
 
 COPY = "config.copy.json"
 """Name of the copy beside ``config.json``, written after it."""
@@ -46,6 +47,21 @@ def read_frozen(path: Path) -> dict[str, Any] | None:
                 f"{error}, so nothing says what {path.parent} was started with; "
                 f"put back a copy of that file from a backup, or use another run_id"
             ) from error
+
+
+def started_config(store: RunStore) -> TrainConfig | EvaluateConfig | None:
+    """Return the configuration in a run's folder; ``None`` for an old evaluation without one.
+
+    Raises:
+        StorageError: It is damaged, and so is its copy.
+    """
+    document = read_frozen(store.config_path)
+    if document is None:
+        return None
+    frozen = document["config"]
+    if "iterations" not in frozen:
+        return EvaluateConfig.model_validate(frozen)
+    return TrainConfig.model_validate({**frozen, "preset": ""})
 
 
 def _from_copy(path: Path, what: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from envs.types import ConfigError, Cost, Split, TaskError, WebTask
 from tasks_lib.config import EvaluateConfig, RewardConfig, RolloutConfig, TasksConfig, TrainConfig
 from tasks_lib.config.differences import differences
 from tasks_lib.config.parts import check_measured
-from tasks_lib.folder.frozen_config import read_frozen
+from tasks_lib.folder.frozen_config import started_config
 from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
@@ -72,7 +72,7 @@ class Regrading:
             problem = "has no groups" if config.run_dir.is_dir() else "is not there"
             raise ConfigError(f"run: {config.run_dir} {problem}; name the folder of a run that has played episodes")
         self.episodes = chosen
-        self._run = _started_with(self.store)
+        self._run = started_config(self.store)
         try:
             check_measured(self._rewards(), self._rollout())
         except ValueError as error:
@@ -242,17 +242,6 @@ class Regrading:
                 raise ConfigError(f"tasks.file: {error}; name the file that was evaluated") from error
             opened[task_id] = with_hashes(index[row])
         return opened
-
-
-def _started_with(store: RunStore) -> TrainConfig | EvaluateConfig | None:
-    """Return the configuration in a run's folder; ``None`` for an old evaluation without one."""
-    document = read_frozen(store.config_path)
-    if document is None:
-        return None
-    frozen = document["config"]
-    if "iterations" not in frozen:
-        return EvaluateConfig.model_validate(frozen)
-    return TrainConfig.model_validate({**frozen, "preset": ""})
 
 
 def figure(value: object) -> str:
