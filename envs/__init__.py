@@ -19,12 +19,13 @@ from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from envs.browser import BrowserPool, PoolOptions, WebSession, find_chromium
-    from envs.env import StepResult, WebEnv, make_pool, open_env
+    from envs.env import WebEnv, make_pool, open_env
     from envs.host import EnvHost
     from envs.prompts import StepRenderer
     from envs.registry import list_tasks
     from envs.rewards.functions import Episode
     from envs.sites import LiveOptions, Site, StaticSite, make_site
+    from envs.step_result import StepResult
     from envs.sync import SyncEnvHost, SyncWebEnv, open_env_sync
     from envs.tasks import load_tasks
     from envs.types import (
@@ -66,12 +67,13 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "envs.browser": ("BrowserPool", "PoolOptions", "WebSession", "find_chromium"),
-    "envs.env": ("StepResult", "WebEnv", "make_pool", "open_env"),
+    "envs.env": ("WebEnv", "make_pool", "open_env"),
     "envs.host": ("EnvHost",),
     "envs.prompts": ("StepRenderer",),
     "envs.registry": ("list_tasks",),
     "envs.rewards.functions": ("Episode",),
     "envs.sites": ("LiveOptions", "Site", "StaticSite", "make_site"),
+    "envs.step_result": ("StepResult",),
     "envs.sync": ("SyncEnvHost", "SyncWebEnv", "open_env_sync"),
     "envs.tasks": ("load_tasks",),
 }

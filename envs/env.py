@@ -17,14 +17,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
-from envs.browser import BrowserPool, PoolOptions
+from envs.browser import BrowserPool, NetworkLog, PoolOptions
 from envs.ends import REPEATS
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
@@ -37,14 +37,12 @@ from envs.rewards.judge import Judge
 from envs.rewards.webarena import site_helpers
 from envs.sites import LiveOptions, SharedSites, is_served, make_site
 from envs.sites.base import Site
+from envs.step_result import AnyAction, StepResult
 from envs.types import (
-    Action,
     BrowserError,
     ConfigError,
-    Observation,
     Record,
     RewardBundle,
-    StopReason,
     TaskError,
     Trajectory,
     WebTask,
@@ -52,31 +50,6 @@ from envs.types import (
 )
 from envs.types.actions import ACTIONS
 from envs.types.near import near
-
-AnyAction = Action | Mapping[str, Any] | str
-"""An action; a dictionary such as ``{"type": "click", "element": 1}``; or a model's text, which is
-parsed."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """Result of a reset or a step."""
-
-    reward: float | None
-    """0.0 until the end, then the episode's score within [-1, 1]; ``None`` if it abstained
-    (``abstained`` says why)."""
-    done: bool
-    """The episode is over; go on with ``reset``."""
-    observation: Observation
-    """The page as a text policy sees it; ``observation.error`` has the reason why the last action
-    was not carried out."""
-    screenshot: bytes = field(repr=False)
-    """JPEG of the viewport; empty where the site shows nothing at the end (MiniWoB)."""
-    stop: StopReason | None = None
-    """Reason why the episode is over; ``None`` before its end."""
-    abstained: str | None = None
-    """Reason why an ended episode has no reward: a browser that failed, a wall, a grader without an
-    answer."""
 
 
 def open_env(
@@ -215,6 +188,20 @@ class WebEnv:
     def reward(self) -> RewardBundle | None:
         """The parts of the last episode's reward with their evidence; ``None`` before its end."""
         return None if self.trajectory is None else self.trajectory.reward
+
+    @property
+    def har(self) -> dict[str, Any]:
+        """The episode's requests as an HTTP archive (HAR 1.2), without bodies of answers, cookies
+        and credentials; before the environment is closed.
+
+        Raises:
+            ConfigError: The pool does not record them (``make_pool(record_network=True)``).
+            BrowserError: There is no episode.
+        """
+        if self._session is None:
+            raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
+        log: NetworkLog = self._session.network
+        return log.har()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

@@ -20,8 +20,9 @@ from typing import Any, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from envs.env import AnyAction, StepResult, WebEnv, open_env
+from envs.env import WebEnv, open_env
 from envs.host import EnvHost
+from envs.step_result import AnyAction, StepResult
 from envs.types import BrowserError, RewardBundle, Trajectory, WebTask
 
 

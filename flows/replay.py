@@ -2,7 +2,7 @@
 
     python -m flows.replay --run runs/quickstart-seed0
     python -m flows.replay --run runs/quickstart-seed0 --episode v000020-eval-0007.0
-    python -m flows.replay --trajectory episode.json --playwright episode.py --json episode.indented.json
+    python -m flows.replay --trajectory episode.json --playwright episode.py --har episode.har
 
 The actions are carried out again with the run's options. Each observation is compared with the
 recorded one, and so is the reward. ``--playwright`` writes a script that does the same by
@@ -37,12 +37,15 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--playwright", type=Path, metavar="FILE", help="write the episode as a Playwright script")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the trajectory as indented JSON")
+    parser.add_argument("--har", type=Path, metavar="FILE", help="write the replay's requests as an HTTP archive")
     parser.add_argument("--no-browser", action="store_true", help="only write the files; play nothing")
     options = parser.parse_args(arguments)
     if options.run and options.task:
         parser.error("--task is of a trajectory in a file; a run has its own tasks")
     if options.trajectory and options.episode:
         parser.error("--episode is of a run; a file holds one episode")
+    if options.har and options.no_browser:
+        parser.error("--har needs the browser: the requests are those of the replay")
     try:
         from tasks_lib.commands.replay import (  # seconds
             episode_of_file,
@@ -71,13 +74,15 @@ def main(arguments: Sequence[str]) -> int:
             print(f"json:   {options.json}")
         if options.no_browser:
             return 0
-        result = play_again(episode)
+        result = play_again(episode, options.har)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return STATUS
     except RollwrightError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    if options.har:
+        print(f"har:    {options.har}")
     print(f"{result.steps} of {len(episode.trajectory.steps)} actions were carried out again")
     print(f"first difference: {result.difference or 'none'}")
     reward = "the episode did not end" if not result.ended else result.replayed_reward

@@ -12,6 +12,7 @@ browser; ``dispatcher`` shares the machine fairly over episodes. Nothing here kn
 reward or a policy; a ``Site`` says all that is known of a site.
 """
 
+from envs.browser.network_log import NetworkLog
 from envs.browser.options import BrowserOptions, Device, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
@@ -25,6 +26,7 @@ __all__ = [
     "BrowserOptions",
     "BrowserPool",
     "Device",
+    "NetworkLog",
     "PageStep",
     "PoolCounters",
     "PoolOptions",

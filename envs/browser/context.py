@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 
 from envs.background import start_background
 from envs.browser.end_evidence import DownloadFolder
+from envs.browser.network_log import NetworkLog
 from envs.browser.options import ContextOptions
 from envs.browser.origin_stores import restore_stores
 from envs.browser.process.connection import Connection
-from envs.browser.tab import FirstRequest, Tab, show_blank
+from envs.browser.tab import FirstRequest, Tab, set_up_page, show_blank
 from envs.cancel_scope import CancelScope
 from envs.cdp.client import CdpSession, RepeatedCalls
-from envs.egress import PROXY_BYPASS, harden, harden_page
-from envs.settle import CONTEXT_SECONDS, EPOCH_SECONDS, Looks, VirtualClock, prepare
+from envs.egress import PROXY_BYPASS, harden
+from envs.settle import CONTEXT_SECONDS, EPOCH_SECONDS, Looks, VirtualClock
 from envs.signals import SignalReader
 from envs.types import BrowserError
 from envs.types.errors import again
@@ -60,6 +61,8 @@ class BrowserContext:
         self._active: Tab | None = None
         self._connection = connection
         self._options = options
+        self.network = NetworkLog() if options.network else None
+        """Requests of the present episode; ``None`` if they are not kept."""
         self._numbers = itertools.count(1)
         self._setting_up: set[asyncio.Task[None]] = set()
         self._loading: set[asyncio.Future[dict[str, Any]]] = set()
@@ -331,7 +334,9 @@ class BrowserContext:
         )
         clock.dates.ahead = self._dates_ahead
         tab = Tab(session, next(self._numbers), clock)
-        await self._set_up(session)
+        await set_up_page(session, options.device, self.looks)
+        if self.network is not None:
+            self.network.watch(session)
         if options.signals:
             tab.signals = await SignalReader.start(session, setup=RepeatedCalls(session))
         await session.send("Runtime.runIfWaitingForDebugger")
@@ -361,25 +366,6 @@ class BrowserContext:
         except BrowserError as error:
             logger.warning("a popup too many was not closed: %s", error)
         self._connection.forget(session)
-
-    async def _set_up(self, session: CdpSession) -> None:
-        """Set a page up before it loads anything.
-
-        The session repeats all of it on a new socket.
-        """
-        kept, device = RepeatedCalls(session), self._options.device
-        domains = ("Page", "Network", "Animation", "DOM")
-        await asyncio.gather(*(session.enable(f"{domain}.enable") for domain in domains))
-        await asyncio.gather(
-            prepare(kept, self.looks),
-            harden_page(kept),
-            # Pages of one context may all be looked at; only one of them would have the focus.
-            session.enable("Emulation.setFocusEmulationEnabled", {"enabled": True}),
-        )
-        if device.mobile:
-            await session.enable("Emulation.setTouchEmulationEnabled", {"enabled": True})
-        if device.user_agent:
-            await session.enable("Emulation.setUserAgentOverride", {"userAgent": device.user_agent})
 
 
 class PageCrashed(BrowserError):

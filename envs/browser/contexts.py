@@ -128,6 +128,7 @@ class ContextLender:
             downloads=options.downloads,
             seed=options.page_seed,
             signals=options.signals,
+            network=options.record_network,
             background=site.background,
             fields=site.observation.rules != "small",  # which shows none of them
             drawn=options.screenshots,

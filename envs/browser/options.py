@@ -66,6 +66,8 @@ class ContextOptions:
     """Seed of the pages' random numbers; ``None`` leaves them random."""
     signals: bool = False
     """Have the browser's signals read."""
+    network: bool = False
+    """Keep the requests (`NetworkLog`)."""
     background: bool = False
     """Wait for the browser's stores (IndexedDB, caches) when pages settle."""
     virtual: bool = True
@@ -157,6 +159,8 @@ class PoolOptions(BrowserOptions):
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
     """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It
     only reads."""
+    record_network: bool = False
+    """Keep an episode's requests, for `WebSession.network` and `envs.WebEnv.har`."""
     files: Path | None = None
     """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is
     nothing to upload."""

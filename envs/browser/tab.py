@@ -17,10 +17,12 @@ from urllib.parse import urlsplit
 
 from envs.actions import Dialogs, Interceptor
 from envs.background import log_failure
+from envs.browser.options import Device
 from envs.cdp import Cdp, binary
-from envs.cdp.client import ATTACHED_AGAIN, CdpSession
+from envs.cdp.client import ATTACHED_AGAIN, CdpSession, RepeatedCalls
 from envs.cdp.messages import NO_PICTURE, send_unless
-from envs.settle import NAVIGATION_BUDGET_MS, Looks, Settled, SettleReason, VirtualClock
+from envs.egress import harden_page
+from envs.settle import NAVIGATION_BUDGET_MS, Looks, Settled, SettleReason, VirtualClock, prepare
 from envs.signals import SignalReader
 from envs.types import BrowserError
 
@@ -175,6 +177,26 @@ class FirstRequest:
             return None
         finally:
             paused.cancel()
+
+
+async def set_up_page(session: CdpSession, device: Device, looks: Looks) -> None:
+    """Set a page up before it loads anything.
+
+    The session repeats all of it on a new socket.
+    """
+    kept = RepeatedCalls(session)
+    domains = ("Page", "Network", "Animation", "DOM")
+    await asyncio.gather(*(session.enable(f"{domain}.enable") for domain in domains))
+    await asyncio.gather(
+        prepare(kept, looks),
+        harden_page(kept),
+        # Pages of one context may all be looked at; only one of them would have the focus.
+        session.enable("Emulation.setFocusEmulationEnabled", {"enabled": True}),
+    )
+    if device.mobile:
+        await session.enable("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    if device.user_agent:
+        await session.enable("Emulation.setUserAgentOverride", {"userAgent": device.user_agent})
 
 
 async def shown_address(cdp: Cdp) -> str:

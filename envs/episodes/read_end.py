@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envs.browser import WebSession
-from envs.browser.session import FinalPage
+from envs.browser.final_page import FinalPage
 from envs.rewards.server_answers import record_answers
 from envs.rewards.webarena import Helper, read_pages
 from envs.types import Recorded, WebTask, needs

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from envs.env import StepResult, WebEnv
+from envs.env import WebEnv
+from envs.step_result import StepResult
 from envs.types import Forget, Observation, Remember, Trajectory
 
 PORT = re.compile(r"(https?://(?:127\.0\.0\.1|localhost)):\d+")

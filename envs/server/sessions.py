@@ -21,8 +21,9 @@ from typing import Any, Self
 import psutil
 
 from envs.background import start_background
-from envs.env import AnyAction, StepResult, WebEnv
+from envs.env import WebEnv
 from envs.host import EnvHost
+from envs.step_result import AnyAction, StepResult
 from envs.types import CapacityError, RollwrightError, WebTask
 
 LEASE_SECONDS = 600.0

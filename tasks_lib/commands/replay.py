@@ -100,15 +100,23 @@ def episode_of_file(path: Path, task_id: str) -> StoredEpisode:
     )
 
 
-def play_again(episode: StoredEpisode) -> Replay:
-    """Replay an episode in a browser of its own, with the options that it was played with."""
-    return asyncio.run(_play_again(episode))
+def play_again(episode: StoredEpisode, har: Path | None = None) -> Replay:
+    """Replay an episode in a browser of its own, with the options that it was played with.
+
+    Args:
+        har: File for the requests of the replay, as an HTTP archive.
+    """
+    return asyncio.run(_play_again(episode, har))
 
 
-async def _play_again(episode: StoredEpisode) -> Replay:
+async def _play_again(episode: StoredEpisode, har: Path | None) -> Replay:
     options = {name: getattr(episode.pool, name) for name in PoolOptions.model_fields}
-    async with make_pool(**{**options, "max_sessions": 1, "prewarm": 0}) as pool, _environment(episode, pool) as env:
-        return await replay(episode.trajectory, env)
+    changes = {"max_sessions": 1, "prewarm": 0, "record_network": har is not None}
+    async with make_pool(**{**options, **changes}) as pool, _environment(episode, pool) as env:
+        result = await replay(episode.trajectory, env)
+        if har is not None:
+            atomic_write_bytes(har, orjson.dumps(env.har, option=orjson.OPT_INDENT_2))
+        return result
 
 
 def _environment(episode: StoredEpisode, pool: BrowserPool | None = None) -> WebEnv:

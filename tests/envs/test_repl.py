@@ -41,7 +41,10 @@ def test_a_person_plays_an_episode_and_saves_it(
     assert [step.action.type for step in saved.steps] == ["invalid", "type", "click"] and saved.seed == 7
 
 
-def test_an_unknown_task_is_refused_and_the_end_of_input_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_task_is_refused_and_the_end_of_input_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["miniwob/click-tset"]) == 2
     assert "did you mean" in capsys.readouterr().err
 
