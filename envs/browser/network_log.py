@@ -37,6 +37,8 @@ class LoggedRequest:
     resource: str
     """Chromium's type: ``Document``, ``XHR``, ``Fetch``, ``Image``…"""
     headers: Headers = field(default_factory=list)
+    sent: bool = False
+    """True if the headers are those that were sent, with what the network stack added."""
     body: str | None = None
     response: dict[str, Any] | None = None
     """Chromium's ``Network.Response``; ``None`` while there is no answer."""
@@ -56,11 +58,14 @@ class NetworkLog:
         self.left_out = 0
         """Number of requests after the first `MAX_REQUESTS`."""
         self._open: dict[tuple[int, str], LoggedRequest] = {}
+        self._sent: dict[tuple[int, str], Headers] = {}
+        """Headers that were reported before their requests."""
 
     def watch(self, cdp: Cdp) -> None:
         """Log the requests of a tab, whose ``Network`` domain is enabled."""
         tab = id(cdp)
         cdp.on("Network.requestWillBeSent", lambda event: self._on_request(tab, event))
+        cdp.on("Network.requestWillBeSentExtraInfo", lambda event: self._on_sent(tab, event))
         cdp.on("Network.responseReceived", lambda event: self._on_response(tab, event))
         cdp.on("Network.loadingFinished", lambda event: self._on_end(tab, event))
         cdp.on("Network.loadingFailed", lambda event: self._on_end(tab, event))
@@ -69,6 +74,7 @@ class NetworkLog:
         """Forget all requests: another episode begins."""
         self.requests.clear()
         self._open.clear()
+        self._sent.clear()
         self.left_out = 0
 
     def _on_request(self, tab: int, event: dict[str, Any]) -> None:
@@ -91,6 +97,17 @@ class NetworkLog:
         )
         self._open[key] = logged
         self.requests.append(logged)
+        if (sent := self._sent.pop(key, None)) is not None:
+            logged.headers, logged.sent = sent, True
+
+    def _on_sent(self, tab: int, event: dict[str, Any]) -> None:
+        """Take the headers as they were sent (``Accept``, ``Sec-Fetch-Mode``…), in either order."""
+        key, headers = (tab, event["requestId"]), _headers(event["headers"])
+        logged = self._open.get(key)
+        if logged is not None and not logged.sent:
+            logged.headers, logged.sent = headers, True
+        elif len(self._sent) < MAX_REQUESTS:  # of a redirect that follows, or of a request to come
+            self._sent[key] = headers
 
     def _on_response(self, tab: int, event: dict[str, Any]) -> None:
         if logged := self._open.get((tab, event["requestId"])):

@@ -122,6 +122,8 @@ class BrowserOptions(Record):
         description="Time of the pages' clocks when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
     )
     signals: bool = Field(False, description="Record the browser's signals with each step.")
+    record_network: bool = Field(False, description="Record an episode's requests (HTTP archive entries, no bodies).")
+    """For `WebSession.network` and `envs.WebEnv.har`, and with the trajectory, for grading."""
 
     @model_validator(mode="after")
     def _address_has_one_browser(self) -> Self:
@@ -159,8 +161,6 @@ class PoolOptions(BrowserOptions):
     inspect: Callable[[Cdp], Awaitable[Any]] | None = None
     """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It
     only reads."""
-    record_network: bool = False
-    """Keep an episode's requests, for `WebSession.network` and `envs.WebEnv.har`."""
     files: Path | None = None
     """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is
     nothing to upload."""

@@ -90,6 +90,11 @@ class WebSession:
         return None if self._site_episode is None else self._site_episode.state
 
     @property
+    def records_network(self) -> bool:
+        """True if the pool keeps the requests of episodes (`network`)."""
+        return self._contexts.options.record_network
+
+    @property
     def network(self) -> NetworkLog:
         """The requests of the running episode.
 

@@ -36,6 +36,8 @@ async def read_end(
     if task.evaluators is not None:
         evaluators = placed(task.evaluators, addresses)
         evidence["looked"] = await session.look(lambda page: _look(evaluators, page, helpers))
+    if session.records_network:
+        evidence["requests"] = tuple(session.network.har()["log"]["entries"])
     return recorded.model_copy(update=evidence) if wanted or evidence else None
 
 

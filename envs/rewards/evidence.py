@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
 from envs.types import Observation, Record, ServerAnswer, Step, StopReason, Trajectory, WholePage
@@ -53,6 +55,8 @@ class GradingEvidence(Record):
     """Replies of the last page to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
     """Texts for the checks of WebArena's ``program_html``."""
+    requests: tuple[dict[str, Any], ...] | None = None
+    """Requests as entries of an HTTP archive; ``None`` where they were not recorded."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Reason why ``dom``, ``downloads`` or ``domdiff`` is ``None`` although it was asked for."""
     server: tuple[ServerAnswer, ...] | None = None

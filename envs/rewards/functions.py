@@ -49,6 +49,12 @@ class Episode:
         return self.evidence.answer
 
     @property
+    def requests(self) -> tuple[dict[str, Any], ...] | None:
+        """Requests as entries of an HTTP archive; ``None`` where they were not recorded
+        (``rollout.record_network``, ``make_pool(record_network=True)``)."""
+        return self.evidence.requests
+
+    @property
     def page_facts(self) -> Mapping[str, float | bool | str]:
         """Facts that the page declares (MiniWoB: raw_reward, done, reason)."""
         return self.evidence.page_facts
@@ -81,10 +87,9 @@ class FunctionSource:
         """
         episode = Episode(task, evidence)
         try:
-            if inspect.iscoroutinefunction(self._function):
-                value = await self._function(episode)
-            else:
-                value = await asyncio.to_thread(self._function, episode)
+            value: Any = self._function
+            is_async = any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
+            value = await (value(episode) if is_async else asyncio.to_thread(value, episode))
         except Exception as error:
             raise ConfigError(
                 f"the reward function {self._name} failed on an episode of {task.task_id}: "

@@ -132,6 +132,9 @@ class Recorded(Record):
     looked: tuple[PageText, ...] | None = None
     """Texts for the checks of the task's ``program_html``, in their order; ``None`` where the task
     has no evaluators."""
+    requests: tuple[dict[str, Any], ...] | None = None
+    """The episode's requests as entries of an HTTP archive; ``None`` where they were not recorded
+    (``rollout.record_network``)."""
     absent: dict[str, str] = Field(default_factory=dict)
     """Reason why ``dom`` or ``downloads`` is missing although it was asked for, by field."""
 

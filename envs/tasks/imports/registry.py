@@ -13,6 +13,7 @@ from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
 from envs.tasks.imports.w8 import W8
 from envs.tasks.imports.webarena import WebArena
+from envs.tasks.imports.webarena_verified import WebArenaVerified
 from envs.tasks.rows import CHECKS, OnProblem, SeenIds, TaskProblem, refuse
 from envs.types import ConfigError, Split, TaskError, WebTask, rubric_hash
 from envs.types.extensions import Extensions
@@ -23,7 +24,17 @@ FORMATS: Extensions[Any] = Extensions(
     "rollwright.importers",
     {
         made.name: made
-        for made in (MiniWob(), WebArena(), WebGym(), Mind2Web(), OnlineMind2Web(), WebVoyager(), Design2Code(), W8())
+        for made in (
+            MiniWob(),
+            WebArena(),
+            WebArenaVerified(),
+            WebGym(),
+            Mind2Web(),
+            OnlineMind2Web(),
+            WebVoyager(),
+            Design2Code(),
+            W8(),
+        )
     },
 )
 """Formats by name: a `TaskFormat`, or a function from a path to tasks."""

@@ -99,7 +99,7 @@ class WebArena(RowFormat[WebArenaRow]):
         template = "" if row.intent_template_id is None else f"-{row.intent_template_id}"
         return {
             "task_id": row.task_id,
-            **_start(row.start_url),
+            **start_place(row.start_url),
             "kind": f"template{template}",
             "instruction": row.intent,
             "difficulty": row.eval.facts(),
@@ -115,13 +115,14 @@ class WebArena(RowFormat[WebArenaRow]):
     def new_url(self, old: str, task: WebTask) -> str:
         """Return the first tab's address, as a placeholder if it was one."""
         first, *others = old.split(TABS)
-        if _start(first) != {"site": task.site, "path": task.path}:
+        if start_place(first) != {"site": task.site, "path": task.path}:
             known = _PLACEHOLDER.fullmatch(first)
             first = f"__{task.site.upper()}__{task.path}" if known else f"https://{task.site}{task.path}"
         return TABS.join([first, *others])
 
 
-def _start(url: str) -> dict[str, str]:
+def start_place(url: str) -> dict[str, str]:
+    """Return site and path of a start address, which may be a placeholder."""
     first = url.split(TABS)[0].strip()
     if placeholder := _PLACEHOLDER.fullmatch(first):
         path = placeholder[2]

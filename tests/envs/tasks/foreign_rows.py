@@ -148,8 +148,53 @@ WEBVOYAGER: list[dict[str, Any]] = [
         "web": "https://www.search.example/travel/flights/",
     },
 ]
+VERIFIED: list[dict[str, Any]] = [
+    {
+        "sites": ["gitlab"],
+        "task_id": 9001,
+        "intent_template_id": 77,
+        "start_urls": ["__GITLAB__/explore"],
+        "intent": "Open the page of my notes",
+        "intent_template": "Open the page of my {{what}}",
+        "instantiation_dict": {"what": "notes"},
+        "eval": [
+            {
+                "evaluator": "AgentResponseEvaluator",
+                "results_schema": {"type": "null"},
+                "expected": {"task_type": "navigate", "status": "SUCCESS", "retrieved_data": None},
+            },
+            {
+                "evaluator": "NetworkEventEvaluator",
+                "ignored_query_params_patterns": ["page"],
+                "expected": {"url": ["__GITLAB__/notes"]},
+            },
+        ],
+        "revision": 2,
+    },
+    {
+        "sites": ["shopping", "map"],
+        "task_id": 9002,
+        "intent_template_id": 78,
+        "start_urls": ["__SHOPPING__", "__MAP__"],
+        "intent": "Get the names of the lamps.",
+        "intent_template": "Get the names of the {{what}}",
+        "instantiation_dict": {"what": "lamps"},
+        "eval": [
+            {
+                "evaluator": "AgentResponseEvaluator",
+                "results_schema": {"type": "array", "items": {"type": "string"}},
+                "ordered": True,
+                "expected": {"task_type": "retrieve", "status": "SUCCESS", "retrieved_data": ["Harlan"]},
+            }
+        ],
+        "revision": 1,
+    },
+]
+"""WebArena-Verified."""
+
 SAMPLES = {
     "webarena": WEBARENA,
+    "webarena-verified": VERIFIED,
     "webgym": WEBGYM,
     "mind2web": MIND2WEB,
     "online-mind2web": ONLINE,

@@ -73,6 +73,18 @@ def test_the_fields_of_webarena(tmp_path: Path) -> None:
     ]
 
 
+def test_the_fields_of_webarena_verified(tmp_path: Path) -> None:
+    assert places("webarena-verified", tmp_path) == [
+        ("webarena-verified/9001", "gitlab", "/explore", "webarena-verified-77", 2, 30, "held_out"),
+        ("webarena-verified/9002", "shopping", "/", "webarena-verified-78", 1, 30, "held_out"),
+    ]
+    first, second = (item.task.instruction for item in import_tasks("webarena-verified", tmp_path / "in.json"))
+    assert first is not None and first.startswith("Open the page of my notes. Answer with a JSON object: task_type")
+    assert "retrieved_data (null)" in first
+    assert second is not None and second.startswith("Get the names of the lamps. Answer")
+    assert 'retrieved_data ({"items": {"type": "string"}, "type": "array"})' in second
+
+
 def test_the_fields_of_live_sets(tmp_path: Path) -> None:
     webgym = places("webgym", tmp_path)
     assert webgym[0] == ("webgym/t-0001", "www.trails.example", "/", "Hiking", 4, 20, "train")
