@@ -1,0 +1,262 @@
+"""SkyRL: web tasks as a `BaseTextEnv`, registered as ``rollwright``.
+
+::
+
+    import skyrl_gym
+    from envs.adapters.skyrl import register
+
+    register()
+    env = skyrl_gym.make("rollwright", extras={"task": "miniwob/click-test", "seed": 7})
+    messages, _ = env.init([])
+    output = env.step("click [1]")
+    print(output["reward"], output["done"], env.get_metrics())
+    env.close()
+
+All environments of a process share one event loop and its browsers, and may be called from any
+thread of SkyRL's pool.
+
+SkyRL has no word for an episode without a reward: its generator takes 0 for a result, and fails on
+``None``. So an episode that abstains raises `AbstainedError` from ``init`` or ``step``, after its
+browser is given back: nothing is trained on it. `RepeatAbstained` makes a generator play it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Mapping
+from functools import cache, cached_property
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+try:
+    import skyrl_gym
+    from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+except ImportError as error:
+    raise ImportError("the SkyRL adapter needs skyrl-gym: pip install 'rollwright[skyrl]'") from error
+
+from envs.adapters.shared_host import shared_host
+from envs.env import StepResult
+from envs.host import MAX_SESSIONS
+from envs.prompts import StepRenderer
+from envs.prompts.system_turn import PromptName
+from envs.prompts.user_turn import ObservationMode
+from envs.registry import choose_task, seed_of
+from envs.sync import SyncWebEnv
+from envs.tasks import load_tasks
+from envs.types import BrowserError, ConfigError, Record, TaskError, WebTask
+
+ENV_CLASS = "rollwright"
+"""Name of the environment in SkyRL's registry and in the rows of a dataset."""
+
+LEASE_DEADLINE = 10.0
+"""Seconds that ``init`` waits for a free session. Meanwhile it holds a thread of SkyRL's pool,
+which the steps of the others need."""
+
+
+class AbstainedError(BrowserError):
+    """An episode ended without a reward."""
+
+
+class SkyRLOptions(Record):
+    """Options of an environment, from ``env_config`` and, over it, from ``extras``."""
+
+    task: str = Field(description="Id of a task of `envs.list_tasks` or of the task file.")
+    seed: int | None = Field(None, description="Seed of the page; the task's first one if not given.")
+    max_turns: int | None = Field(None, ge=1, description="Maximum number of steps, under the task's own.")
+    instruction: str | None = None
+    tasks: str | None = Field(None, description="Path of a task file.")
+    mode: ObservationMode = "text"
+    screenshot: bool = False
+    prompt: PromptName = "vanilla"
+    max_sessions: int = Field(MAX_SESSIONS, ge=1, description="Episodes that are played at once in this process.")
+
+    @cached_property
+    def renderer(self) -> StepRenderer:
+        """Writes what a step shows."""
+        return StepRenderer(mode=self.mode, screenshot=self.screenshot, prompt=self.prompt)
+
+
+class SkyRLWebEnv(BaseTextEnv):
+    """An episode of a web task; a new environment plays the next one."""
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        """
+        Args:
+            env_config: Fields of `SkyRLOptions` for all episodes.
+            extras: Fields of `SkyRLOptions` for this one: the columns of its row. Other columns are
+                left alone.
+
+        Raises:
+            ConfigError: An option is wrong.
+            TaskError: There is no such task or seed.
+        """
+        super().__init__()
+        self.options = read_options(dict(env_config or {}), dict(extras or {}))
+        given = self.options
+        known = _task_file(given.tasks).get(given.task, given.task) if given.tasks else given.task
+        task = choose_task(known, seed=given.seed, instruction=given.instruction)
+        self.max_turns = min(task.horizon, given.max_turns or task.horizon)
+        self.task = choose_task(task, horizon=self.max_turns)
+        self.seed = seed_of(self.task, given.seed)
+        self._env: SyncWebEnv | None = None
+        self._last: StepResult | None = None
+        self._errors, self._passed = 0, False
+
+    def init(self, prompt: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Begin the episode.
+
+        Args:
+            prompt: Messages of the dataset's row; its system messages stand in the place of ours.
+
+        Returns:
+            The system messages and the first page as a user message, and an empty dictionary.
+
+        Raises:
+            CapacityError: All sessions are in use: give ``max_sessions`` for all trajectories that
+                SkyRL plays at once, or use `RepeatAbstained`.
+            AbstainedError: The page did not come up.
+        """
+        self.close()
+        renderer, self.turns = self.options.renderer, 0
+        self._errors, self._passed, self._last = 0, False, None
+        host = shared_host(
+            **renderer.pool_options, max_sessions=self.options.max_sessions, lease_deadline=LEASE_DEADLINE
+        )
+        self._env = host.open(self.task, seed=self.seed)
+        try:
+            step = self._env.reset()
+        except BrowserError as error:
+            self.close()
+            raise AbstainedError(f"{self.options.task}: the first page did not come up: {error}") from error
+        system = [message for message in prompt if message["role"] == "system"] or renderer.system_messages()
+        return [*system, renderer.user_message(step)], {}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """Carry out the model's turn.
+
+        Returns:
+            The next page as a user message (a text, or content parts with the screenshot), the
+            reward (0.0 until the end) and ``done``. After the end, ``metadata`` holds ``stop`` and
+            ``trajectory``.
+
+        Raises:
+            TaskError: No episode is going on.
+            AbstainedError: The episode ended without a reward.
+        """
+        if self._env is None:
+            raise TaskError("no episode: call init() first")
+        self._last = step = self._env.step(action)
+        self.turns += 1
+        self._errors += bool(step.observation.error)
+        metadata: dict[str, Any] = {}
+        if step.done:
+            assert self._env.trajectory is not None
+            self._passed = self._env.trajectory.reward.passed
+            metadata = {"stop": step.stop, "trajectory": self._env.trajectory.model_dump(mode="json")}
+        if step.done and step.reward is None:
+            self.close()
+            raise AbstainedError(f"{self.options.task} (seed {self.seed}) ended without a reward: {step.abstained}")
+        return BaseTextEnvStepOutput(
+            observations=[self.options.renderer.user_message(step)],
+            reward=step.reward,
+            done=step.done,
+            metadata=metadata,
+        )
+
+    def close(self) -> None:
+        """Give the browser back. Closing twice is one close."""
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Return the episode's numbers, with every key in every episode.
+
+        ``success`` and ``reward`` are 0 without a reward, which ``ended`` and ``abstained`` tell.
+        """
+        last = self._last
+        ended = last is not None and last.done
+        reward = last.reward if last is not None and ended else None
+        return {
+            "success": self._passed,
+            "reward": reward or 0.0,
+            "steps": self.turns,
+            "errors": self._errors,
+            "ended": ended,
+            "abstained": ended and reward is None,
+        }
+
+    @staticmethod
+    def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+        """Average the metrics of episodes; success and reward over those with a reward alone."""
+        played = [each for each in metrics if each]  # SkyRL gives empty ones for steps before the last
+        graded = [each for each in played if each["ended"] and not each["abstained"]]
+        averages = BaseTextEnv.aggregate_metrics(played)
+        for name in ("success", "reward"):
+            averages.pop(name, None)
+        if graded:
+            averages["success"] = sum(each["success"] for each in graded) / len(graded)
+            averages["reward"] = sum(each["reward"] for each in graded) / len(graded)
+        return {**averages, "episodes": len(played), "graded": len(graded)}
+
+
+class RepeatAbstained:
+    """Mix-in for SkyRL's generators: plays an abstained episode again, so that its group is whole.
+
+    ::
+
+        class WebGenerator(RepeatAbstained, SkyRLGymGenerator): ...
+
+    It also plays ``max_sessions`` episodes at a time, so that none waits for a session in a thread
+    that the others need.
+    """
+
+    max_sessions = MAX_SESSIONS
+    attempts = 3
+    """Attempts of an episode; the error of the last one is raised."""
+
+    @cached_property
+    def _places(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(self.max_sessions)
+
+    async def agent_loop(
+        self, prompt: Any, env_class: str, env_extras: dict[str, Any], *args: Any, **options: Any
+    ) -> Any:
+        """Play an episode with the generator's own loop."""
+        for attempt in range(1, self.attempts + 1):
+            extras = copy.copy(env_extras)
+            try:
+                async with self._places:
+                    return await super().agent_loop(prompt, env_class, extras, *args, **options)  # type: ignore[misc]
+            except AbstainedError:
+                if attempt == self.attempts:
+                    raise
+        raise AssertionError("attempts is less than 1")
+
+
+def register() -> None:
+    """Register ``rollwright`` with SkyRL. A second call does nothing."""
+    if ENV_CLASS not in skyrl_gym.envs.registration.registry:
+        skyrl_gym.register(id=ENV_CLASS, entry_point=f"{__name__}:SkyRLWebEnv")
+
+
+def read_options(env_config: dict[str, Any], extras: dict[str, Any]) -> SkyRLOptions:
+    """Join an environment's options.
+
+    Raises:
+        ConfigError: One is wrong, or ``env_config`` has an unknown one.
+    """
+    fields = SkyRLOptions.model_fields
+    of_row = {name: value for name, value in extras.items() if name in fields and value is not None}
+    try:
+        return SkyRLOptions.model_validate({**env_config, **of_row})
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise ConfigError(f"{ENV_CLASS}: {'; '.join(lines)}; options are {', '.join(fields)}") from None
+
+
+@cache
+def _task_file(path: str) -> dict[str, WebTask]:
+    return {task.task_id: task for task in load_tasks(path)}
