@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fastapi
 import httpx
 import pytest
 import uvicorn
@@ -28,13 +29,16 @@ from openenv.cli._validation import validate_running_environment
 from openenv.core.env_server.serialization import serialize_observation
 from openenv.core.generic_client import GenericEnvClient
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
+from playwright.sync_api import sync_playwright
 
+from envs import find_chromium
 from envs.adapters.openenv import OpenEnvAction, OpenEnvClient, make_app
 from envs.adapters.openenv.__main__ import read_arguments
 from envs.adapters.openenv.environment import OpenEnvEnvironment
 
 from .reference import CANARY, SCRIPTS, digest, reference
 
+ROOT = Path(__file__).parents[3]
 SESSIONS = 8
 
 
@@ -276,24 +280,51 @@ def test_the_server_keeps_openenv_s_contract(server: str) -> None:
     assert httpx.get(f"{server}/metadata").json()["name"] == "rollwright"
 
 
-@pytest.mark.long
-def test_openenv_s_validator_passes_the_served_command() -> None:
-    command = [sys.executable, "-m", "envs.adapters.openenv", "--port", "0", "--max-sessions", "2"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def serving_command(*start: str | Path, **environment: str) -> Iterator[str]:
+    """The address of a server that a command serves in a process of its own."""
+    command = [*start, "--port", "0", "--max-sessions", "2"]
+    server = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None
-        address = next(found[0] for line in server.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
-        tool = Path(sys.executable).with_name("openenv")
-        done = subprocess.run([tool, "validate", "--url", address], capture_output=True, text=True, check=False)
+        yield next(found[0] for line in server.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(30)
+
+
+@pytest.mark.long
+def test_openenv_s_validator_passes_the_served_command() -> None:
+    with serving_command(sys.executable, "-m", "envs.adapters.openenv") as address:
+        tool = Path(sys.executable).with_name("openenv")
+        done = subprocess.run([tool, "validate", "--url", address], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASS  ") == 6 and "Verdict: PASS" in done.stdout and "SKIP" not in done.stdout
 
 
+@pytest.mark.frameworks
+def test_openenv_s_web_interface_shows_the_page_and_plays_it() -> None:
+    python = ROOT / ".venv-frameworks" / "openenv" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no .venv-frameworks/openenv: run scripts/setup_frameworks openenv")
+    ours = str(Path(fastapi.__file__).parents[1])  # behind its own packages, which hold gradio
+    code = (
+        f"import sys, runpy; sys.path.append({ours!r}); runpy.run_module('envs.adapters.openenv', run_name='__main__')"
+    )
+    settings = {"ENABLE_WEB_INTERFACE": "true", "GRADIO_ANALYTICS_ENABLED": "False", "PYTHONPATH": str(ROOT)}
+    with serving_command(python, "-c", code, **settings) as address, sync_playwright() as playwright:
+        page = playwright.chromium.launch(executable_path=find_chromium()).new_page()
+        page.goto(f"{address}/web/")
+        page.get_by_role("button", name="Reset").click()
+        picture = page.get_by_alt_text("The page")
+        picture.wait_for()
+        assert picture.evaluate("image => image.naturalWidth") > 100
+        page.get_by_text('click [1] button "Click Me!"').first.click()
+        page.get_by_text("The episode is over (done): reward 1.0").first.wait_for()
+
+
 def test_the_snippet_of_the_documentation_runs(server: str, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "frameworks.md").read_text()
+    page = (ROOT / "docs" / "frameworks.md").read_text()
     (snippet,) = re.findall(r"```python\n(from envs.adapters.openenv .*?)```", page, re.DOTALL)
     assert len(snippet.splitlines()) <= 12
     exec(snippet.replace("http://127.0.0.1:8000", server), {})
@@ -301,12 +332,11 @@ def test_the_snippet_of_the_documentation_runs(server: str, capsys: pytest.Captu
 
 
 def test_the_image_and_openenv_yaml_serve_what_the_module_offers() -> None:
-    root = Path(__file__).parents[3]
-    manifest = yaml.safe_load((root / "docker" / "openenv" / "openenv.yaml").read_text())
-    assert OpenEnvYamlParser().parse(root / "docker" / "openenv").name == "rollwright"
+    manifest = yaml.safe_load((ROOT / "docker" / "openenv" / "openenv.yaml").read_text())
+    assert OpenEnvYamlParser().parse(ROOT / "docker" / "openenv").name == "rollwright"
     module, _, name = manifest["app"].partition(":")
     assert isinstance(getattr(importlib.import_module(module), name), FastAPI)
-    stages = (root / "docker" / "Dockerfile").read_text().split("\nFROM ")
+    stages = (ROOT / "docker" / "Dockerfile").read_text().split("\nFROM ")
     (stage,) = (stage for stage in stages if stage.startswith("rollout AS openenv\n"))
     command = json.loads(stage.rpartition("CMD ")[2])
     assert command[:3] == ["python", "-m", module] and f"EXPOSE {manifest['port']}" in stage
