@@ -36,8 +36,9 @@ try:
 except ImportError as error:
     raise ImportError("the OpenEnv adapter needs openenv: pip install 'rollwright[openenv]'") from error
 
-from envs.adapters.openenv.environment import OpenEnvEnvironment, SharedSessions
+from envs.adapters.openenv.environment import OpenEnvEnvironment
 from envs.adapters.openenv.front import OpenEnvFront
+from envs.adapters.openenv.shared import SharedSessions
 from envs.adapters.openenv.types import OpenEnvAction, OpenEnvObservation, OpenEnvState
 from envs.host import EnvHost
 from envs.prompts import StepRenderer
@@ -88,6 +89,7 @@ def make_app(
             started(app) as state,
         ):
             shared.loop = asyncio.get_running_loop()
+            await asyncio.to_thread(lambda: shared.listed)  # reading the tasks would hold up the first client
             yield state
 
     app.router.lifespan_context = lifespan

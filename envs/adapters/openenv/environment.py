@@ -5,53 +5,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import html
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import EnvironmentMetadata
 
-from envs.adapters.openenv.types import OpenEnvAction, OpenEnvObservation, OpenEnvState, ResetOptions, read_reset
+from envs.adapters.openenv.shared import SharedSessions
+from envs.adapters.openenv.types import OpenEnvAction, OpenEnvObservation, OpenEnvState, read_reset
 from envs.env import StepResult, WebEnv
-from envs.prompts import StepRenderer
 from envs.prompts.user_turn import element_line
-from envs.registry import choose_task
-from envs.server import SessionError, SessionTable
+from envs.server import SessionError
 from envs.server.sessions import SessionCode
-from envs.types import Observation, TaskError, WebTask
+from envs.types import Observation, WebTask
 
 T = TypeVar("T")
-
-
-@dataclass
-class SharedSessions:
-    """What the sessions of one server share."""
-
-    renderer: StepRenderer
-    tasks: Mapping[str, WebTask]
-    """Tasks of a file by id; the front door's ids are taken too."""
-    default_task: str
-    live: bool
-    """True takes addresses and ``live/…`` as tasks."""
-    table: SessionTable = field(init=False)
-    """Made when the server starts, in its event loop."""
-    loop: asyncio.AbstractEventLoop = field(init=False)
-
-    def find(self, options: ResetOptions, current: str) -> str | WebTask:
-        """Return the task that a reset asks for.
-
-        Raises:
-            TaskError: There is none, or it is on the open web and ``live`` is not set.
-        """
-        task_id = options.task or current or self.default_task
-        if "://" in task_id or task_id.startswith("live/"):
-            if not self.live:
-                raise TaskError(f"{task_id}: this server opens no addresses; start it with --live")
-            return task_id
-        known = self.tasks.get(task_id, task_id)
-        return choose_task(known, seed=options.seed, instruction=options.instruction, horizon=options.horizon)
 
 
 class OpenEnvEnvironment(Environment):
@@ -86,7 +55,8 @@ class OpenEnvEnvironment(Environment):
 
         Args:
             seed: Seed of the page; without one the task's first, then the last one again.
-            options: ``task`` (an id; the last one again without it), ``instruction``, ``horizon``.
+            options: ``task`` (an id; the last one again without it) or ``split`` and ``index``,
+                ``instruction``, ``horizon``.
 
         Raises:
             ConfigError: An argument is wrong.
@@ -96,7 +66,8 @@ class OpenEnvEnvironment(Environment):
         """
         given = read_reset({"seed": seed, "episode_id": episode_id, **options})
         async with self._lock:
-            task, table = self._shared.find(given, self._state.task), self._shared.table
+            given = self._shared.choose(given, self._state.task)
+            task, table = self._shared.find(given.task or "", given), self._shared.table
             of_address = {"instruction": given.instruction, "horizon": given.horizon} if isinstance(task, str) else {}
             if self._session_id not in table.sessions or (task, of_address) != self._opened:
                 await self.give_back()
@@ -105,10 +76,9 @@ class OpenEnvEnvironment(Environment):
                 self._opened = task, of_address
             session = table.find(self._session_id)
             episode_id = given.episode_id or f"{session.session_id}-{session.epoch + 1}"
-            task_id = given.task or self._state.task or self._shared.default_task
             self._last, self._request_id = None, None
             result = await table.reset(self._session_id, seed=given.seed)
-            self._state = OpenEnvState(episode_id=episode_id, task=task_id, seed=session.env.seed)
+            self._state = OpenEnvState(episode_id=episode_id, task=given.task, seed=session.env.seed)
             self._last = self._shown(result, session.env)
             return self._last
 
@@ -192,6 +162,26 @@ class OpenEnvEnvironment(Environment):
         return EnvironmentMetadata(
             name="rollwright", description="Web tasks in real Chromium.", version=version("rollwright")
         )
+
+    def list_splits(self) -> list[dict[str, str]]:
+        """Splits of the tasks, for OpenEnv's routes of tasks."""
+        return self._shared.splits()
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """Tasks of a split; ``reset(split=, index=)`` chooses one."""
+        return self._shared.specs(split)
+
+    def num_tasks(self, split: str) -> int:
+        """Number of tasks of a split."""
+        return len(self._shared.specs(split))
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """A task of a split."""
+        return self._shared.spec(split, index)
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Tasks of a split, as of a slice."""
+        return self._shared.specs(split)[start:stop]
 
     def render_web(self, observation: dict[str, Any]) -> str:
         """HTML of an observation for OpenEnv's web interface: the screenshot and the text."""

@@ -13,7 +13,8 @@ from openenv.core.env_server.serialization import serialize_observation
 from openenv.core.env_server.types import ResetResponse, StepResponse, WSErrorCode, WSErrorResponse
 from pydantic import ValidationError
 
-from envs.adapters.openenv.environment import OpenEnvEnvironment, SharedSessions
+from envs.adapters.openenv.environment import OpenEnvEnvironment
+from envs.adapters.openenv.shared import SharedSessions
 from envs.adapters.openenv.types import EpisodeClose, EpisodeReset, EpisodeStep, OpenEnvAction, OpenEnvState
 from envs.server import SessionError
 from envs.server.sessions import SessionCode

@@ -9,6 +9,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from envs.types import ConfigError, Record
 
+MAX_HORIZON = 1000
+"""Maximum number of steps that a client may ask for; an episode is recorded in memory."""
+
 
 class OpenEnvAction(Action):
     """A step: the text of a model, or an action as a dictionary."""
@@ -45,7 +48,9 @@ class ResetOptions(Record):
     episode_id: str | None = Field(None, min_length=1, max_length=255)
     task: str | None = None
     instruction: str | None = None
-    horizon: int | None = Field(None, ge=1, strict=True)
+    horizon: int | None = Field(None, ge=1, le=MAX_HORIZON, strict=True)
+    split: str | None = None
+    index: int | None = Field(None, ge=0, strict=True)
 
 
 class EpisodeReset(ResetRequest):

@@ -31,7 +31,7 @@ from openenv.core.generic_client import GenericEnvClient
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 from playwright.sync_api import sync_playwright
 
-from envs import find_chromium
+from envs import find_chromium, list_tasks
 from envs.adapters.openenv import OpenEnvAction, OpenEnvClient, make_app
 from envs.adapters.openenv.__main__ import read_arguments
 from envs.adapters.openenv.environment import OpenEnvEnvironment
@@ -185,6 +185,9 @@ async def test_a_client_over_the_capacity_is_refused_in_openenv_s_words(server: 
         ({"task": "live/example.com", "instruction": "Look."}, "start it with --live"),
         ({"tsk": "miniwob/click-test"}, r"tsk: .*it takes seed, episode_id, task"),
         ({"horizon": 0}, r"horizon: .*\(got 0\)"),
+        ({"split": "train"}, "give the task, or its split and index"),
+        ({"split": "nights", "index": 0}, "no split 'nights': there are train"),
+        ({"split": "train", "index": 10**6}, "task 1000000 of split 'train': it has 1"),
     ],
 )
 async def test_wrong_arguments_of_a_reset_are_named(server: str, arguments: dict[str, Any], said: str) -> None:
@@ -291,6 +294,27 @@ def serving_command(*start: str | Path, **environment: str) -> Iterator[str]:
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(30)
+
+
+def test_tasks_are_listed_by_split_and_chosen_by_index(server: str) -> None:
+    splits = httpx.get(f"{server}/rollwright/splits").json()
+    assert splits == [{"name": "train", "type": "train"}], "those of the server's task file"
+    assert post(server, "/rollwright/num_tasks", split="train").json() == {"num_tasks": 1}
+    (task,) = post(server, "/rollwright/tasks", split="train").json()["tasks"]
+    assert task.items() >= {"id": CANARY.task_id, "index": 0, "seeds": [0, 1000]}.items() and "rubric" not in task
+    assert post(server, "/rollwright/task", split="train", index=0).json()["task"] == task
+    assert post(server, "/rollwright/task", split="train", index=1).status_code == 400
+    assert post(server, "/rollwright/tasks", split="nights").status_code == 422
+    with OpenEnvClient(base_url=server).sync() as env:
+        assert "found: nothing" in env.reset(split="train", index=0).observation.text
+        assert (env.state().task, env.state().seed) == (CANARY.task_id, 0)
+        env.reset(split="train", index=0, seed=5)
+        assert env.state().seed == 5
+    everything = OpenEnvEnvironment(make_app().state.shared)
+    ids = [task["id"] for task in everything.list_tasks("train")]
+    assert len(ids) == everything.num_tasks("train") > 200 and len(set(ids)) == len(ids)
+    assert set(ids) <= set(list_tasks())
+    assert everything.get_task_range("train", 2, 4) == [everything.get_task("train", index) for index in (2, 3)]
 
 
 @pytest.mark.long
