@@ -37,12 +37,12 @@ except ImportError as error:
     raise ImportError("the SkyRL adapter needs skyrl-gym: pip install 'rollwright[skyrl]'") from error
 
 from envs.adapters.shared_host import shared_host
-from envs.env import StepResult
 from envs.host import MAX_SESSIONS
 from envs.prompts import StepRenderer
 from envs.prompts.system_turn import PromptName
 from envs.prompts.user_turn import ObservationMode
 from envs.registry import choose_task, seed_of
+from envs.step_result import StepResult
 from envs.sync import SyncWebEnv
 from envs.tasks import load_tasks
 from envs.types import BrowserError, ConfigError, Record, TaskError, WebTask

@@ -123,8 +123,7 @@ class BrowserOptions(Record):
     )
     signals: bool = Field(False, description="Record the browser's signals with each step.")
     record_network: bool = Field(False, description="Record an episode's requests (HTTP archive entries, no bodies).")
-    """Entries of an HTTP archive: `WebSession.network`, `envs.WebEnv.har`, and in the trajectory for
-    grading."""
+    """They are in `WebSession.network` and `envs.WebEnv.har`, and in the trajectory for grading."""
 
     @model_validator(mode="after")
     def _address_has_one_browser(self) -> Self:

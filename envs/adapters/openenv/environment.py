@@ -14,10 +14,11 @@ from openenv.core.env_server.types import EnvironmentMetadata
 
 from envs.adapters.openenv.shared import SharedSessions
 from envs.adapters.openenv.types import OpenEnvAction, OpenEnvObservation, OpenEnvState, read_reset
-from envs.env import StepResult, WebEnv
+from envs.env import WebEnv
 from envs.prompts.user_turn import element_line
 from envs.server import SessionError
 from envs.server.sessions import SessionCode
+from envs.step_result import StepResult
 from envs.types import Observation, WebTask
 
 T = TypeVar("T")
