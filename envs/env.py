@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
@@ -50,6 +49,11 @@ from envs.types import (
 )
 from envs.types.actions import ACTIONS
 from envs.types.near import near
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from envs.browser.devtools.lent import LentPage
 
 
 def open_env(
@@ -170,8 +174,9 @@ class WebEnv:
         self._own: PartSource | None = None
         if reward is not None:
             self._own = reward_source(reward, Component.TASK) if isinstance(reward, str) else FunctionSource(reward)
-        self._weights = {**WEIGHTS, **(weights or {})}
-        self._extra = extra_sources({name: weight for name, weight in (weights or {}).items() if _is_extra(name)})
+        given = weights or {}
+        self._weights = {**WEIGHTS, **given}
+        self._extra = extra_sources({name: weight for name, weight in given.items() if name not in set(Component)})
         self._parse = as_parsed(parser) if parser is not None else parse
         self._repeats, self._stop_on_invalid = repeats, stop_on_invalid
         self._judge, self._live = judge, live
@@ -229,12 +234,7 @@ class WebEnv:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._session = self._episode = None
         await self._stack.aclose()
 
@@ -280,11 +280,7 @@ class WebEnv:
             TaskError: no episode is going on.
             ConfigError: this is no action, dictionary or text; or a reward function failed.
         """
-        episode = self._episode
-        if episode is None:
-            raise TaskError("no episode: call reset() first")
-        if episode.over:
-            raise TaskError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
+        episode = self._running()
         parsed, text = self._read(action)
         assert episode.page is not None
         turn = {
@@ -299,6 +295,41 @@ class WebEnv:
         except BrowserError as error:
             episode.fail(error)
         return await self._result(episode)
+
+    def page(self) -> AbstractAsyncContextManager[Page]:
+        """Lend the episode's tab to Playwright (`envs.playwright_page`); then `observe`.
+
+        Raises:
+            TaskError: No episode is going on.
+        """
+        from envs.playwright_page import playwright_page  # imported only where it is used
+
+        return playwright_page(self._running().lend())
+
+    def lend(self) -> AbstractAsyncContextManager[LentPage]:
+        """The same for any DevTools client (`envs.supply`)."""
+        return self._running().lend()
+
+    async def observe(self) -> StepResult:
+        """Return the page as it was last seen, such as after `page`; graded if the episode is over.
+
+        Raises:
+            TaskError: There is no episode.
+        """
+        if self._episode is None:
+            raise TaskError("no episode: call reset() first")
+        return await self._result(self._episode)
+
+    def _running(self) -> WebEpisode:
+        """Return the episode that is going on."""
+        episode = self._episode
+        if episode is None:
+            raise TaskError("no episode: call reset() first")
+        if episode.lent:
+            raise TaskError("the page is lent: leave `page()` or close its DevTools address first")
+        if episode.over:
+            raise TaskError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
+        return episode
 
     def _read(self, action: AnyAction) -> tuple[Parsed, str]:
         """The action, and the text that it was read from (empty without one)."""
@@ -327,10 +358,9 @@ class WebEnv:
         assert page is not None
         if not episode.over:
             return StepResult(0.0, False, page.observation, page.screenshot)
-        self.trajectory = ended = await self._graded(episode)
+        self.trajectory = ended = self.trajectory or await self._graded(episode)
         reward = ended.reward
-        cause = _cause(reward)
-        return StepResult(reward.score, True, page.observation, page.screenshot, ended.stop_reason, cause)
+        return StepResult(reward.score, True, page.observation, page.screenshot, ended.stop_reason, _cause(reward))
 
     async def _graded(self, episode: WebEpisode) -> Trajectory:
         """The record of an ended episode, with its reward."""
@@ -368,7 +398,3 @@ def _cause(reward: RewardBundle) -> str | None:
         return reward.abstained
     missing = "; ".join(part.evidence for part in reward.parts if part.value is None)
     return f"{NO_PARTS}{missing and f': {missing}'}; give the task a rubric, or open_env a reward function"
-
-
-def _is_extra(name: str) -> bool:
-    return name not in set(Component)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +52,10 @@ class BrowserContext:
         """Path that is loaded, ``None`` before the first navigation."""
         self.episodes = 0
         self.broken = False
+        self.lent = False
+        """A foreign client had it: no other episode gets it."""
+        self.on_tab: Callable[[Tab], None] = lambda _tab: None
+        """Called with each tab that is set up."""
         self.tabs: list[Tab] = []
         """Tabs in the order of their opening; never empty between `open` and the first tab's
         end."""
@@ -160,7 +164,7 @@ class BrowserContext:
         """
         if time.monotonic() - self._opened > CONTEXT_SECONDS:
             return False
-        return not self.broken and len(self.tabs) == 1 and self.tabs[0].dialogs.pending is None
+        return not (self.broken or self.lent) and len(self.tabs) == 1 and self.tabs[0].dialogs.pending is None
 
     @property
     def lost(self) -> bool:
@@ -342,6 +346,7 @@ class BrowserContext:
         await session.send("Runtime.runIfWaitingForDebugger")
         self.tabs.append(tab)
         self._active = tab
+        self.on_tab(tab)
         return tab
 
     async def _adopt(self, session: CdpSession, has_opener: bool) -> None:
@@ -373,10 +378,7 @@ class PageCrashed(BrowserError):
 
 
 async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, Any]]) -> None:
-    """Close a context that was asked for and is not wanted any more.
-
-    The browser makes it all the same.
-    """
+    """Close a context that was asked for, is not wanted any more, and is made all the same."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             made = await asked

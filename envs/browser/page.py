@@ -18,6 +18,7 @@ from envs.browser.native_pickers import close_native_picker
 from envs.browser.page_step import PageStep
 from envs.browser.page_view import PageView
 from envs.browser.tab import Tab, show_blank
+from envs.cdp.messages import ALREADY_IN_EFFECT, send_unless
 from envs.egress import AllowList
 from envs.observation.dom import scaled
 from envs.settle import Settled, SettleReason, drawn_whole
@@ -142,6 +143,18 @@ class TaskPage(PageView):
             self._tell_of_foreign_link(effect)
         settled, result = await self._seen(effect, error, speculate=self._may_speculate(action))
         return replace(result, settled=settled, error=error.code if error else None)
+
+    async def look_again(self) -> PageStep:
+        """Let the page settle and look, after somebody else has used it."""
+        await self._settle(self.budget_ms)  # which also ends a script that does not end
+        for tab in self.context.tabs:
+            for method, params in tab.cdp.enabled:
+                if (
+                    method.startswith("Emulation.") and tab.dialogs.pending is None
+                ):  # a client's own settings end with it, and with them ours
+                    await send_unless(ALREADY_IN_EFFECT, tab.cdp, method, params)
+        settled = await self._settle(self.budget_ms)
+        return replace(await self._look(None), settled=settled)
 
     async def evidence(self, needs: Needs) -> Recorded:
         """Read the evidence that the grading needs from the page as it is.

@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.contexts import ContextLender
+from envs.browser.devtools.lent import LentPage, real_time
 from envs.browser.dispatcher import Dispatcher
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.final_page import FinalPage
@@ -171,9 +172,7 @@ class WebSession:
             again = self._answered(action, self.epoch if epoch is None else epoch, step_id)
             if again is not None:
                 return again
-            page, result = self.page, self._result
-            if result is None:
-                raise BrowserError(NO_EPISODE)
+            page, result = self.page, self.seen
             self._result = None
             what = f"{action.type} in {page.task.task_id}"
             result = await page.context.guard(page.act(action, result), self._step_deadline, what)
@@ -213,6 +212,36 @@ class WebSession:
                 return await work(FinalPage(page))
 
             return await page.context.guard(looking(), self._step_deadline, f"look at the end of {page.task.task_id}")
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[LentPage]:
+        """Leave the page to a foreign DevTools client; look again at the end (`seen`).
+
+        The page's time is real meanwhile. No other episode gets its context.
+
+        Raises:
+            BrowserError: There is no episode; or the browser, the page or the deadline failed.
+        """
+        with self._one_at_a_time("lend"):
+            page, self._result, self._last_action = self.page, None, None
+            page.context.lent = True
+            try:
+                async with real_time(page.context):
+                    yield LentPage(page, self._contexts.cache.browsers[page.context].connection)
+            finally:
+                what = f"look at {page.task.task_id} after it was lent"
+                self._result = await page.context.guard(page.look_again(), self._step_deadline, what)
+
+    @property
+    def seen(self) -> PageStep:
+        """The page as it was last seen.
+
+        Raises:
+            BrowserError: There is no episode, or it failed.
+        """
+        if self._result is None:
+            raise BrowserError(NO_EPISODE)
+        return self._result
 
     async def close(self) -> None:
         """Give the page back.

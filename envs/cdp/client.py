@@ -230,6 +230,17 @@ class CdpSession:
         for handler in self._handlers.get(event, ()):
             handler(params)
 
+    @property
+    def lost(self) -> asyncio.Future[str]:
+        """Resolved with the reason when the present wire is gone.
+
+        Raises:
+            ConnectionLost: There is no wire.
+        """
+        if self._client is None:
+            raise ConnectionLost("there is no connection to the browser")
+        return self._client.lost
+
     def bind(self, client: CdpClient, session_id: str | None) -> None:
         """Use this wire from now on."""
         self._client, self._session_id = client, session_id

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from envs.browser import PageStep, WebSession
 from envs.browser.context import PageCrashed
+from envs.browser.devtools.lent import LentPage
 from envs.episodes.ending import EndWatch
 from envs.episodes.read_end import read_end
 from envs.memory import EpisodeMemory, typed_secret
@@ -77,6 +79,8 @@ class WebEpisode:
         """Reason of the abstention; ``None`` if it is none."""
         self.wall = ""
         """Name of the `envs.ends.BlockSign` that was shown instead of the site; else empty."""
+        self.lent = False
+        """True while a foreign client has the page."""
         self.recorded: Recorded | None = None
         self._session: WebSession | None = None
         self._stop_on_invalid = stop_on_invalid
@@ -139,6 +143,30 @@ class WebEpisode:
             self.stop_reason = StopReason.HORIZON
         self._look(page)
         return step
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[LentPage]:
+        """Leave the page to a foreign DevTools client, and take it as it is at the end.
+
+        A browser or page that fails ends the episode with an abstention.
+
+        Raises:
+            BrowserError: the browser, the page or the deadline failed.
+        """
+        session = self._session
+        assert session is not None, "begin() comes first"
+        self.lent = True
+        try:
+            async with session.lend() as lent:
+                yield lent
+        except BrowserError as error:
+            self.fail(error)
+            raise
+        finally:
+            self.lent = False
+            if not self.over:
+                self.page = session.seen
+                self._look(self.page)
 
     async def read_end(
         self, addresses: Mapping[str, str] = MappingProxyType({}), helpers: Mapping[str, Helper] | None = None

@@ -39,6 +39,10 @@ class Animations:
         """
         await self._cdp.send("Animation.setPlaybackRate", {"playbackRate": 0})
 
+    async def thaw(self) -> None:
+        """Let animations move by themselves again."""
+        await self._cdp.send("Animation.setPlaybackRate", {"playbackRate": 1})
+
     @property
     def ending(self) -> bool:
         """True if an animation has begun whose end the page will be notified of."""

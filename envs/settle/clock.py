@@ -36,6 +36,7 @@ from envs.settle.constants import (
 from envs.settle.page_dates import PageDates
 from envs.settle.page_probe import REPLACED, Look, PageProbe
 from envs.settle.quiescence import wait_until_quiet
+from envs.settle.real_time import RealTime
 from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleReason
 from envs.settle.spans import Spans
@@ -99,6 +100,7 @@ class VirtualClock:
         self.requests.watch(cdp)
         self.workers = PageWorkers(cdp, self.requests, open_session)
         self._time = VirtualTime(cdp, self._probe, self.requests)
+        self.real_time = RealTime(self._time, self._animations)
         self._pending = Answers(self.requests, self._time)
         self._activity = ActivityProbe(cdp, self.requests)
         self._spans = Spans(self._time, self.requests, self._activity)

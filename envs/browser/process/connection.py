@@ -155,10 +155,20 @@ class Connection:
         It ends with its socket.
         """
         session = CdpSession(session_id)
+        self.add_child(session, session_id)
+        return session
+
+    def add_child(self, session: CdpSession, session_id: str) -> None:
+        """Bind a session of the caller's own kind, like `child`."""
         assert self._client is not None
         session.bind(self._client, session_id)
         self.sessions[session_id] = session
-        return session
+
+    def remove_child(self, session_id: str) -> None:
+        """Hand no more events to a session, and fail what it waits for."""
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            session.end("it has ended")
 
     def forget(self, session: CdpSession) -> None:
         """The page was closed: do not look for it after a reconnect."""
@@ -329,7 +339,7 @@ class Connection:
                 child.end("it has ended")
             return
         self.sessions.pop(ended, None)
-        if method == "Target.attachedToTarget":
+        if method == "Target.attachedToTarget" and params["targetInfo"]["type"] == "page":
             self._on_attached(params)
         elif method in ("Target.targetDestroyed", "Target.targetCrashed"):
             self._gone(params["targetId"], crashed=method == "Target.targetCrashed")
