@@ -12,8 +12,10 @@ without ``await``.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +26,10 @@ from envs.env import WebEnv, open_env
 from envs.host import EnvHost
 from envs.step_result import AnyAction, StepResult
 from envs.types import BrowserError, RewardBundle, Trajectory, WebTask
+
+_inherited: list[Callable[[], None]] = []
+"""What a forked process may not close. It is kept, since freeing it would wait for the thread
+too."""
 
 
 class SyncWebEnv:
@@ -41,7 +47,7 @@ class SyncWebEnv:
             portal = host.portal if host is not None else _start_loop(stack)
             stack.enter_context(portal.wrap_async_context_manager(env))
             self._call = portal.call
-            self.closer = weakref.finalize(self, stack.pop_all().close)
+            self.closer = weakref.finalize(self, of_this_process(stack.pop_all().close))
         if host is None:
             _finish_at_exit(self.closer)
 
@@ -105,7 +111,7 @@ class SyncEnvHost:
             """Calls into the event loop, where `host` lives."""
             stack.enter_context(self.portal.wrap_async_context_manager(self.host))
             stack.callback(_close_all, self._envs)
-            self.closer = weakref.finalize(self, stack.pop_all().close)
+            self.closer = weakref.finalize(self, of_this_process(stack.pop_all().close))
         _finish_at_exit(self.closer)
 
     def open(self, task: str | WebTask, **options: Any) -> SyncWebEnv:
@@ -122,8 +128,12 @@ class SyncEnvHost:
         if not self.closer.alive:
             raise BrowserError("the host is closed: make another SyncEnvHost")
         env = SyncWebEnv(self.host.open(task, **options), self)
-        self._envs[:] = [*(other for other in self._envs if other.alive), env.closer]
+        self.close_with(env.closer)
         return env
+
+    def close_with(self, closer: weakref.finalize[..., Any]) -> None:
+        """Call ``closer`` at the host's end, while its browsers still run, if it is alive then."""
+        self._envs[:] = [*(other for other in self._envs if other.alive), closer]
 
     def close(self) -> None:
         """Close the browsers and end the thread. Closing twice is one close."""
@@ -141,6 +151,19 @@ class SyncEnvHost:
 def _start_loop(stack: ExitStack) -> BlockingPortal:
     """Start an event loop in a thread of its own, which ends with ``stack``."""
     return stack.enter_context(start_blocking_portal(name="rollwright-env"))
+
+
+def of_this_process(close: Callable[[], None]) -> Callable[[], None]:
+    """Return ``close``, which does nothing in a forked process, where the loop's thread is not."""
+    pid = os.getpid()
+
+    def closed() -> None:
+        if os.getpid() == pid:
+            close()
+        else:
+            _inherited.append(close)
+
+    return closed
 
 
 def _finish_at_exit(finish: weakref.finalize[..., Any]) -> None:

@@ -1,0 +1,282 @@
+"""Gymnasium environments: an agent reads texts (and screenshots) of pages and writes texts.
+
+::
+
+    env = gym.make("envs.adapters.gymnasium:rollwright/miniwob.click-test")
+    observation, info = env.reset(seed=7)
+    observation, reward, terminated, truncated, info = env.step("click [1]")
+
+There is an id for each task of `envs.list_tasks` (``rollwright/<family>.<rest>``, with ``.`` for
+``/``), and ``rollwright/tasks`` takes ``tasks=FILE``. ``gym.make_vec`` gives the vector environment
+of `envs.adapters.gymnasium_vector`. With ``AsyncVectorEnv`` give ``shared_memory=False``:
+Gymnasium's shared memory loses texts, so it is refused.
+
+An episode without a reward has the reward NaN (0 would be a judgement of the policy), is truncated,
+and ``info["abstained"]`` says why: leave it out of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+
+try:
+    import gymnasium as gym
+    from gymnasium.error import CustomSpaceError
+    from gymnasium.vector.utils import create_shared_memory
+except ImportError as missing:
+    raise ImportError("envs.adapters.gymnasium needs Gymnasium: pip install 'rollwright[gym]'") from missing
+
+from envs.adapters.seats import Seat
+from envs.adapters.shared_host import shared_host
+from envs.prompts import StepRenderer
+from envs.prompts.user_turn import ObservationMode
+from envs.registry import choose_task, list_tasks, split_of
+from envs.sites import make_site
+from envs.tasks import load_tasks
+from envs.types import ConfigError, Split, StopReason, TaskError, WebTask
+
+if TYPE_CHECKING:
+    from envs.env import StepResult
+
+MAX_TEXT = 1 << 20
+"""Characters of a text. The budget of observations keeps pages far below it."""
+
+CUT_SHORT = frozenset([StopReason.HORIZON, StopReason.REPETITION, StopReason.DEADLINE])
+"""Ends that neither the page nor the agent declared: truncations."""
+
+
+class PageText(gym.spaces.Text):
+    """Any text, with any characters; `sample` gives actions that most pages can carry out."""
+
+    def __init__(self, max_length: int = MAX_TEXT, seed: int | np.random.Generator | None = None) -> None:
+        # The character set of all of Unicode takes a minute to build; this one only serves
+        # `sample` with a mask.
+        super().__init__(max_length, min_length=0, seed=seed)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        if mask is not None or probability is not None:
+            return str(super().sample(mask, probability))
+        return f"click [{self.np_random.integers(1, 21)}]"[: self.max_length]
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PageText) and self.max_length == other.max_length
+
+    __hash__ = None  # type: ignore[assignment] # as of other spaces
+
+    def __repr__(self) -> str:
+        return f"PageText({self.max_length})"
+
+
+@create_shared_memory.register(PageText)  # type: ignore[untyped-decorator]
+def _refuse_shared_memory(space: PageText, n: int = 1, ctx: Any = None) -> NoReturn:
+    raise CustomSpaceError("shared memory loses texts: make the vector environment with shared_memory=False")
+
+
+class RollwrightEnv(gym.Env):
+    """Episodes of a task, or of the tasks of a file, on the browsers of this process's host.
+
+    Observations have ``text`` and, where the renderer shows it, ``screenshot`` (height, width, RGB;
+    black where the site shows nothing at the end, as MiniWoB does). ``info`` has ``task``,
+    ``seed``, ``url``, ``error`` of the last action, ``stop``, ``abstained``, the ``observation``
+    record, and at the end the ``trajectory`` record.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 2}
+
+    def __init__(
+        self,
+        task: str | WebTask | None = None,
+        *,
+        tasks: str | PathLike[str] | Sequence[WebTask] | None = None,
+        split: Split | str = Split.TRAIN,
+        mode: ObservationMode = "text",
+        screenshot: bool = False,
+        render_mode: str | None = None,
+        pool: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """
+        Args:
+            task: The same as of `envs.open_env`.
+            tasks: In its place a task file or tasks, of which each `reset` chooses one.
+            split: Split whose seeds `reset` draws from.
+            mode: Form in which pages are shown (`envs.prompts.StepRenderer`).
+            screenshot: Show the screenshot beside the text.
+            render_mode: ``rgb_array`` for `render`.
+            pool: Fields of `envs.PoolOptions`.
+            options: Further arguments of `envs.open_env`.
+
+        Raises:
+            TaskError: There is no such task, or it has no seeds of the split.
+            ConfigError: Not exactly one of ``task`` and ``tasks``, or sites with unequal viewports.
+        """
+        if (task is None) == (tasks is None):
+            raise ConfigError("give either task= (an id of envs.list_tasks) or tasks= (a task file)")
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigError(f"render_mode: got {render_mode!r}; there is 'rgb_array'")
+        given = (
+            [task]
+            if task is not None
+            else load_tasks(tasks)
+            if isinstance(tasks, str | PathLike)
+            else list(tasks or ())
+        )
+        changes = {name: options.get(name) for name in ("instruction", "horizon", "date")}
+        self.tasks = {chosen.task_id: chosen for chosen in (choose_task(one, **changes) for one in given)}
+        """Tasks by id."""
+        # An address that a person names may be reached, so it is opened as such.
+        self._address = task if isinstance(task, str) and "://" in task else None
+        self.render_mode = render_mode
+        self._split = Split(split)
+        for one in self.tasks.values():
+            if one.seeds and self._split not in one.seeds:
+                raise TaskError(f"{one.task_id} has no seeds of split={self._split.value!r}: {', '.join(one.seeds)}")
+        self._renderer = StepRenderer(mode=mode, screenshot=screenshot)
+        self._pool = {**self._renderer.pool_options, **(pool or {})}
+        if render_mode is not None:
+            self._pool["screenshots"] = True
+        self._options = options
+        self._size = self._picture_size() if self._pool["screenshots"] else (1, 1)
+        self._seat: Seat | None = None
+        self._history: list[str] = []
+        self._picture: np.ndarray[Any, Any] | None = None
+        self.action_space = PageText()
+        self.observation_space = gym.spaces.Dict(self._spaces())
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: Seed of the random numbers that choose the task and the page's seed; one of the
+                task's own seeds is the page's seed itself.
+            options: ``{"task": ID}`` chooses a task.
+
+        Raises:
+            BrowserError: The page did not come up.
+            ConfigError: There is no such option or task.
+        """
+        return self.seat.call(self.begin, seed, options)
+
+    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Carry out the action of a text. One that cannot be carried out is no exception: the next
+        text says why."""
+        return self.seat.call(self.act, action)
+
+    def render(self) -> np.ndarray[Any, Any] | None:
+        """Return the last screenshot: height, width, RGB."""
+        return self._picture if self.render_mode is not None else None
+
+    def close(self) -> None:
+        """Give the browser back; a later `reset` takes another one."""
+        if self._seat is not None:
+            self._seat.closer()
+
+    @property
+    def seat(self) -> Seat:
+        """The place on this process's host; it is taken when it is first needed."""
+        if self._seat is None or not self._seat.closer.alive:
+            self._seat = Seat(self, shared_host(**self._pool), self._options)
+        return self._seat
+
+    async def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """`reset`, inside the host's event loop."""
+        super().reset(seed=seed)
+        task, page_seed = self._choose(seed, dict(options or {}))
+        self._history.clear()
+        step = await self.seat.reset(self._address or task, page_seed)
+        return self._observation(step), self._info(step)
+
+    async def act(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """`step`, inside the host's event loop."""
+        if not isinstance(action, str):
+            raise ConfigError(f"an action is a text such as 'click [3]'; got {action!r}")
+        step = await self.seat.step(str(action))
+        self._history.append(str(action))
+        truncated = step.done and (step.reward is None or step.stop in CUT_SHORT)
+        reward = float("nan") if step.reward is None else step.reward
+        return self._observation(step), reward, step.done and not truncated, truncated, self._info(step)
+
+    def _choose(self, seed: int | None, options: dict[str, Any]) -> tuple[WebTask, int]:
+        """Return the task and the page's seed of the next episode."""
+        name = options.pop("task", None)
+        if options or (name is not None and name not in self.tasks):
+            raise ConfigError(
+                f"reset takes options={{'task': ID}}, ID one of {', '.join([*self.tasks][:9])} …; got {options or name}"
+            )
+        ids = [*self.tasks]
+        if name is None:
+            name = ids[self.np_random.integers(len(ids))] if len(ids) > 1 else ids[0]
+        task = self.tasks[name]
+        if not task.seeds:
+            return task, 0
+        if seed is not None and split_of(task, seed) is not None:
+            return task, seed
+        seeds = task.seeds[self._split]
+        return task, int(self.np_random.integers(seeds.start, seeds.stop))
+
+    def _observation(self, step: StepResult) -> dict[str, Any]:
+        shown: dict[str, Any] = {"text": self._renderer.text(step, self._history)}
+        if self._pool["screenshots"]:
+            image = StepRenderer(screenshot=True).image(step)
+            self._picture = np.zeros((*self._size, 3), np.uint8) if image is None else np.array(image)
+        if self._renderer.shows_screenshot:
+            shown["screenshot"] = self._picture
+        return shown
+
+    def _info(self, step: StepResult) -> dict[str, Any]:
+        env = self.seat.env
+        assert env is not None
+        seen = step.observation
+        info = {"task": env.task.task_id, "seed": env.seed, "url": seen.url, "error": seen.error, "stop": step.stop}
+        info |= {"abstained": step.abstained, "observation": seen}
+        return {**info, "trajectory": env.trajectory} if step.done else info
+
+    def _spaces(self) -> dict[str, Any]:
+        text = {"text": PageText()}
+        if not self._renderer.shows_screenshot:
+            return text
+        return {**text, "screenshot": gym.spaces.Box(0, 255, (*self._size, 3), np.uint8)}
+
+    def _picture_size(self) -> tuple[int, int]:
+        """Height and width of screenshots."""
+        device = self._pool.get("device")
+        if device is not None:
+            return round(device.height * device.scale), round(device.width * device.scale)
+        sizes = {
+            make_site(site, self._options.get("live")).viewport for site in {task.site for task in self.tasks.values()}
+        }
+        if len(sizes) > 1:
+            raise ConfigError(f"the sites' viewports differ ({sizes}); give all one: pool={{'device': Device(…)}}")
+        ((width, height),) = sizes
+        return height, width
+
+
+def env_id(task_id: str) -> str:
+    """Return Gymnasium's id of a task of `envs.list_tasks`."""
+    return f"rollwright/{task_id.replace('/', '.')}"
+
+
+def _register() -> None:
+    points = {
+        "entry_point": f"{__name__}:RollwrightEnv",
+        "vector_entry_point": "envs.adapters.gymnasium_vector:RollwrightVectorEnv",
+    }
+    for task_id in list_tasks():
+        gym.register(env_id(task_id), **points, kwargs={"task": task_id})
+    gym.register("rollwright/tasks", **points)
+
+
+_register()
