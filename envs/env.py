@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
-from envs.browser import BrowserPool, NetworkLog, PoolOptions
+from envs.browser import BrowserPool, NetworkLog, PageStep, PoolOptions
 from envs.ends import REPEATS
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
@@ -207,6 +207,11 @@ class WebEnv:
             raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
         log: NetworkLog = self._session.network
         return log.har()
+
+    @property
+    def page_step(self) -> PageStep | None:
+        """The newest page with all that was read of it; ``None`` before the first one."""
+        return None if self._episode is None else self._episode.page
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

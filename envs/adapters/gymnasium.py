@@ -19,17 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 try:
     import gymnasium as gym
-    from gymnasium.error import CustomSpaceError
-    from gymnasium.vector.utils import create_shared_memory
 except ImportError as missing:
     raise ImportError("envs.adapters.gymnasium needs Gymnasium: pip install 'rollwright[gym]'") from missing
 
+from envs.adapters.gymnasium_text import PageText
 from envs.adapters.seats import Seat
 from envs.adapters.shared_host import shared_host
 from envs.prompts import StepRenderer
@@ -40,47 +39,10 @@ from envs.tasks import load_tasks
 from envs.types import ConfigError, Split, StopReason, TaskError, WebTask
 
 if TYPE_CHECKING:
-    from envs.env import StepResult
-
-MAX_TEXT = 1 << 20
-"""Characters of a text. The budget of observations keeps pages far below it."""
+    from envs.step_result import StepResult
 
 CUT_SHORT = frozenset([StopReason.HORIZON, StopReason.REPETITION, StopReason.DEADLINE])
 """Ends that neither the page nor the agent declared: truncations."""
-
-
-class PageText(gym.spaces.Text):
-    """Any text, with any characters; `sample` gives actions that most pages can carry out."""
-
-    def __init__(self, max_length: int = MAX_TEXT, seed: int | np.random.Generator | None = None) -> None:
-        # The character set of all of Unicode takes a minute to build; this one only serves
-        # `sample` with a mask.
-        super().__init__(max_length, min_length=0, seed=seed)
-
-    def contains(self, x: Any) -> bool:
-        return isinstance(x, str) and len(x) <= self.max_length
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        if mask is not None or probability is not None:
-            return str(super().sample(mask, probability))
-        return f"click [{self.np_random.integers(1, 21)}]"[: self.max_length]
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PageText) and self.max_length == other.max_length
-
-    __hash__ = None  # type: ignore[assignment] # as of other spaces
-
-    def __repr__(self) -> str:
-        return f"PageText({self.max_length})"
-
-
-@create_shared_memory.register(PageText)  # type: ignore[untyped-decorator]
-def _refuse_shared_memory(space: PageText, n: int = 1, ctx: Any = None) -> NoReturn:
-    raise CustomSpaceError("shared memory loses texts: make the vector environment with shared_memory=False")
 
 
 class RollwrightEnv(gym.Env):
@@ -193,18 +155,26 @@ class RollwrightEnv(gym.Env):
 
     async def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """`reset`, inside the host's event loop."""
+        step = await self.begun(seed, options)
+        return self._observation(step), self._info(step)
+
+    async def begun(self, seed: int | None, options: Mapping[str, Any] | None) -> StepResult:
+        """Choose a task and a seed, and begin an episode."""
         super().reset(seed=seed)
         task, page_seed = self._choose(seed, dict(options or {}))
         self._history.clear()
-        step = await self.seat.reset(self._address or task, page_seed)
-        return self._observation(step), self._info(step)
+        return await self.seat.reset(self._address or task, page_seed)
 
     async def act(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """`step`, inside the host's event loop."""
         if not isinstance(action, str):
-            raise ConfigError(f"an action is a text such as 'click [3]'; got {action!r}")
+            raise ConfigError(f"an action is a text such as {self.action_space.sample()!r}; got {action!r}")
         step = await self.seat.step(str(action))
         self._history.append(str(action))
+        return self._result(step)
+
+    def _result(self, step: StepResult) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """What `step` returns."""
         truncated = step.done and (step.reward is None or step.stop in CUT_SHORT)
         reward = float("nan") if step.reward is None else step.reward
         return self._observation(step), reward, step.done and not truncated, truncated, self._info(step)

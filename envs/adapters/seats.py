@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from envs.env import StepResult, WebEnv
+from envs.env import WebEnv
+from envs.step_result import AnyAction, StepResult
 from envs.sync import SyncEnvHost, of_this_process
 from envs.types import BrowserError, TaskError, WebTask
 
@@ -51,15 +52,15 @@ class Seat:
             self.env, self._task = await self._host.host.open(task, seed=seed, **self._options), task
         return await self.env.reset(seed)
 
-    async def step(self, text: str) -> StepResult:
-        """Carry out the action of a text, inside the event loop.
+    async def step(self, action: AnyAction) -> StepResult:
+        """Carry out an action, inside the event loop.
 
         Raises:
             TaskError: No episode is going on.
         """
         if self.env is None:
             raise TaskError("no episode: call reset() first")
-        return await self.env.step(text)
+        return await self.env.step(action)
 
     async def leave(self) -> None:
         """Give the browser back, inside the event loop."""

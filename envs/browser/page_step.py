@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,9 @@ class PageStep:
 
     inspected: Any = None
     """Result of `PoolOptions.inspect`; ``None`` without it, and where nothing could be read."""
+
+    list_nodes: Callable[[], Mapping[int, int]] = dict
+    """Makes DevTools' ``backendNodeId`` of each element by its number."""
 
     @property
     def dom_hash(self) -> str:

@@ -101,6 +101,7 @@ class PageView:
             frames=reading.frames,
             signals=signals,
             inspected=inspected,
+            list_nodes=lambda: {number: handle.backend_node_id for number, handle in reading.handles.items()},
         )
 
     async def _declared(self, tab: Tab) -> dict[str, Any]:
