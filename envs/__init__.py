@@ -19,8 +19,8 @@ from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
     from envs.browser import BrowserPool, PoolOptions, WebSession, find_chromium
-    from envs.env import WebEnv, make_pool, open_env
-    from envs.host import EnvHost
+    from envs.env import WebEnv, open_env
+    from envs.host import EnvHost, make_pool
     from envs.prompts import StepRenderer
     from envs.registry import list_tasks
     from envs.rewards.functions import Episode
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "envs.browser": ("BrowserPool", "PoolOptions", "WebSession", "find_chromium"),
-    "envs.env": ("WebEnv", "make_pool", "open_env"),
-    "envs.host": ("EnvHost",),
+    "envs.env": ("WebEnv", "open_env"),
+    "envs.host": ("EnvHost", "make_pool"),
     "envs.prompts": ("StepRenderer",),
     "envs.registry": ("list_tasks",),
     "envs.rewards.functions": ("Episode",),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from envs.actions.parsing import ActionFormat, Parsed, parse
 from envs.actions.parsing.extensions import Parser, as_parsed
 from envs.actions.parsing.objects import read_value
-from envs.browser import BrowserPool, NetworkLog, PageStep, PoolOptions
+from envs.browser import BrowserPool, NetworkLog, PageStep
 from envs.ends import REPEATS
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
@@ -48,7 +48,6 @@ from envs.types import (
     read_action,
 )
 from envs.types.actions import ACTIONS
-from envs.types.near import near
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -125,23 +124,6 @@ def open_env(
         pool=pool,
         sites=sites,
     )
-
-
-def make_pool(**options: Any) -> BrowserPool:
-    """Browsers for several environments, to be used in ``async with``:
-    ``make_pool(max_sessions=8)``.
-
-    Args:
-        options: Fields of `envs.browser.PoolOptions`.
-
-    Raises:
-        ConfigError: there is no such option; with names that are near.
-    """
-    fields = PoolOptions.model_fields
-    for name in options:
-        if name not in fields:
-            raise ConfigError(f"make_pool has no option {name!r}; {near(name, fields)}there are {', '.join(fields)}")
-    return BrowserPool(**options)
 
 
 class WebEnv:
@@ -307,9 +289,7 @@ class WebEnv:
         Raises:
             TaskError: No episode is going on.
         """
-        from envs.playwright_page import playwright_page  # imported only where it is used
-
-        return playwright_page(self._running().lend())
+        return self._running().playwright()
 
     def lend(self) -> AbstractAsyncContextManager[LentPage]:
         """The same for any DevTools client (`envs.supply`)."""

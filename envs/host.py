@@ -15,16 +15,34 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from envs.browser import BrowserPool
-from envs.env import WebEnv, make_pool, open_env
+from envs.browser import BrowserPool, PoolOptions
+from envs.env import WebEnv, open_env
 from envs.sites import SharedSites
 from envs.types import ConfigError, WebTask
+from envs.types.near import near
 
 MAX_SESSIONS = 64
 """Sessions that a host lends at a time: one browser holds as many with 28 MB each."""
 
 LEASE_DEADLINE = 60.0
 """Seconds that an opened environment waits for a free session."""
+
+
+def make_pool(**options: Any) -> BrowserPool:
+    """Browsers for several environments, to be used in ``async with``:
+    ``make_pool(max_sessions=8)``.
+
+    Args:
+        options: Fields of `envs.PoolOptions`.
+
+    Raises:
+        ConfigError: there is no such option; with names that are near.
+    """
+    fields = PoolOptions.model_fields
+    for name in options:
+        if name not in fields:
+            raise ConfigError(f"make_pool has no option {name!r}; {near(name, fields)}there are {', '.join(fields)}")
+    return BrowserPool(**options)
 
 
 class EnvHost:

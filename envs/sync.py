@@ -28,8 +28,8 @@ from envs.step_result import AnyAction, StepResult
 from envs.types import BrowserError, RewardBundle, Trajectory, WebTask
 
 _inherited: list[Callable[[], None]] = []
-"""What a forked process may not close. It is kept, since freeing it would wait for the thread
-too."""
+"""Resources that a forked process may not close. They are kept, since freeing them would wait for
+the thread too."""
 
 
 class SyncWebEnv:

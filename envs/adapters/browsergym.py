@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from envs.adapters.browsergym_actions import BrowserGymActions, MappingError, map_call, read_calls, said
+from envs.adapters.browsergym_actions import BrowserGymActions, MappingError, chat_message, map_call, read_calls
 from envs.adapters.browsergym_page import RawPage, capture, extra_properties
 from envs.adapters.gymnasium import RollwrightEnv
-from envs.adapters.gymnasium_text import PageText
+from envs.adapters.gymnasium_text import AnyText
 from envs.registry import list_tasks
 from envs.types import BrowserError, Dialog, Invalid, WebTask
 
@@ -62,7 +62,7 @@ class AnyValue(gym.spaces.Space):
         return f"AnyValue({self.kind.__name__})"
 
 
-class CallText(PageText):
+class CallText(AnyText):
     """Texts of high-level actions; `sample` gives clicks."""
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
@@ -108,7 +108,7 @@ class BrowserGymEnv(RollwrightEnv):
                     step = await self._without_dialogs(await self.seat.step(one))
                     if step.done or self._error:
                         break
-                if message := said(call):
+                if message := chat_message(call):
                     self._say(*message)
                 if step is None or step.done or self._error:
                     break
@@ -166,7 +166,7 @@ class BrowserGymEnv(RollwrightEnv):
         }
 
     def _spaces(self) -> dict[str, Any]:
-        text, anything = PageText, AnyValue(dict)
+        text, anything = AnyText, AnyValue(dict)
         message = gym.spaces.Dict({"role": text(), "timestamp": AnyValue(float), "message": text()})
         return {
             "chat_messages": gym.spaces.Sequence(message),

@@ -174,10 +174,12 @@ class BrowserGymActions:
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return (x / self._size[0] * GRID, y / self._size[1] * GRID)
 
-    def _scrolled(self, dx: float, dy: float, at: tuple[float, float] | None) -> Actions:
+    def _scrolled(self, dx: float, dy: float, point: tuple[float, float] | None) -> Actions:
         ways = [("right" if dx > 0 else "left", abs(dx) / self._size[0])]
         ways.append(("down" if dy > 0 else "up", abs(dy) / self._size[1]))
-        return [Scroll(direction=way, amount=min(far, MAX_AMOUNT), at=at) for way, far in ways if far] or self.noop(1)  # type: ignore[arg-type]
+        return [Scroll(direction=way, amount=min(far, MAX_AMOUNT), at=point) for way, far in ways if far] or self.noop(
+            1
+        )  # type: ignore[arg-type]
 
 
 NAMES = frozenset(name for name in vars(BrowserGymActions) if not name.startswith("_"))
@@ -216,7 +218,7 @@ def map_call(call: ast.Call, shown: BrowserGymActions) -> Actions:
         raise MappingError(str(error).removeprefix("BrowserGymActions.")) from error
 
 
-def said(call: ast.Call) -> tuple[str, str] | None:
+def chat_message(call: ast.Call) -> tuple[str, str] | None:
     """Return role and text of the chat message that a call sends; ``None`` if it sends none."""
     role = {"send_msg_to_user": "assistant", "report_infeasible": "infeasible"}.get(_name(call))
     if role is None:

@@ -18,7 +18,7 @@ CAPTURE = {"computedStyles": [], "includeDOMRects": True, "includePaintOrder": T
 
 @dataclass(frozen=True)
 class RawPage:
-    """What CDP says about a page."""
+    """CDP objects that describe a page."""
 
     snapshot: dict[str, Any]
     """Result of ``DOMSnapshot.captureSnapshot``."""

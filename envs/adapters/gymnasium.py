@@ -28,7 +28,7 @@ try:
 except ImportError as missing:
     raise ImportError("envs.adapters.gymnasium needs Gymnasium: pip install 'rollwright[gym]'") from missing
 
-from envs.adapters.gymnasium_text import PageText
+from envs.adapters.gymnasium_text import AnyText
 from envs.adapters.seats import Seat
 from envs.adapters.shared_host import shared_host
 from envs.prompts import StepRenderer
@@ -71,7 +71,7 @@ class RollwrightEnv(gym.Env):
         """
         Args:
             task: The same as of `envs.open_env`.
-            tasks: In its place a task file or tasks, of which each `reset` chooses one.
+            tasks: Task file or tasks in the place of ``task``, of which each `reset` chooses one.
             split: Split whose seeds `reset` draws from.
             mode: Form in which pages are shown (`envs.prompts.StepRenderer`).
             screenshot: Show the screenshot beside the text.
@@ -113,7 +113,7 @@ class RollwrightEnv(gym.Env):
         self._seat: Seat | None = None
         self._history: list[str] = []
         self._picture: np.ndarray[Any, Any] | None = None
-        self.action_space = PageText()
+        self.action_space = AnyText()
         self.observation_space = gym.spaces.Dict(self._spaces())
 
     def reset(
@@ -174,7 +174,7 @@ class RollwrightEnv(gym.Env):
         return self._result(step)
 
     def _result(self, step: StepResult) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """What `step` returns."""
+        """Result of `step`."""
         truncated = step.done and (step.reward is None or step.stop in CUT_SHORT)
         reward = float("nan") if step.reward is None else step.reward
         return self._observation(step), reward, step.done and not truncated, truncated, self._info(step)
@@ -215,7 +215,7 @@ class RollwrightEnv(gym.Env):
         return {**info, "trajectory": env.trajectory} if step.done else info
 
     def _spaces(self) -> dict[str, Any]:
-        text = {"text": PageText()}
+        text = {"text": AnyText()}
         if not self._renderer.shows_screenshot:
             return text
         return {**text, "screenshot": gym.spaces.Box(0, 255, (*self._size, 3), np.uint8)}

@@ -13,7 +13,7 @@ MAX_TEXT = 1 << 20
 """Characters of a text. The budget of observations keeps pages far below it."""
 
 
-class PageText(gym.spaces.Text):
+class AnyText(gym.spaces.Text):
     """Any text, with any characters; `sample` gives actions that most pages can carry out."""
 
     def __init__(self, max_length: int = MAX_TEXT, seed: int | np.random.Generator | None = None) -> None:
@@ -34,14 +34,14 @@ class PageText(gym.spaces.Text):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PageText) and self.max_length == other.max_length
+        return isinstance(other, AnyText) and self.max_length == other.max_length
 
     __hash__ = None  # type: ignore[assignment] # as of other spaces
 
     def __repr__(self) -> str:
-        return f"PageText({self.max_length})"
+        return f"AnyText({self.max_length})"
 
 
-@create_shared_memory.register(PageText)  # type: ignore[untyped-decorator]
-def _refuse_shared_memory(space: PageText, n: int = 1, ctx: Any = None) -> NoReturn:
+@create_shared_memory.register(AnyText)  # type: ignore[untyped-decorator]
+def _refuse_shared_memory(space: AnyText, n: int = 1, ctx: Any = None) -> NoReturn:
     raise CustomSpaceError("shared memory loses texts: make the vector environment with shared_memory=False")

@@ -81,8 +81,8 @@ class RollwrightVectorEnv(SyncVectorEnv):
         Args:
             num_envs: Number of environments; each has a browser context of its own.
             task, tasks, pool, options: The same as of `RollwrightEnv`.
-            autoreset_mode: When an ended environment begins anew: at the next step, at once, or
-                never (``reset(options={"reset_mask": …})``).
+            autoreset_mode: Time at which an ended environment begins anew: at the next step, at
+                once, or never (``reset(options={"reset_mask": …})``).
             copy: Hand out copies of the observations.
         """
         read = load_tasks(tasks) if isinstance(tasks, str | PathLike) else tasks
@@ -102,7 +102,9 @@ class RollwrightVectorEnv(SyncVectorEnv):
         Raises:
             BrowserError: A page did not come up; the other errors of `RollwrightEnv.reset`.
         """
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed or [None] * self.num_envs
+        seeds = [seed] * self.num_envs if seed is None else seed
+        if isinstance(seeds, int):
+            seeds = [seeds + number for number in range(self.num_envs)]
         rest = {name: value for name, value in (options or {}).items() if name != "reset_mask"}
         mask = (options or {}).get("reset_mask", [True] * self.num_envs)
         if len(seeds) == len(mask) == self.num_envs:  # else Gymnasium refuses below
@@ -139,10 +141,10 @@ class RollwrightVectorEnv(SyncVectorEnv):
             results = await asyncio.gather(*plays, return_exceptions=True)
             return [result for result in results if isinstance(result, BaseException)]
 
+        for env in self.envs:
+            env.forget()  # what an error left behind
         errors = self.envs[0].seat.call(play)
         if errors:
-            for env in self.envs:
-                env.forget()
             for other in errors[1:]:
                 errors[0].add_note(f"and: {other!r}")
             raise errors[0]

@@ -191,14 +191,14 @@ class SkyRLWebEnv(BaseTextEnv):
     @staticmethod
     def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         """Average the metrics of episodes; success and reward over those with a reward alone."""
-        played = [each for each in metrics if each]  # SkyRL gives empty ones for steps before the last
-        graded = [each for each in played if each["ended"] and not each["abstained"]]
+        played = [episode for episode in metrics if episode]  # SkyRL gives empty ones for steps before the last
+        graded = [episode for episode in played if episode["ended"] and not episode["abstained"]]
         averages = BaseTextEnv.aggregate_metrics(played)
         for name in ("success", "reward"):
             averages.pop(name, None)
         if graded:
-            averages["success"] = sum(each["success"] for each in graded) / len(graded)
-            averages["reward"] = sum(each["reward"] for each in graded) / len(graded)
+            averages["success"] = sum(episode["success"] for episode in graded) / len(graded)
+            averages["reward"] = sum(episode["reward"] for episode in graded) / len(graded)
         return {**averages, "episodes": len(played), "graded": len(graded)}
 
 

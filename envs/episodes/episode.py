@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envs.browser import PageStep, WebSession
 from envs.browser.context import PageCrashed
 from envs.browser.devtools.lent import LentPage
 from envs.episodes.ending import EndWatch
+from envs.episodes.page_script import PageScript
 from envs.episodes.read_end import read_end
 from envs.memory import EpisodeMemory, typed_secret
 from envs.rewards import score
@@ -31,6 +32,9 @@ from envs.types import (
     WebTask,
 )
 from envs.types.signals import EpisodeSignals
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 NOT_GRADED = "it was not graded yet"
 """Cause of the abstention that is an episode's reward until it is graded."""
@@ -82,6 +86,7 @@ class WebEpisode:
         self.lent = False
         """True while a foreign client has the page."""
         self.recorded: Recorded | None = None
+        self._script = PageScript(task.script) if task.script else None
         self._session: WebSession | None = None
         self._stop_on_invalid = stop_on_invalid
         self._watch = EndWatch(repeats)
@@ -103,6 +108,8 @@ class WebEpisode:
         self._session = session
         self.page = await session.reset(self.task, self.seed)
         self._look(self.page, first=True)
+        if self._script is not None and not self.over:
+            await self._script.setup(self)
         return self.page
 
     async def act(self, action: Action) -> PageStep:
@@ -168,6 +175,12 @@ class WebEpisode:
                 self.page = session.seen
                 self._look(self.page)
 
+    def playwright(self) -> AbstractAsyncContextManager[Page]:
+        """Lend the page to Playwright (`envs.playwright_page`)."""
+        from envs.playwright_page import playwright_page  # imported only where it is used
+
+        return playwright_page(self.lend())
+
     async def read_end(
         self, addresses: Mapping[str, str] = MappingProxyType({}), helpers: Mapping[str, Helper] | None = None
     ) -> None:
@@ -185,6 +198,10 @@ class WebEpisode:
         if self.error is None:
             assert self._session is not None, "begin() comes first"
             self.recorded = await read_end(self._session, self.task, addresses, helpers)
+            result = await self._script.validate(self) if self._script is not None else None
+            if result is not None:
+                changes = dict(zip(("validated", "validation"), result, strict=True))
+                self.recorded = (self.recorded or Recorded()).model_copy(update=changes)
 
     async def inspected(self) -> PageStep:
         """Return the last page with what the pool's ``inspect`` reads.

@@ -12,6 +12,7 @@ from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
 from envs.rewards.grader import Grader, Grading
 from envs.rewards.judge import Judge, Judgement
 from envs.rewards.judge_facts import RubricJudge
+from envs.rewards.validated import ValidatedParts
 from envs.rewards.webarena import WebArenaParts
 from envs.types import JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from envs.types.action_text import STRICT
@@ -32,7 +33,14 @@ def part_sources(addresses: Mapping[str, str] | None = None, judge: Judge | None
         addresses: Addresses of live sites by their names, for WebArena's evaluators.
         judge: An entered judge, which compares answers for the evaluators.
     """
-    return [WebArenaParts(addresses, judge), Performance(), TurnForm(STRICT), Length(), ActionErrors()]
+    return [
+        WebArenaParts(addresses, judge),
+        ValidatedParts(),
+        Performance(),
+        TurnForm(STRICT),
+        Length(),
+        ActionErrors(),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

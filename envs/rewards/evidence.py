@@ -55,6 +55,10 @@ class GradingEvidence(Record):
     """Replies of the last page to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
     """Texts for the checks of WebArena's ``program_html``."""
+    validated: float | None = None
+    """Reward that the task's script gave; ``None`` without one."""
+    validation: str = ""
+    """Its value or its failed assertion, in words."""
     requests: tuple[dict[str, Any], ...] | None = None
     """Requests as entries of an HTTP archive; ``None`` where they were not recorded."""
     absent: dict[str, str] = Field(default_factory=dict)

@@ -27,7 +27,7 @@ def content_key(task: WebTask) -> str:
         "reference": task.reference,
         "rubric": _rubric(task.rubric) if task.rubric is not None else None,
     }
-    for name, value in (("files", task.files), ("date", task.date)):
+    for name, value in (("files", task.files), ("date", task.date), ("script", task.script)):
         if value:
             content[name] = value
     if task.evaluators is not None:

@@ -132,6 +132,10 @@ class Recorded(Record):
     looked: tuple[PageText, ...] | None = None
     """Texts for the checks of the task's ``program_html``, in their order; ``None`` where the task
     has no evaluators."""
+    validated: float | None = None
+    """Reward from 0 to 1 that the task's script gave (`WebTask.script`); ``None`` without one."""
+    validation: str = ""
+    """Its value or its failed assertion, in words."""
     requests: tuple[dict[str, Any], ...] | None = None
     """The episode's requests as entries of an HTTP archive; ``None`` where they were not recorded
     (``rollout.record_network``)."""

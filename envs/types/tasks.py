@@ -64,6 +64,9 @@ class WebTask(Record):
     files: str = ""
     """Folder of the files that its episodes may upload, relative to the folder of the task file;
     empty for none."""
+    script: str = ""
+    """Playwright functions that set the page up and validate its end (`envs.episodes.page_script`):
+    ``module:Class`` or a module; empty for none."""
     date: PageDate = ""
     """Date of the page's clock when an episode begins (``2024-05-01``, ``2024-05-01T09:30Z``). It
     overrides the run's. Empty means the run's date, else the real time on live sites and

@@ -111,7 +111,7 @@ class OpenEnvFront:
         return {"closed": held}
 
     async def state(self, episode_id: str | None = None) -> OpenEnvState:
-        """Where an episode is."""
+        """Place of an episode."""
         return OpenEnvState() if episode_id is None else self._find(episode_id).state
 
     def _find(self, episode_id: str) -> OpenEnvEnvironment:

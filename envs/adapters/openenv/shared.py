@@ -1,4 +1,4 @@
-"""What the sessions of one OpenEnv server share: its tasks, its table of sessions, its loop."""
+"""Parts that the sessions of one OpenEnv server share: tasks, table of sessions, event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPLIT_TYPES = {Split.TRAIN: "train", Split.HELD_OUT: "test"}
 
 @dataclass
 class SharedSessions:
-    """What the sessions of one server share."""
+    """Parts that the sessions of one server share."""
 
     renderer: StepRenderer
     tasks: Mapping[str, WebTask]
@@ -70,8 +70,8 @@ class SharedSessions:
 
     def splits(self) -> list[dict[str, str]]:
         """Return name and type of the splits that the tasks have."""
-        found = [split for split in Split if any(split in task.seeds for task in self.listed.values())]
-        return [{"name": split.value, "type": SPLIT_TYPES.get(split, "validation")} for split in found]
+        splits = [split for split in Split if any(split in task.seeds for task in self.listed.values())]
+        return [{"name": split.value, "type": SPLIT_TYPES.get(split, "validation")} for split in splits]
 
     def specs(self, split: str) -> list[dict[str, Any]]:
         """Return the tasks of a split as OpenEnv lists them; rubrics stay here.

@@ -1,4 +1,4 @@
-"""What a client of the OpenEnv server sends and gets."""
+"""Messages of a client of the OpenEnv server, and their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OpenEnvAction(Action):
 
 
 class OpenEnvObservation(Observation):
-    """What a step shows. ``reward`` is 0 until the end and ``None`` if the episode abstained."""
+    """Result of a step. ``reward`` is 0 until the end and ``None`` if the episode abstained."""
 
     text: str = Field("", description="Page and task, as a text policy reads them.")
     screenshot: str = Field("", description="JPEG of the viewport in base64; empty where none is shown.")
@@ -33,7 +33,7 @@ class OpenEnvObservation(Observation):
 
 
 class OpenEnvState(State):
-    """Where a session is in its episode."""
+    """Place of a session in its episode."""
 
     task: str = ""
     seed: int | None = None

@@ -20,7 +20,7 @@ from envs.background import start_background
 from envs.browser.context import BrowserContext
 from envs.browser.devtools import messages
 from envs.browser.devtools.lent import LentPage
-from envs.browser.devtools.rules import NO_METHOD, NO_SESSION, OF_CONTEXT, REFUSED, Refused, Rules
+from envs.browser.devtools.rules import NO_METHOD, NO_SESSION, OF_CONTEXT, REFUSED, CallRefused, Rules
 from envs.browser.devtools.targets import ContextTargets, Level
 from envs.cdp import CdpError, ConnectionLost
 from envs.cdp.client import CdpSession
@@ -94,7 +94,7 @@ class DevToolsClient:
         """Carry out a message of the client; the answer is sent later."""
         try:
             message = messages.read(raw)
-        except messages.BadMessage as error:
+        except messages.BadCall as error:
             self._write(error.answer)
             return
         start_background(self._answer(message), self._calls, f"{message['method']} of a client")
@@ -113,7 +113,7 @@ class DevToolsClient:
             reply["sessionId"] = session_id
         try:
             reply["result"] = await self._carry_out(session_id, message["method"], message.get("params") or {})
-        except Refused as refused:
+        except CallRefused as refused:
             reply["error"] = {"code": refused.code, "message": str(refused)}
         except CdpError as error:
             reply["error"] = {"code": error.code or REFUSED, "message": error.message}
@@ -131,7 +131,7 @@ class DevToolsClient:
             return await self._at_browser(self._targets.levels[session_id], method, params)
         session = self._sessions.get(session_id or "")
         if session is None:
-            raise Refused(NO_SESSION, "Session with given id not found.")
+            raise CallRefused(NO_SESSION, "Session with given id not found.")
         if method.startswith("Target."):
             return await self._target_of_page(session, method, params)
         if method == "Browser.getWindowForTarget":
@@ -167,7 +167,7 @@ class DevToolsClient:
             return await session.send(method, params)
         if method in ON_PAGE:
             return await self._at_browser(self._targets.levels[None], method, params)
-        raise Refused(NO_METHOD, f"'{method}' is answered at browser level only, or wasn't found")
+        raise CallRefused(NO_METHOD, f"'{method}' is answered at browser level only, or wasn't found")
 
     async def _window(self, params: dict[str, Any], session: _Session | None) -> dict[str, Any]:
         target = params.get("targetId")
@@ -179,7 +179,7 @@ class DevToolsClient:
 
     async def _bounds(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if params.get("windowId") not in self._windows:
-            raise Refused(REFUSED, "Browser window not found")
+            raise CallRefused(REFUSED, "Browser window not found")
         return await self._browser.send(method, params)
 
     # ------------------------------------------------------------------------------------ events

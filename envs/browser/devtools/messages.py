@@ -17,7 +17,7 @@ MAX_ID = 2**53
 """Calls have lesser ids, which every client can count."""
 
 
-class BadMessage(Exception):
+class BadCall(Exception):
     """A client's message cannot be read; ``answer`` says why."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -29,15 +29,15 @@ def read(raw: str | bytes) -> dict[str, Any]:
     """Read a call of a client.
 
     Raises:
-        BadMessage: It is no call.
+        BadCall: It is no call.
     """
     try:
         message = json_format.read(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
     except (ValueError, RecursionError) as error:
-        raise BadMessage(PARSE_ERROR, f"JSON: {error}") from error
+        raise BadCall(PARSE_ERROR, f"JSON: {error}") from error
     problem = _problem(message)
     if problem:
-        raise BadMessage(INVALID_REQUEST, problem)
+        raise BadCall(INVALID_REQUEST, problem)
     return message
 
 

@@ -1,4 +1,4 @@
-"""What a foreign DevTools client may call. Pure: no browser, no socket.
+"""Rules of the calls that a foreign DevTools client may make. Pure: no browser, no socket.
 
 At browser level little is allowed, and only for the client's own context. On a session of its own
 page everything is allowed that stays in the page: Chromium's other contexts, its process, the
@@ -100,7 +100,7 @@ CONTROL, META, SHIFT = 2, 4, 8
 """Modifier bits of ``Input.dispatchKeyEvent``."""
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that is not passed on; the client gets ``code`` and the message."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -126,20 +126,20 @@ class Rules:
         """Return the parameters with the client's own context in the place of the default one.
 
         Raises:
-            Refused: They name another context.
+            CallRefused: They name another context.
         """
         if params.get("browserContextId") not in (None, "", self.context_id):
-            raise Refused(REFUSED, f"Failed to find browser context with id {params['browserContextId']}")
+            raise CallRefused(REFUSED, f"Failed to find browser context with id {params['browserContextId']}")
         return {**params, "browserContextId": self.context_id}
 
     def check_url(self, url: object) -> None:
         """
         Raises:
-            Refused: The address may not be opened.
+            CallRefused: The address may not be opened.
         """
         reason = self._refuse_url(str(url)) if url else None
         if reason is not None:
-            raise Refused(REFUSED, f"{url} may not be opened: {reason}")
+            raise CallRefused(REFUSED, f"{url} may not be opened: {reason}")
 
     def for_browser(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """Return the parameters of a call at browser level; ``None`` if it is answered with ``{}``.
@@ -147,14 +147,14 @@ class Rules:
         ``Target`` and ``Browser.close`` are the caller's.
 
         Raises:
-            Refused: The call is not allowed.
+            CallRefused: The call is not allowed.
         """
         if method in WITHOUT_EFFECT:
             return None
         if method == "Browser.getVersion":
             return params
         if method not in OF_CONTEXT:
-            raise Refused(NO_METHOD, f"'{method}' reaches beyond this session's browser context, or wasn't found")
+            raise CallRefused(NO_METHOD, f"'{method}' reaches beyond this session's browser context, or wasn't found")
         self._check_permissions(params)
         return self.of_context(params)
 
@@ -164,33 +164,35 @@ class Rules:
         ``Browser`` and `OF_CONTEXT` are for `for_browser`, also there.
 
         Raises:
-            Refused: The call is not allowed.
+            CallRefused: The call is not allowed.
         """
         domain = method.partition(".")[0]
         if method == "Page.setDownloadBehavior":
             return None
         if domain not in PAGE_DOMAINS:
-            raise Refused(NO_METHOD, f"'{method}' reaches beyond this session's page, or wasn't found")
+            raise CallRefused(NO_METHOD, f"'{method}' reaches beyond this session's page, or wasn't found")
         if method in REFUSED_METHODS:
-            raise Refused(REFUSED, f"{method}: {REFUSED_METHODS[method]}")
+            raise CallRefused(REFUSED, f"{method}: {REFUSED_METHODS[method]}")
         if method in URL_METHODS:
             self.check_url(params.get("url"))
         if method == "Input.dispatchDragEvent" and _object(params, "data").get("files"):
-            raise Refused(REFUSED, f"{method}: files of the browser's machine cannot be dropped")
+            raise CallRefused(REFUSED, f"{method}: files of the browser's machine cannot be dropped")
         if not self._clipboard and uses_clipboard(method, params):
-            raise Refused(REFUSED, "the clipboard is shared with other episodes: type the text instead")
+            raise CallRefused(REFUSED, "the clipboard is shared with other episodes: type the text instead")
         return params
 
     def _check_permissions(self, params: dict[str, Any]) -> None:
         named = {*params.get("permissions", ()), _object(params, "permission").get("name")}
         if not self._clipboard and named & CLIPBOARD:
-            raise Refused(REFUSED, "the clipboard is shared with other episodes: it cannot be opened to one of them")
+            raise CallRefused(
+                REFUSED, "the clipboard is shared with other episodes: it cannot be opened to one of them"
+            )
 
 
 def _object(params: dict[str, Any], name: str) -> dict[str, Any]:
     value = params.get(name) or {}
     if not isinstance(value, dict):
-        raise Refused(INVALID_PARAMS, f"{name}: object expected")
+        raise CallRefused(INVALID_PARAMS, f"{name}: object expected")
     return value
 
 

@@ -44,7 +44,7 @@ MAX_REASON = 120
 
 
 class DevToolsAddress:
-    """Where clients find one lent page. Made by `DevToolsServer.offer`."""
+    """Addresses of one lent page. Made by `DevToolsServer.offer`."""
 
     def __init__(self, lent: LentPage, host: str) -> None:
         """``host`` is host and port of the server as clients see it."""
@@ -128,8 +128,8 @@ class DevToolsServer:
     def _find(self, secret: str) -> DevToolsAddress | None:
         """Return the address with a secret; the comparison takes as long for every guess."""
         given = secret.encode()
-        found = [one for one in self._addresses.values() if secrets.compare_digest(one.secret.encode(), given)]
-        return found[0] if found else None
+        same = [one for one in self._addresses.values() if secrets.compare_digest(one.secret.encode(), given)]
+        return same[0] if same else None
 
     async def _answer_http(self, socket: ServerConnection, request: Request) -> Response | None:
         path = request.path.partition("?")[0]
@@ -241,11 +241,11 @@ async def _version(address: DevToolsAddress) -> dict[str, str]:
 
 async def _targets(address: DevToolsAddress) -> list[dict[str, Any]]:
     """The pages of the session. They have no socket of their own: attach at the browser's."""
-    found = (await address.lent.connection.browser.send("Target.getTargets"))["targetInfos"]
+    infos = (await address.lent.connection.browser.send("Target.getTargets"))["targetInfos"]
     context = address.lent.context.context_id
     return [
         {"id": info["targetId"], "type": info["type"], "title": info["title"], "url": info["url"], "description": ""}
-        for info in found
+        for info in infos
         if info.get("browserContextId") == context
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from envs.browser.context import MAX_TABS, BrowserContext
-from envs.browser.devtools.rules import INVALID_PARAMS, NO_METHOD, NO_SESSION, REFUSED, Refused, Rules
+from envs.browser.devtools.rules import INVALID_PARAMS, NO_METHOD, NO_SESSION, REFUSED, CallRefused, Rules
 from envs.cdp import Cdp
 
 ROOT_FILTER = [{"type": "browser", "exclude": True}, {"type": "tab", "exclude": True}, {}]
@@ -84,11 +84,11 @@ class ContextTargets:
         """Carry out a method of ``Target`` at browser level.
 
         Raises:
-            Refused: It is not allowed.
+            CallRefused: It is not allowed.
         """
         answer = self._methods.get(method)
         if answer is None:
-            raise Refused(NO_METHOD, f"'{method}' reaches beyond this session's browser context, or wasn't found")
+            raise CallRefused(NO_METHOD, f"'{method}' reaches beyond this session's browser context, or wasn't found")
         return await answer(level, params)
 
     async def _get_targets(self, _level: Level, params: dict[str, Any]) -> dict[str, Any]:
@@ -116,14 +116,14 @@ class ContextTargets:
             level.filter = None
             return {}
         if not params.get("flatten"):
-            raise Refused(INVALID_PARAMS, "only flatten: true is supported")
+            raise CallRefused(INVALID_PARAMS, "only flatten: true is supported")
         level.filter = params.get("filter") or ROOT_FILTER
         await self.attach_all(level)
         return {}
 
     async def _attach_to_target(self, level: Level, params: dict[str, Any]) -> dict[str, Any]:
         if not params.get("flatten"):
-            raise Refused(INVALID_PARAMS, "only flatten: true is supported")
+            raise CallRefused(INVALID_PARAMS, "only flatten: true is supported")
         return {"sessionId": await self._attach(level, await self.own(params.get("targetId")))}
 
     async def _attach_to_browser_target(self, level: Level, _params: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class ContextTargets:
             self._event(level.session_id, "Target.detachedFromTarget", {"sessionId": session_id})
             return {}
         if session_id not in self._sessions:
-            raise Refused(INVALID_PARAMS, "No session with given id")
+            raise CallRefused(INVALID_PARAMS, "No session with given id")
         return await self._browser.send("Target.detachFromTarget", {"sessionId": session_id})
 
     async def _create_target(self, _level: Level, params: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class ContextTargets:
         self._rules.check_url(url)
         async with self._creating:
             if len(self._context.tabs) >= MAX_TABS:
-                raise Refused(REFUSED, f"a session has at most {MAX_TABS} tabs: close one")
+                raise CallRefused(REFUSED, f"a session has at most {MAX_TABS} tabs: close one")
             await self._context.new_tab(None if url == "about:blank" else url)
             target = self._context.active.cdp.target_id
         for level in list(self.levels.values()):  # clients expect to be attached before the answer
@@ -176,8 +176,8 @@ class ContextTargets:
     async def infos(self, wanted: object) -> list[dict[str, Any]]:
         """Return the targets of the client's context that a filter names, the shown tab first."""
         given = wanted if isinstance(wanted, list) and wanted else ROOT_FILTER
-        found = (await self._browser.send("Target.getTargets", {"filter": given}))["targetInfos"]
-        own = [info for info in found if info.get("browserContextId") == self._context.context_id]
+        infos = (await self._browser.send("Target.getTargets", {"filter": given}))["targetInfos"]
+        own = [info for info in infos if info.get("browserContextId") == self._context.context_id]
         order = [tab.cdp.target_id for tab in self._context.tabs]
         active = self._context.active.cdp.target_id if order else ""
         place = {target: number for number, target in enumerate(order)}
@@ -187,12 +187,12 @@ class ContextTargets:
         """Return the info of a target of the client's context.
 
         Raises:
-            Refused: It is another one's, or there is none.
+            CallRefused: It is another one's, or there is none.
         """
         own = await self.infos([{}])
         info = next((info for info in own if info["targetId"] == target), None)
         if info is None:
-            raise Refused(INVALID_PARAMS, "No target with given id found")
+            raise CallRefused(INVALID_PARAMS, "No target with given id found")
         return info
 
     async def attach_all(self, level: Level) -> None:
@@ -211,7 +211,7 @@ class ContextTargets:
         session_id = str((await self._browser.send("Target.attachToTarget", params))["sessionId"])
         session = self._sessions.get(session_id)
         if session is None:
-            raise Refused(NO_SESSION, "the page was closed")
+            raise CallRefused(NO_SESSION, "the page was closed")
         session.parent = level.session_id
         attached = {"sessionId": session_id, "targetInfo": {**info, "attached": True}, "waitingForDebugger": False}
         self._event(level.session_id, "Target.attachedToTarget", attached)

@@ -22,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from envs import StepRenderer, WebEnv, list_tasks
 from envs.adapters import close_hosts, shared_host
 from envs.adapters.gymnasium import RollwrightEnv, env_id
-from envs.adapters.gymnasium_text import PageText
+from envs.adapters.gymnasium_text import AnyText
 from envs.adapters.gymnasium_vector import RollwrightVectorEnv
 from envs.browser import WebSession
 from envs.browser.options import Device
@@ -82,12 +82,12 @@ def test_every_task_has_an_id() -> None:
 
 
 def test_the_space_of_texts_holds_any_text() -> None:
-    space = PageText(30)
+    space = AnyText(30)
     assert all(text in space for text in ("", "a b", "[1] “ü” 漢字 🙂\n", "x" * 30))
     assert not any(other in space for other in ("x" * 31, 1, None, b"a"))
     assert all(space.sample() in space for _ in range(50))
     copy = pickle.loads(pickle.dumps(space))
-    assert copy == space and space != PageText(31) and space != gym.spaces.Text(30) and gym.spaces.Text(30) != space
+    assert copy == space and space != AnyText(31) and space != gym.spaces.Text(30) and gym.spaces.Text(30) != space
     space.seed(3), copy.seed(3)
     assert space.sample() == copy.sample()
 
@@ -290,6 +290,8 @@ def test_an_error_leaves_nothing_behind() -> None:
     assert plain(envs.reset(seed=7)) == plain(expected)
     with pytest.raises(ValueError, match="must match num_envs=2"):
         envs.reset(seed=[1, 2, 3])
+    with pytest.raises(TypeError, match=r"dtype=np\.bool_"):
+        envs.reset(seed=8, options={"reset_mask": np.array([1, 1])})
     assert plain(envs.reset(seed=7)) == plain(expected)
     envs.close()
 
