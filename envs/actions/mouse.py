@@ -91,6 +91,12 @@ class Grip:
 
 LEFT = Grip()
 
+MIDDLE_PASTES = ActionError(
+    ErrorCode.BAD_ACTION, "the middle button pastes there, and the clipboard is not open to this task", "type the text"
+)
+"""Refusal of a middle click on a field. Chromium on Linux pastes there what was selected last, in any
+of its episodes."""
+
 _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 """Bits of CDP's ``buttons``."""
 
@@ -124,9 +130,24 @@ async def click_spot(
         The spot after the page has reacted to the mouse.
     """
     arrived = await _move_to_target(context, nodes, target, spot)
-    if not isinstance(arrived, ActionError):
-        await _click(context, arrived.point, grip, times)
+    if isinstance(arrived, ActionError):
+        return arrived
+    if await _pastes(context, nodes, grip, arrived.point):
+        return MIDDLE_PASTES
+    await _click(context, arrived.point, grip, times)
     return arrived
+
+
+async def _pastes(context: ActionContext, nodes: Nodes, grip: Grip, *points: tuple[float, float]) -> bool:
+    """Return True if the middle button is pressed or released where text can be typed."""
+    if grip.button != "middle" or context.clipboard:
+        return False
+    for point in points:
+        hit = await nodes.hit_at(point)
+        own = await nodes.object(hit.node, hit.frame) if hit is not None else None
+        if own is not None and (await nodes.facts(own)).editable:
+            return True
+    return False
 
 
 async def scroll(context: ActionContext, nodes: Nodes, action: Scroll) -> Effect | ActionError:
@@ -170,8 +191,10 @@ async def drag(context: ActionContext, nodes: Nodes, action: Drag) -> Effect | A
         start, end = arrived, await locate(context, nodes, action.end, scroll=False)
         if isinstance(end, ActionError):
             return end
-    way = [start.point, *(pixels(point, context.viewport) for point in action.via), end.point]
-    await _drag_along(context, way, Grip.of(action))
+    way, grip = [start.point, *(pixels(point, context.viewport) for point in action.via), end.point], Grip.of(action)
+    if await _pastes(context, nodes, grip, start.point, end.point):
+        return MIDDLE_PASTES
+    await _drag_along(context, way, grip)
     return Effect(end.point)
 
 
