@@ -42,6 +42,7 @@ from envs.types import (
     ConfigError,
     Record,
     RewardBundle,
+    Step,
     TaskError,
     Trajectory,
     WebTask,
@@ -194,6 +195,11 @@ class WebEnv:
     def page_step(self) -> PageStep | None:
         """The newest page with all that was read of it; ``None`` before the first one."""
         return None if self._episode is None else self._episode.page
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the present episode so far; empty without one."""
+        return () if self._episode is None else tuple(self._episode.steps)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A chat-completions endpoint of tests, on loopback: ``with endpoint(says) as (address,
+"""An endpoint of OpenAI's API of tests, on loopback: ``with endpoint(says) as (address,
 served)``."""
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ class Endpoint(Quiet):
     says: ClassVar[Says]
     asked: ClassVar[list[dict[str, Any]]]
     keys: ClassVar[list[str | None]]
+    paths: ClassVar[list[str]]
 
     def do_POST(self) -> None:
         kind = type(self)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         kind.asked.append(body)
         kind.keys.append(self.headers.get("Authorization"))
-        status, document = kind.says(body) if self.path == "/v1/chat/completions" else (404, "no such route")
+        kind.paths.append(self.path)
+        known = self.path in ("/v1/chat/completions", "/v1/responses")
+        status, document = kind.says(body) if known else (404, "no such route")
         self.answer(status, json.dumps(document), "application/json", Retry_After="0")
 
 
@@ -34,7 +37,7 @@ class Endpoint(Quiet):
 def endpoint(says: Says) -> Iterator[tuple[str, type[Endpoint]]]:
     """Serve until the end of the block; gives the address with /v1, and the class that has been
     asked."""
-    kind = type("Fake", (Endpoint,), {"says": staticmethod(says), "asked": [], "keys": []})
+    kind = type("Fake", (Endpoint,), {"says": staticmethod(says), "asked": [], "keys": [], "paths": []})
     with serving(kind) as origin:
         yield f"{origin}/v1", kind
 

@@ -25,6 +25,7 @@ from tasks_lib.commands.task_check import check_command
 from tasks_lib.config import TrainConfig, merge, parse_assignments, resolve
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.preflight import flows as checks
+from tasks_lib.preflight.batch import check_batch
 from tasks_lib.simulation.compare import compare, describe_row, rows_of
 from tasks_lib.simulation.config import SimulateConfig
 from training.ledger.store import RunStore
@@ -39,6 +40,7 @@ CHECKS = {
     "flows.regrade": checks.check_regrading,
     "flows.sweep": checks.check_sweep,
     "flows.simulate": checks.check_simulation,
+    "flows.batch": check_batch,
 }
 READERS_OWN = re.compile(
     r"…|(?<![\w/.])(?:/?(?:mine|models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"

@@ -1,4 +1,4 @@
-"""Sends requests to a chat-completions endpoint (OpenAI's API), with retries and a budget."""
+"""Sends requests to an endpoint of OpenAI's API, with retries, a rate and a budget."""
 
 from __future__ import annotations
 
@@ -61,11 +61,17 @@ class ChatEndpoint:
     max_pause: float = 60.0
     concurrency: int | None = None
     """Maximum number of requests at a time; ``None`` for no limit."""
+    path: str = "/chat/completions"
+    """Route below ``base_url``."""
+    per_minute: float | None = None
+    """Maximum rate of requests, which are then sent at equal distances; ``None`` for no limit."""
 
     def __post_init__(self) -> None:
         self._slots = nullcontext() if self.concurrency is None else asyncio.Semaphore(self.concurrency)
         self._key = ""
         self._http: httpx.AsyncClient | None = None
+        self._next = 0.0
+        """Time of the loop's clock from which the next request may be sent."""
         self._refused_parameters: list[str] = []
         """Parameters that the endpoint has refused; they are no longer sent."""
 
@@ -132,12 +138,22 @@ class ChatEndpoint:
     async def _send(self, request: dict[str, Any], payload: bytes | None, attempts: Attempts) -> bytes:
         """Send a request once it is counted, and return its answer."""
         async with self._slots:
+            await self._wait_for_turn()
             await self._claim()
             attempts.requests += 1
             request = without_parameters(request, self._refused_parameters)
             if payload is None or self._refused_parameters:
                 payload = await asyncio.to_thread(lambda: json.dumps(request).encode())
             return await self._post(payload, request)
+
+    async def _wait_for_turn(self) -> None:
+        """Wait until the rate allows another request."""
+        if self.per_minute is None:
+            return
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next)
+        self._next = turn + 60 / self.per_minute
+        await asyncio.sleep(turn - now)
 
     async def _claim(self) -> None:
         try:
@@ -152,7 +168,7 @@ class ChatEndpoint:
         assert self._http is not None
         data = bytearray()
         try:
-            sending = self._http.stream("POST", f"{self.base_url}/chat/completions", content=payload)
+            sending = self._http.stream("POST", f"{self.base_url}{self.path}", content=payload)
             async with asyncio.timeout(self.timeout), sending as response:
                 async for piece in response.aiter_bytes():
                     data += piece

@@ -48,17 +48,32 @@ class CallFailed(Exception):
     """Refused parameter; a retry without it may succeed. ``None`` if there is none."""
     status: int | None = None
     """HTTP status of the answer, if it was not 200."""
+    too_long: bool = False
+    """True if the request has more tokens than the model's context."""
 
     def __str__(self) -> str:
         return self.message
 
 
-_CAN_BE_LEFT_OUT = ("temperature", "seed", "max_tokens", "max_completion_tokens")
+_CAN_BE_LEFT_OUT = (
+    "temperature",
+    "seed",
+    "max_tokens",
+    "max_completion_tokens",
+    "tool_choice",
+    "parallel_tool_calls",
+    "store",
+)
 _UNSUPPORTED = re.compile(
     r"(?:un|not |n't )(?:support|recogni|known|permit|allow|expect|accept)|extra inputs|only the default|deprecated",
     re.IGNORECASE,
 )
 """Messages that a parameter is not supported, but not that its value is too large."""
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|(?:maximum|max|model.s) context|context (?:length|window|limit)|(?:prompt|input) is too long",
+    re.IGNORECASE,
+)
+"""Messages of OpenAI, vLLM, SGLang and gateways that a prompt has more tokens than the context."""
 
 
 def without_parameters(request: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -94,7 +109,8 @@ def status_failure(status: int, text: str, wait: str | None = None) -> CallFaile
     if status == 429 or status >= 500:
         kind = CallError.RATE_LIMITED if status == 429 else CallError.SERVER_ERROR
         return CallFailed(kind, message, again=True, retry_after=retry_after(wait, datetime.now(UTC)))
-    return CallFailed(CallError.REFUSED, message, again=status in PASSING)
+    too_long = status in (400, 413, 422) and _TOO_LONG.search(text) is not None
+    return CallFailed(CallError.REFUSED, message, again=status in PASSING, too_long=too_long)
 
 
 def retry_after(header: str | None, now: datetime) -> float | None:
@@ -133,6 +149,8 @@ def check_error(answer: Any) -> None:
     if error is None:
         return
     code = error.get("code") if isinstance(error, dict) else None
-    status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 500
     message = error.get("message") if isinstance(error, dict) else error
+    if code == "context_length_exceeded":
+        raise status_failure(400, f"{code}: {message} (in an answer of status 200)")
+    status = int(str(code)) if re.fullmatch(r"[45]\d\d", str(code)) else 500
     raise status_failure(status, f"{message or error} (in an answer of status 200)")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import TYPE_CHECKING, TypeAlias
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from tasks_lib.batch.config import BatchConfig, Flag
     from tasks_lib.building.config import BuildTasksConfig
     from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig
     from tasks_lib.regrading.config import RegradeConfig
@@ -18,7 +21,14 @@ if TYPE_CHECKING:
     from tasks_lib.sweeps.config import SweepConfig
 
     Model: TypeAlias = type[
-        TrainConfig | EvaluateConfig | WarmStartConfig | BuildTasksConfig | RegradeConfig | SweepConfig | SimulateConfig
+        TrainConfig
+        | EvaluateConfig
+        | WarmStartConfig
+        | BuildTasksConfig
+        | RegradeConfig
+        | SweepConfig
+        | SimulateConfig
+        | BatchConfig
     ]
 
 FLOWS = {
@@ -29,6 +39,7 @@ FLOWS = {
     "flows.regrade": "tasks_lib.regrading.config:RegradeConfig",
     "flows.sweep": "tasks_lib.sweeps.config:SweepConfig",
     "flows.simulate": "tasks_lib.simulation.config:SimulateConfig",
+    "flows.batch": "tasks_lib.batch.config:BatchConfig",
 }
 """Configuration class of each flow, by the flow's module."""
 
@@ -56,6 +67,18 @@ def argument_parser(model: Model, description: str | None) -> argparse.ArgumentP
     parser.add_argument(
         "--set", dest="assignments", action="append", default=[], metavar="KEY=VALUE", help="e.g. trainer.epochs=2"
     )
+    flags: Mapping[str, Flag] = getattr(model, "FLAGS", {})
+    for option, flag in flags.items():
+        parser.add_argument(
+            option,
+            action=_Assignment,
+            key=flag.key,
+            nargs={"value": None, "list": "+", "switch": 0}[flag.kind],
+            dest="assignments",
+            default=argparse.SUPPRESS,
+            metavar=flag.metavar,
+            help=flag.help,
+        )
     parser.add_argument(
         "--dry-run",
         nargs="?",
@@ -71,6 +94,25 @@ def argument_parser(model: Model, description: str | None) -> argparse.ArgumentP
         else argparse.SUPPRESS,
     )
     return parser
+
+
+class _Assignment(argparse.Action):
+    """Plain option for a key, which is kept as an assignment like those of ``--set``."""
+
+    def __init__(self, *, key: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._key = key
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        value = "true" if self.nargs == 0 else json.dumps(_split(values)) if isinstance(values, list) else values
+        namespace.assignments = [*namespace.assignments, f"{self._key}={value}"]
+
+
+def _split(values: Sequence[str]) -> list[str]:
+    """Return the names of a list, which may also be separated by commas."""
+    return [name for value in values for name in value.split(",") if name]
 
 
 class Paragraphs(argparse.HelpFormatter):

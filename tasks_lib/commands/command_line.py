@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 WRITERS = {"slurm": batch_script, "kubernetes": manifests}
 """Functions that write the text to submit, for clusters that the command does not start itself."""
 
-SERVERLESS = {"flows.simulate"}
-"""Flows for which no Prefect server is started, because they take a second and keep no record.
+SERVERLESS = {"flows.simulate", "flows.batch"}
+"""Flows for which no Prefect server is started, because they need none: they have no Prefect tasks.
 
 A server that PREFECT_API_URL names still records their flow run.
 """

@@ -9,6 +9,7 @@ given values. Values are given by ``--set key.sub=value``, by the parameters of 
 
 from tasks_lib.config.parts import (
     ClusterConfig,
+    EndpointConfig,
     EvaluationConfig,
     PacingConfig,
     RewardConfig,
@@ -35,6 +36,7 @@ __all__ = [
     "PROJECT",
     "RUN_NAME",
     "ClusterConfig",
+    "EndpointConfig",
     "EvaluateConfig",
     "EvaluationConfig",
     "FolderConfig",

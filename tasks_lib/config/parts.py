@@ -346,16 +346,19 @@ class ClusterConfig(Settings):
         return {"address": value} if isinstance(value, str) and "://" in value else value
 
 
-class TeacherConfig(Settings):
-    """A model at an OpenAI-compatible endpoint that plays the demonstrations of a warm start."""
+class EndpointConfig(Settings):
+    """A model at an OpenAI-compatible endpoint."""
+
+    key_setting: ClassVar[str] = "endpoint.api_key"
+    """Name of the setting with the key's variable, for messages."""
 
     address: str = Field(
         examples=["http://127.0.0.1:8000/v1"], description="Chat-completions endpoint, up to and with /v1."
     )
     model: str = Field(min_length=1, examples=["Qwen3-VL-32B-Instruct"], description="Model name at the endpoint.")
     api_key: str = Field("", description="Name of the environment variable that holds the key.")
-    temperature: float = Field(0.7, ge=0, le=2, description="Sampling temperature.")
-    max_tokens: int = Field(1024, ge=16, le=32_768, description="Longest answer, thoughts included.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Sampling temperature; null: the endpoint's own.")
+    max_tokens: int = Field(1024, ge=16, le=200_000, description="Longest answer, thoughts included.")
     timeout: float = Field(120.0, gt=0, le=3600, description="Seconds for one request.")
     retries: int = Field(4, ge=0, le=20, description="Retries after 429, 5xx or a broken answer.")
     budget_requests: int | None = Field(
@@ -365,7 +368,7 @@ class TeacherConfig(Settings):
     @field_validator("address")
     @classmethod
     def _address(cls, value: str) -> str:
-        return endpoint_address(value, "that teacher.api_key names")
+        return endpoint_address(value, f"that {cls.key_setting} names")
 
     def read_key(self) -> str:
         """Read the key from its environment variable; empty if none is named.
@@ -373,4 +376,12 @@ class TeacherConfig(Settings):
         Raises:
             ConfigError: the named variable is not set or cannot be sent in a header.
         """
-        return endpoint_key("teacher.api_key", self.api_key) if self.api_key else ""
+        return endpoint_key(self.key_setting, self.api_key) if self.api_key else ""
+
+
+class TeacherConfig(EndpointConfig):
+    """A model at an OpenAI-compatible endpoint that plays the demonstrations of a warm start."""
+
+    key_setting: ClassVar[str] = "teacher.api_key"
+
+    temperature: float | None = Field(0.7, ge=0, le=2, description="Sampling temperature; null: the endpoint's own.")

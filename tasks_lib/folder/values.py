@@ -45,6 +45,7 @@ KINDS = {
     "recipe": "a warm start",
     "iterations": "a training run",
     "episodes": "an evaluation",
+    "agent": "a batch",
 }
 """Kind of a folder, by the first of these keys that its configuration has."""
 

@@ -100,7 +100,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         StorageError: another process works on the run, or the judge's spending cannot be counted.
     """
     folder = RunStore(config.run_dir)
-    _check_folder(folder.root, in_use=in_use)
+    check_folder(folder.root, in_use=in_use)
     config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     version, evaluated = store.latest_policy(), Split(config.evaluation.split)
@@ -128,7 +128,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
 def check_evaluation(config: EvaluateConfig) -> list[str]:
     """Check a configuration of ``flows.evaluate``. Raises the errors of `check_training`."""
     folder = RunStore(config.run_dir)
-    _check_folder(folder.root)
+    check_folder(folder.root)
     config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
@@ -165,7 +165,7 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
         StorageError: another process works on it.
     """
     folder = RunStore(config.run_dir)
-    _check_folder(folder.root)
+    check_folder(folder.root)
     config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder, MAY_CHANGE))
     check_output(config)
@@ -178,7 +178,7 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
     if config.base and store.latest_policy() is None:
         check_checkpoint(resolve_path(config.base), "base")
         check_model_template(resolve_path(config.base), config.policy.template)
-    lines = [_describe_tasks(TaskIndex.build(tasks))]
+    lines = [describe_tasks(TaskIndex.build(tasks))]
     if refused is not None:
         _check_template(config.policy.template)
         raise refused
@@ -198,7 +198,7 @@ def check_build(config: BuildTasksConfig) -> list[str]:
             with other values.
         StorageError: another process works on it, or the folder holds something else.
     """
-    _check_folder(config.run_dir)
+    check_folder(config.run_dir)
     check_sources(config)
     if is_whole(plan_of(config)):
         return [f"{config.run_dir} is finished: only its manifest is read"]
@@ -225,7 +225,7 @@ def check_regrading(config: RegradeConfig) -> list[str]:
             counted.
     """
     regrading = Regrading(config)
-    _check_folder(regrading.folder)
+    check_folder(regrading.folder)
     regrading.check_settings()
     regrading.account()
     return [f"{len(regrading.remaining())} of {len(regrading.episodes)} episodes are to be graded"]
@@ -242,7 +242,7 @@ def check_sweep(config: SweepConfig) -> list[str]:
         ConfigError: an arm would be refused, with its name, or has begun with other values.
         StorageError: another process works on the sweep.
     """
-    _check_folder(config.run_dir)
+    check_folder(config.run_dir)
     refused: ConfigError | None = None
     try:
         arms = arms_of(config)
@@ -283,7 +283,7 @@ def _check_tasks(
         tasks = tasks_of(config.tasks, store)
     except TaskError as error:
         raise TaskError(str(error) if str(error).startswith("tasks.") else f"tasks.file: {error}") from error
-    lines = [_describe_tasks(tasks)]
+    lines = [describe_tasks(tasks)]
     check_extensions(config)
     if not store.config_path.exists():  # a run has copies
         check_uploads(tasks, task_root(config.tasks.file))
@@ -332,7 +332,7 @@ def _check_browser(rollout: RolloutConfig, cluster: ClusterConfig) -> None:
         find_chromium()
 
 
-def _check_folder(folder: Path, *, in_use: bool = False) -> None:
+def check_folder(folder: Path, *, in_use: bool = False) -> None:
     """Check that a folder can be made or written to, and is not in use, unless ``in_use``."""
     _check_writable(folder, "choose another root or run_id")
     if not in_use:
@@ -358,7 +358,8 @@ def _check_writable(folder: Path, fix: str) -> None:
         raise StorageError(f"{folder} cannot be made: {error.strerror}; {fix}") from error
 
 
-def _describe_tasks(tasks: TaskIndex) -> str:
+def describe_tasks(tasks: TaskIndex) -> str:
+    """Return the numbers of tasks, kinds and sites in words."""
     rows, kinds, sites = (
         f"{count:,} {word}{'s' * (count != 1)}"
         for count, word in ((len(tasks), "task"), (len(tasks.kinds), "kind"), (len(tasks.sites), "site"))

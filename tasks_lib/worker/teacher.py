@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,11 @@ from envs.chat import (
     ChatEndpoint,
     Ledger,
     SpendingLimits,
-    check_error,
-    content_text,
+    read_completion,
 )
 from envs.prompts import system_text, tools_text
 from envs.rewards.judge import data_url
-from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError, writable
+from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError
 from tasks_lib.config import TeacherConfig
 from tasks_lib.worker.actors import EncodedSituation, Turn
 from training.config import PolicyConfig
@@ -71,8 +69,11 @@ class TeacherClient(ChatEndpoint):
                 would be refused too.
         """
         config = self._config
-        body = {"model": config.model, "messages": messages, "temperature": config.temperature}
-        body |= {"max_tokens": config.max_tokens} | ({"tools": json.loads(tools)} if tools else {})
+        body = {"model": config.model, "messages": messages, "max_tokens": config.max_tokens}
+        if config.temperature is not None:
+            body["temperature"] = config.temperature
+        if tools:
+            body["tools"] = json.loads(tools)
         try:
             return await self.complete(body, _read, Attempts())
         except CallFailed as failure:
@@ -95,33 +96,19 @@ def read_answer(data: bytes) -> str:
     Raises:
         CallFailed: the data are no chat completion, are empty, were cut off, or are an error.
     """
+    answer = read_completion(data)
     try:
-        completion = json.loads(data)
-        check_error(completion)
-        choice = completion["choices"][0]
-        message = {"content": None, **choice["message"]}
-        parts = [content_text(message) or "", *map(_call_text, message.get("tool_calls") or ())]
-        text = "\n".join(part.strip() for part in parts).strip()
-    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        raise CallFailed(CallError.MALFORMED, "the answer is no chat completion", again=True) from error
-    if choice.get("finish_reason") == "length":
+        parts = [answer.text, *(call.as_text() for call in answer.calls)]
+    except (ValueError, RecursionError) as error:
+        raise CallFailed(
+            CallError.MALFORMED, "the answer is no chat completion: a tool call without JSON", again=True
+        ) from error
+    if answer.cut_off:
         raise CallFailed(CallError.MALFORMED, "the answer was cut off; raise teacher.max_tokens")
+    text = "\n".join(part.strip() for part in parts).strip()
     if not text:
         raise CallFailed(CallError.MALFORMED, "the answer is empty", again=True)
-    return writable(text)
-
-
-def _call_text(call: Mapping[str, Any]) -> str:
-    """Write a tool call as the policy does.
-
-    Its arguments are JSON in a string, or null where there are none.
-    """
-    function = call["function"]
-    arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        arguments = json.loads(arguments)
-    text = json.dumps({"name": function["name"], "arguments": arguments or {}}, ensure_ascii=False)
-    return f"<tool_call>\n{text}\n</tool_call>"
+    return text
 
 
 def chat_messages(asked: EncodedSituation, system: str) -> list[dict[str, Any]]:

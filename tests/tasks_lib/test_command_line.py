@@ -78,7 +78,9 @@ def test_what_is_refused_is_refused_before_a_server_starts(
     assert capsys.readouterr().err == "error: tasks.file: not there\n"
 
 
-@pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade", "simulate"])
+@pytest.mark.parametrize(
+    "flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade", "simulate", "batch"]
+)
 def test_help_needs_neither_prefect_nor_torch(flow: str) -> None:
     begin = (
         "import sys; from tasks_lib.commands.startup import begin_command\n"
@@ -204,7 +206,7 @@ def test_a_dry_run_of_a_flow_with_required_keys_prints_only_what_was_set(
     assert lines[-1] == f"run: {tmp_path}  # no default" and lines[0].startswith('rewards: {"') and len(lines) == 2
 
 
-@pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade"])
+@pytest.mark.parametrize("flow", ["train", "evaluate", "sweep", "warm_start", "build_tasks", "regrade", "batch"])
 def test_help_keeps_paragraphs_and_commands(
     flow: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,6 +282,7 @@ def test_an_error_of_ours_is_left_out_of_the_console_alone(monkeypatch: pytest.M
         ("warm_start", "reader"),
         ("build_tasks", "bundled-tasks"),
         ("regrade", ""),
+        ("batch", ""),
     ],
 )
 def test_without_arguments_help_and_presets_are_shown(

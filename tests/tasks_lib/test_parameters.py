@@ -13,6 +13,7 @@ from tasks_lib.config import TrainConfig, load_preset, resolve
 from tasks_lib.config.parameters import grouped, parameters_of, takes_groups, values_of
 
 NEEDED: dict[str, dict[str, Any]] = {
+    "flows.batch": {"endpoint": {"address": "http://127.0.0.1:1/v1", "model": "m"}, "run_id": "one"},
     "flows.regrade": {"run": "runs/one", "judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}},
     "flows.build_tasks": {"sources": [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]},
     "flows.sweep": {"base": {"preset": "quickstart"}, "grid": {"seed": [0, 1]}},
