@@ -18,7 +18,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from envs.types import ConfigError, DiskError, JudgeError, TaskError
 from tasks_lib.commands.command_line import hide_own_errors, run_command
 from tasks_lib.commands.startup import begin_command
-from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve
+from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve
 from tasks_lib.config.parameters import takes_groups
 from tasks_lib.preflight.flows import check_once
 from tasks_lib.regrading.config import RegradeConfig
@@ -309,3 +309,35 @@ def test_an_evaluation_without_arguments_measures_the_shipped_policy(
         begun.append(config)
 
     assert run_command(evaluate, EvaluateConfig, looked, []) == 0 and len(begun) == 1
+
+
+ROLLWRIGHT = "import sys; from tasks_lib.commands.rollwright import main; sys.exit(main())"
+
+
+def rollwright(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """What the installed command does: `rollwright ARGUMENTS`."""
+    command = [sys.executable, "-c", before + ROLLWRIGHT, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_command_alone_lists_what_can_be_run_and_imports_none_of_it() -> None:
+    heavy = "import atexit, sys; atexit.register(lambda: print(sorted({*sys.modules} & {'prefect', 'pydantic', 'torch'})))\n"
+    done = rollwright(before=heavy)
+    *lines, imported = done.stdout.splitlines()
+    assert done.returncode == 0 and imported == "[]"
+    purposes = {parts[0]: parts[1] for line in lines if len(parts := line.strip().split(maxsplit=1)) == 2}
+    for path in (PROJECT / "flows").glob("[!_]*.py"):
+        assert purposes[path.stem] == path.read_text().splitlines()[0].strip('"')
+
+
+def test_the_command_runs_a_flow_by_its_short_name() -> None:
+    for name in ("simulate", "flows.simulate"):
+        done = rollwright(name, "--help")
+        assert done.returncode == 0 and done.stdout.startswith("usage: python -m flows.simulate [-h]")
+    assert rollwright("simulate", "--set", "nothing=1").returncode == 2
+
+
+def test_the_command_refuses_other_names_with_what_is_near() -> None:
+    done = rollwright("trian", "--preset", "quickstart")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: there is no 'trian'; did you mean train? rollwright lists them: batch, ")
