@@ -55,7 +55,7 @@ def batch(config: BatchConfig) -> dict[str, Any]:
     with (
         run_lock(config.run_dir),
         undo_failed_start(RunStore(config.run_dir)),
-        RunProgress(len(played.episodes), done) as progress,
+        RunProgress(len(played.episodes), done, "episodes") as progress,
     ):
         for what in findings:
             progress.log(escape(what))

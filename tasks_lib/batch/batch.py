@@ -11,11 +11,11 @@ from envs import EnvHost
 from envs.chat import Ledger
 from envs.rewards.judge import Judge
 from envs.types import ConfigError, RollwrightError, Split, WebTask, near
-from tasks_lib.batch.agents import opened_agents
+from tasks_lib.batch.agents import SPENT, opened_agents
 from tasks_lib.batch.config import BatchConfig
 from tasks_lib.batch.page import batch_page
 from tasks_lib.batch.playing import EpisodePlayer
-from tasks_lib.batch.results import TASKS, EpisodeResult, PlannedEpisode, read_result
+from tasks_lib.batch.results import RESULT, TASKS, EpisodeResult, PlannedEpisode, read_result
 from tasks_lib.batch.summary import describe, summarize
 from tasks_lib.config.differences import differences, without_budgets
 from tasks_lib.folder.failed_start import free_name
@@ -43,7 +43,7 @@ class BatchRun:
         """
         Raises:
             TaskError: task files cannot be read.
-            ConfigError: there is no agent, a task or site is not in them, or a task has no page
+            ConfigError: there is no agent, a task or site is not in them, or there are no page
                 seeds of the split.
         """
         config.check_agent()
@@ -63,6 +63,8 @@ class BatchRun:
             return
         values = self.config.model_dump(mode="json")
         frozen = {**values, **check_kind(path, values)["config"]}
+        if not any((self.folder / TASKS).glob(f"*/{RESULT}")):
+            return  # nothing has come of the values: a wrong model or address may be mended
         changed = [f"\n  {key}: {old} then, {new} now" for key, new, old in differences(_fixed(values), _fixed(frozen))]
         if changed:
             raise ChangedValuesError(
@@ -122,6 +124,8 @@ class BatchRun:
         results = self.results()
         summary = summarize([result for result in results if result is not None], len(results), self.config.endpoint)
         named = {"run_id": self.config.run_id, "agent": self.config.agent_name, "split": self.config.split, **summary}
+        if self.config.endpoint is not None:  # with what was not finished, or played again
+            named["spent"] = Ledger(self.folder / SPENT).read().model_dump()
         write_json(self.folder / SUMMARY, named)
         folders = [f"{TASKS}/{planned.name}" for planned in self.episodes]
         page = batch_page(
@@ -161,9 +165,11 @@ def _first_of_ours(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 def plan_episodes(config: BatchConfig) -> list[PlannedEpisode]:
     """Return the episodes of a batch, in the order of the task file.
 
+    Tasks without page seeds of the split are left out, unless they are named by their ids.
+
     Raises:
         TaskError: task files cannot be read.
-        ConfigError: a task or site is not in them, or a task has no page seeds of the split.
+        ConfigError: a task or site is not in them, or there are no page seeds of the split.
     """
     tasks = list(read_index(task_paths(config.tasks.file), config.tasks.kinds))
     _check_names("task_ids", config.task_ids, [task.task_id for task in tasks], config)
@@ -175,21 +181,25 @@ def plan_episodes(config: BatchConfig) -> list[PlannedEpisode]:
         and (not config.sites or task.site in set(config.sites))
     ]
     split = Split(config.split)
-    if short := [task for task in chosen if len(task.seeds.get(split, ())) < config.seeds_per_task]:
-        raise ConfigError(f"split: {_few_seeds(short, config)}")
+    drawn = [task for task in chosen if task.seeds.get(split)]
+    if config.task_ids and len(drawn) < len(chosen):
+        raise ConfigError(f"split: {_without_seeds([task for task in chosen if task not in drawn], config)}")
+    if not drawn:
+        what = _without_seeds(chosen, config) if chosen else f"{config.tasks.file} has no tasks to play"
+        raise ConfigError(f"split: {what}")
     return [
         PlannedEpisode(task, task.seeds[split].start + number)
-        for task in chosen
-        for number in range(config.seeds_per_task)
+        for task in drawn
+        for number in range(min(config.seeds_per_task, len(task.seeds[split])))
     ]
 
 
-def _few_seeds(tasks: list[WebTask], config: BatchConfig) -> str:
+def _without_seeds(tasks: list[WebTask], config: BatchConfig) -> str:
     first = tasks[0]
-    has = ", ".join(f"{split.value} {len(seeds)}" for split, seeds in first.seeds.items()) or "none"
+    seeds = ", ".join(split.value for split in first.seeds) or "no split"
     return (
-        f"{len(tasks)} tasks have fewer than {config.seeds_per_task} page seeds of {config.split}, the first is "
-        f"{first.task_id} (page seeds: {has}); choose another split or seeds_per_task, or leave them out with task_ids"
+        f"{len(tasks)} of the tasks have no page seeds of {config.split}, as {first.task_id} (of {seeds}); choose "
+        "another split, or other tasks"
     )
 
 

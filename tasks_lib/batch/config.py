@@ -104,7 +104,9 @@ class BatchConfig(Settings):
     split: Literal["held_out", "validation", "train", "demo"] = Field(
         "held_out", description="Split of the page seeds."
     )
-    seeds_per_task: int = Field(1, ge=1, le=10_000, description="Page seeds of each task, the first of the split.")
+    seeds_per_task: int = Field(
+        1, ge=1, le=10_000, description="Page seeds of each task, the first of the split, or all."
+    )
     endpoint: AgentEndpointConfig | None = Field(None, description="Model that plays.")
     function: str = Field(
         "",

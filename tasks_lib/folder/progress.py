@@ -24,7 +24,7 @@ class RunProgress:
     On a terminal a bar over the iterations stays below them.
     """
 
-    def __init__(self, total: int, done: int = 0) -> None:
+    def __init__(self, total: int, done: int = 0, unit: str = "iterations") -> None:
         self._console = Console(stderr=True, highlight=False)
         outer = _CLOCK.get()
         self._started = time.perf_counter() if outer is None else outer
@@ -37,7 +37,7 @@ class RunProgress:
             console=self._console,
             disable=not sys.stderr.isatty(),
         )
-        self._iterations: TaskID = self._bar.add_task("iterations", total=total, completed=done, rest="")
+        self._iterations: TaskID = self._bar.add_task(unit, total=total, completed=done, rest="")
         self._first_done, self._total = done, total
         self._loop_started: float | None = None
 

@@ -201,6 +201,8 @@ def test_the_summary_counts_what_the_results_say(played: Played) -> None:
         assert summary["tokens"][name] == sum(each["tokens"][name] for each in results)
     assert summary["dollars"] == pytest.approx(sum(each["cost"] for each in results)) and summary["dollars"] > 0
     assert summary["requests"] == len(played.served.asked) == sum(each["requests"] for each in results)
+    paid = sum(sum(result["tokens"][name] for result in results) for name in ("prompt", "answer"))
+    assert summary["spent"] == {"requests": len(played.served.asked), "tokens": paid}
     assert summary["stops"] == dict(Counter(each["stop"] for each in results))
     assert (summary["planned"], summary["finished"], summary["missing"]) == (6, 6, 0)
 
@@ -280,6 +282,9 @@ def test_a_wrong_key_ends_the_batch_at_once(tmp_path: Path) -> None:
             run(configured(tmp_path, address, max_concurrent=1))
         assert len(served.asked) == 1 and SECRET not in str(error.value)
         assert not list((tmp_path / "one").rglob("result.json"))
+    with endpoint(Model()) as (address, _):  # nothing has come of the first start: its values may be mended
+        given = {"model": "other"}
+        assert run(configured(tmp_path, address, task_ids=IDS[1:3], endpoint=given))["finished"] == 2
     (tmp_path / "key").write_text(f"{SECRET}\n")
     with endpoint(Model()) as (address, served):
         given = {"api_key": "", "api_key_file": str(tmp_path / "key"), "budget_requests": 3}

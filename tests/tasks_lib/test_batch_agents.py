@@ -28,7 +28,7 @@ from tasks_lib.batch.conversation import Conversation, chat_request, responses_r
 from tasks_lib.batch.playing import EpisodePlayer
 from tasks_lib.batch.results import PlannedEpisode, Spending, read_result
 from tasks_lib.commands.arguments import argument_parser
-from tasks_lib.config import parse_assignments, resolve
+from tasks_lib.config import PROJECT, parse_assignments, resolve
 from tasks_lib.config.parameters import parameters_of
 from tests.chat_endpoint import completion, endpoint
 
@@ -36,6 +36,7 @@ chat = pytest.importorskip("openai.types.chat")
 responses = pytest.importorskip("openai.types.responses")
 
 CALL = {"action": "click", "element": 1}
+BUNDLED, TRAINED = "datasets/tasks/bundled.jsonl", "shop-open/200000/0"
 PAGE = b"\xff\xd8 a picture"
 
 
@@ -319,6 +320,10 @@ def test_a_function_that_is_none_is_refused(mine: ModuleType) -> None:
         ({}, "endpoint: give endpoint.address and endpoint.model, or a function"),
         ({"function": "a:b", "endpoint": {"address": "http://h/v1", "model": "m"}}, "one of the two"),
         ({"function": "a:b", "task_ids": ["miniwob/click-tset"]}, "did you mean miniwob/click-test"),
+        (
+            {"function": "a:b", "task_ids": [TRAINED], "tasks": {"file": BUNDLED}},
+            r"1 of the tasks have no page seeds of held_",
+        ),
         ({"function": "a:b", "sites": ["shop"]}, "sites: 'shop' is not in datasets/tasks/miniwob.jsonl"),
         ({"function": "a:b", "task_ids": ["x"], "sites": ["y"]}, "sites: task_ids names the tasks already"),
         ({"endpoint": {"address": "http://u:p@h/v1", "model": "m"}}, "that endpoint.api_key names"),
@@ -331,6 +336,16 @@ def test_a_function_that_is_none_is_refused(mine: ModuleType) -> None:
 def test_what_does_not_fit_is_refused(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         BatchRun(resolve(BatchConfig, values))
+
+
+def test_tasks_of_other_splits_are_left_out() -> None:
+    """Each task of the bundled sites is of one split, with one page seed."""
+    given = {"function": "a:b", "tasks": {"file": BUNDLED}, "seeds_per_task": 3}
+    rows = [json.loads(line) for line in (PROJECT / BUNDLED).read_text().splitlines()]
+    for split in ("held_out", "train"):
+        planned = BatchRun(resolve(BatchConfig, {**given, "split": split})).episodes
+        wanted = [(row["task_id"], row["seeds"][split]["start"]) for row in rows if split in row["seeds"]]
+        assert [(episode.task.task_id, episode.seed) for episode in planned] == wanted and 0 < len(wanted) < len(rows)
 
 
 def test_plain_options_are_keys() -> None:
