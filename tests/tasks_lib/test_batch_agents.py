@@ -8,8 +8,9 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -235,19 +236,31 @@ def test_a_model_plays_by_function_calls(api: str, tmp_path: Path) -> None:
     assert [part["type"].removeprefix("input_") for part in last] in (["image_url", "text"], ["image", "text"])
 
 
-async def test_requests_keep_their_rate_and_their_deadline(tmp_path: Path) -> None:
+async def test_requests_keep_their_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of the client, which pass at once; the requests themselves take a part of them."""
+    waits: list[float] = []
+
+    async def pass_at_once(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("envs.chat.endpoint.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pass_at_once}))
     with endpoint(lambda _: (200, completion("click [1]"))) as (address, served):
-        loop = asyncio.get_running_loop()
-        async with AgentClient(config(address=address, requests_per_minute=6000), tmp_path / "a.sqlite") as client:
-            began = loop.time()
-            await asyncio.gather(*(client.ask([], [], Spending()) for _ in range(5)))
-            assert loop.time() - began >= 4 * 0.01, "the fifth was sent after four pauses"
-        slow = config(address=address, deadline=0.05, requests_per_minute=0.001)
-        async with AgentClient(slow, tmp_path / "b.sqlite") as client:
-            client._next = loop.time() + 60_000
+        slow = config(address=address, requests_per_minute=0.06)
+        async with AgentClient(slow, tmp_path / "spent.sqlite") as client:
+            for _ in range(4):
+                await client.ask([], [], Spending())
+    assert len(served.asked) == 4 and waits[0] == 0
+    assert all(900 < later - sooner <= 1000 for sooner, later in pairwise(waits))
+
+
+async def test_a_turn_has_a_deadline(tmp_path: Path) -> None:
+    with endpoint(lambda _: (200, completion("click [1]"))) as (address, served):
+        late = config(address=address, deadline=0.05, requests_per_minute=0.001)
+        async with AgentClient(late, tmp_path / "spent.sqlite") as client:
+            client._next = asyncio.get_running_loop().time() + 60_000
             with pytest.raises(AgentFailed, match=r"no answer within 0\.05 s \(endpoint\.deadline\)") as failed:
                 await client.ask([], [], Spending())
-        assert failed.value.again and len(served.asked) == 5
+    assert failed.value.again and served.asked == []
 
 
 @pytest.fixture
