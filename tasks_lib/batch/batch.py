@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -26,6 +27,9 @@ from tasks_lib.folder.values import ChangedValuesError, check_kind, git_commit, 
 from training.ledger.store import RunStore, atomic_write_bytes, write_json
 
 SUMMARY = "summary.json"
+
+MORE_THREADS = 4
+"""Threads for files and pictures, beside one of each episode for a function without ``await``."""
 
 MAY_CHANGE = frozenset(
     {"root", "task_ids", "sites", "seeds_per_task", "max_concurrent", "max_concurrent_launch"}
@@ -100,6 +104,8 @@ class BatchRun:
         """
         config, left = self.config, self.remaining()
         waiting = iter(left)
+        threads = ThreadPoolExecutor(config.max_concurrent + MORE_THREADS, "batch")
+        asyncio.get_running_loop().set_default_executor(threads)  # its default is a few more than cores
         async with AsyncExitStack() as stack:
             make_agent = await stack.enter_async_context(opened_agents(config, self.folder))
             judge = None

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -297,6 +298,20 @@ def test_callables_play_with_and_without_await(mine: ModuleType, tmp_path: Path)
             batch.fn(**parameters_of(resolve(BatchConfig, given)))
         result = read_result(tmp_path / name / "tasks/task_miniwob--click-test_seed0")
         assert result is not None and result.error is not None and error in result.error and result.attempts == 1
+
+
+def test_functions_without_await_play_at_once(mine: ModuleType, tmp_path: Path) -> None:
+    """Eight of them wait for one another; asyncio's own threads are six on two cores."""
+    together = threading.Barrier(8, timeout=60)
+
+    def act(observation: Observation) -> str:
+        together.wait()
+        return "click [1]"
+
+    mine.act = act  # type: ignore[attr-defined]
+    values = {"function": "my_test_agents:act", "task_ids": ["miniwob/click-test"], "seeds_per_task": 8}
+    given = {**values, "root": str(tmp_path), "run_id": "one", "max_concurrent": 8}
+    assert batch.fn(**parameters_of(resolve(BatchConfig, given)))["valid_only"]["passed"] == 8
 
 
 async def test_a_browser_that_fails_is_an_abstention_and_is_tried_again(tmp_path: Path) -> None:
