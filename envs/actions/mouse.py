@@ -94,8 +94,8 @@ LEFT = Grip()
 MIDDLE_PASTES = ActionError(
     ErrorCode.BAD_ACTION, "the middle button pastes there, and the clipboard is not open to this task", "type the text"
 )
-"""Refusal of a middle click on a field. Chromium on Linux pastes there what was selected last, in any
-of its episodes."""
+"""Refusal of a middle click on a field. Chromium on Linux pastes there what was selected last, in
+any of its episodes."""
 
 _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 """Bits of CDP's ``buttons``."""
