@@ -2,12 +2,13 @@
 
 A session belongs to one client at a time. Each reset begins an *epoch*, counted from 1; the steps
 of an epoch are numbered from 1. A client that did not get an answer sends the same epoch and number
-again and gets the first answer: the action is done once.
+again and gets the first answer: the action is done once. So it is with resets and their epochs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import uuid
 from collections import OrderedDict
@@ -23,6 +24,7 @@ import psutil
 from envs.background import start_background
 from envs.env import WebEnv
 from envs.host import EnvHost
+from envs.registry import seed_of
 from envs.step_result import AnyAction, StepResult
 from envs.types import CapacityError, RollwrightError, WebTask
 
@@ -46,6 +48,7 @@ class SessionCode(StrEnum):
     TAKEN = "session_exists"
     STALE_EPOCH = "stale_epoch"
     WRONG_STEP = "wrong_step"
+    OTHER_ACTION = "other_action"
     NO_EPISODE = "no_episode"
     DRAINING = "draining"
 
@@ -67,18 +70,26 @@ class Session:
     lease_seconds: float
     expires: float
     """Time of ``time.monotonic`` at which it is closed if nobody calls."""
+    ends: float = math.inf
+    """Time of ``time.monotonic`` at which it is closed even if somebody calls."""
+    owner: str = ""
+    """Name of the client that opened it."""
+    state: Any = None
+    """Value that the front which opened it keeps with it."""
     epoch: int = 0
     """Number of resets."""
     steps: int = 0
     """Number of steps of the epoch that were done."""
     last: StepResult | None = None
     """Result of the last reset or step; ``None`` before the first reset."""
+    action: AnyAction | None = None
+    """Action of the last step."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by a call on the environment: calls of one session are done in turn."""
 
     def renew(self) -> None:
-        """Begin the lease anew."""
-        self.expires = time.monotonic() + self.lease_seconds
+        """Begin the lease anew; the session's end stays."""
+        self.expires = min(time.monotonic() + self.lease_seconds, self.ends)
 
 
 @dataclass(slots=True)
@@ -154,6 +165,11 @@ class SessionTable:
         return self.host.pool.options.max_sessions
 
     @property
+    def free_memory_mb(self) -> float:
+        """Available memory of the machine."""
+        return self._free_mb()
+
+    @property
     def sessions(self) -> dict[str, Session]:
         """The open sessions by id."""
         return dict(self._sessions)
@@ -164,6 +180,10 @@ class SessionTable:
         *,
         session_id: str | None = None,
         lease_seconds: float | None = None,
+        lifetime_seconds: float = math.inf,
+        owner: str = "",
+        state: Any = None,
+        env: WebEnv | None = None,
         **options: Any,
     ) -> Session:
         """Open a session, whose first episode begins with `reset`.
@@ -172,6 +192,10 @@ class SessionTable:
             task: The same as of `envs.open_env`.
             session_id: Id that the client chose; a random one if not given.
             lease_seconds: Lease of this session; the table's if not given.
+            lifetime_seconds: Seconds after which it is closed, also if its client still calls.
+            owner: Name of the client; `find` refuses others.
+            state: Value that the caller keeps with the session.
+            env: Environment to lend, not entered; the host opens one if not given.
             options: The same as of `envs.EnvHost.open`.
 
         Raises:
@@ -183,11 +207,13 @@ class SessionTable:
         self._check_place(session_id)
         self._opening.add(session_id)
         try:
-            env = await self.host.open(task, **options)
+            opened = await (env or self.host.open(task, **options))
         finally:
             self._opening.discard(session_id)
         lease = lease_seconds if lease_seconds is not None else self._lease_seconds
-        session = Session(session_id, env, lease, time.monotonic() + lease)
+        ends = time.monotonic() + lifetime_seconds
+        session = Session(session_id, opened, lease, ends, ends, owner, state)
+        session.renew()
         self._sessions[session_id] = session
         self.counters.opened += 1
         return session
@@ -209,14 +235,17 @@ class SessionTable:
                 f"{free:.0f} MB of memory are free, and a session needs {self._min_free_mb:.0f} MB left"
             )
 
-    def find(self, session_id: str) -> Session:
+    def find(self, session_id: str, *, owner: str | None = None) -> Session:
         """Return an open session and renew its lease.
+
+        Args:
+            owner: Client that asks; another one's session does not exist for it.
 
         Raises:
             SessionError: There is no such session; it was closed, or its lease ended.
         """
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or owner not in (None, session.owner):
             raise self._gone(session_id)
         session.renew()
         return session
@@ -225,23 +254,42 @@ class SessionTable:
         code = self._ended.get(session_id, SessionCode.UNKNOWN)
         reason = {
             SessionCode.CLOSED: "it was closed",
-            SessionCode.EXPIRED: "its lease ended, since nobody called",
+            SessionCode.EXPIRED: "its lease ended, since nobody called or its time was over",
         }.get(code, "there is none with this id")
         return SessionError(code, f"no session {session_id!r}: {reason}; open another one")
 
-    async def reset(self, session_id: str, *, seed: int | None = None) -> StepResult:
-        """Begin an episode, and with it an epoch.
+    async def reset(self, session_id: str, *, seed: int | None = None, epoch: int | None = None) -> StepResult:
+        """Begin an episode, and with it an epoch; once, also if it is asked for again.
+
+        Args:
+            epoch: Epoch that is to begin; the next one if not given. The present one again returns
+                its first result while no step was done.
 
         Raises:
-            SessionError: There is no such session.
+            SessionError: There is no such session, or the epoch is neither of the two.
             TaskError, BrowserError: The errors of `envs.WebEnv.reset`.
         """
         session = self.find(session_id)
         async with self._used(session):
-            session.epoch, session.steps, session.last = session.epoch + 1, 0, None
+            again = epoch == session.epoch > 0 and session.steps == 0
+            if again and session.last is not None:
+                self.counters.repeated += 1
+                return session.last
+            if not again and epoch not in (None, session.epoch + 1):
+                raise self._stale(session, epoch)
+            if seed is not None:
+                seed_of(session.env.task, seed)  # a wrong one leaves the running episode as it is
+            session.epoch += not again
+            session.steps, session.last, session.action = 0, None, None
             session.last = await session.env.reset(seed)
         self.counters.episodes += 1
+        self.counters.abstained += session.last.abstained is not None
         return session.last
+
+    def _stale(self, session: Session, epoch: int | None) -> SessionError:
+        return SessionError(
+            SessionCode.STALE_EPOCH, f"epoch {epoch}: session {session.session_id!r} is in epoch {session.epoch}"
+        )
 
     async def step(
         self, session_id: str, action: AnyAction, *, epoch: int | None = None, number: int | None = None
@@ -254,7 +302,7 @@ class SessionTable:
 
         Raises:
             SessionError: There is no such session or episode; the epoch is over; the number is
-                neither the last step's nor the next one's.
+                neither the last step's nor the next one's, or the last step was another action.
             TaskError, ConfigError: The errors of `envs.WebEnv.step`.
         """
         session = self.find(session_id)
@@ -262,11 +310,13 @@ class SessionTable:
             if session.last is None:
                 raise SessionError(SessionCode.NO_EPISODE, f"session {session_id!r} has no episode: reset it first")
             if epoch is not None and epoch != session.epoch:
-                raise SessionError(
-                    SessionCode.STALE_EPOCH,
-                    f"epoch {epoch} is over: session {session_id!r} is in epoch {session.epoch}",
-                )
+                raise self._stale(session, epoch)
             if number is not None and number == session.steps and number > 0:
+                if action != session.action:
+                    raise SessionError(
+                        SessionCode.OTHER_ACTION,
+                        f"step {number} of epoch {session.epoch} was another action: {session.action!r}",
+                    )
                 self.counters.repeated += 1
                 return session.last
             if number is not None and number != session.steps + 1:
@@ -275,7 +325,7 @@ class SessionTable:
                     f"step {number}: session {session_id!r} did {session.steps}, so the next is {session.steps + 1}",
                 )
             session.last = await session.env.step(action)
-            session.steps += 1
+            session.steps, session.action = session.steps + 1, action
         self.counters.steps += 1
         self.counters.abstained += session.last.abstained is not None
         return session.last
