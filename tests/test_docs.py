@@ -89,10 +89,14 @@ COMMANDS = list(commands())
 OF_FLOWS = [(module, arguments) for module, arguments in COMMANDS if module in FLOWS and "--check" not in arguments]
 ENVIRONMENTS = ROOT / "docs/environments.md"
 OWN_TASKS = ROOT / "docs/own-tasks.md"
+SERVER = ROOT / "docs/environment-server.md"
+"""Run by `tests/envs/server/test_command.py`, with a server."""
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if examples(page, "python") and page not in (ENVIRONMENTS, OWN_TASKS)], ids=name
+    "page",
+    [page for page in PAGES if examples(page, "python") and page not in (ENVIRONMENTS, OWN_TASKS, SERVER)],
+    ids=name,
 )
 def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
@@ -177,7 +181,7 @@ def test_examples_of_training_can_be_run_one_after_the_other(tmp_path: Path) -> 
 
 def test_every_command_is_of_a_module_that_is_there() -> None:
     modules = {module for module, _ in COMMANDS}
-    others = {"envs.bundled.generate", "flows.doctor", "flows.serve", "training.warm_start.pretrain"}
+    others = {"envs.bundled.generate", "envs.server", "flows.doctor", "flows.serve", "training.warm_start.pretrain"}
     assert modules - set(FLOWS) <= others
     assert modules >= set(FLOWS)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,6 +40,13 @@ class DrainingServer(uvicorn.Server):
         self._table, self._drain_seconds = table, drain_seconds
         self._draining: asyncio.Task[None] | None = None
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve, and print the address."""
+        await super().startup(sockets)
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"serving {self._table.capacity} sessions at http://{shown}:{port}", flush=True)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain, or stop if it drains already."""
         if self._table.draining:
@@ -59,7 +67,7 @@ class DrainingServer(uvicorn.Server):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if it cannot serve."""
-    options = _options(arguments)
+    options = read_options(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_serve(options))
@@ -79,6 +87,7 @@ async def _serve(options: argparse.Namespace) -> None:
         reach=tuple(options.reach),
         addresses=dict(_named(address) for address in options.address),
     )
+    rules.live()  # wrong origins are refused before a browser starts
     async with (
         EnvHost(max_sessions=options.max_sessions, browsers=options.browsers) as host,
         SessionTable(host, lease_seconds=options.lease_seconds, min_free_mb=options.min_free_mb) as table,
@@ -101,10 +110,7 @@ async def _serve(options: argparse.Namespace) -> None:
             ws="none",
             timeout_graceful_shutdown=STOP_SECONDS,
         )
-        listener = config.bind_socket()
-        port = listener.getsockname()[1]
-        print(f"serving {options.max_sessions} sessions at http://{options.host}:{port}", flush=True)
-        await DrainingServer(config, table, options.drain_seconds).serve([listener])
+        await DrainingServer(config, table, options.drain_seconds).serve()
 
 
 def _named(address: str) -> tuple[str, str]:
@@ -114,7 +120,8 @@ def _named(address: str) -> tuple[str, str]:
     return name, url
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command's arguments."""
     parser = argparse.ArgumentParser(prog="python -m envs.server", description=__doc__)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="Address to listen on; others than loopback need keys.")

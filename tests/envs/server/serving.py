@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import httpx
+import uvicorn
 
 from envs import EnvHost
 from envs.server import EnvServer, RemoteEnv, SessionTable
@@ -39,3 +42,20 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     error = answer.json()["error"]
     assert set(answer.json()) == {"error"} and set(error) == {"code", "message"} and error["message"]
     return answer.status_code, error["code"]
+
+
+@asynccontextmanager
+async def listening(server: EnvServer) -> AsyncIterator[str]:
+    """A server on a free port of loopback, in this event loop; its address."""
+    config = uvicorn.Config(server.app(), port=0, log_level="warning", timeout_graceful_shutdown=2)
+    listener = config.bind_socket()
+    running = uvicorn.Server(config)
+    with patch.object(running, "capture_signals", nullcontext):
+        serving = asyncio.create_task(running.serve([listener]))
+        while not running.started:
+            await asyncio.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            running.should_exit = True
+            await serving

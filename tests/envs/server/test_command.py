@@ -1,0 +1,123 @@
+"""``python -m envs.server``: what it refuses, and that it drains and leaves nothing running."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from envs.server.__main__ import PORT, main, read_options
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs/environment-server.md"
+TASK = "miniwob/click-test"
+ARGUMENTS = ["--port", "0", "--max-sessions", "2", "--drain-seconds", "30", "--min-free-mb", "0"]
+
+
+@pytest.fixture
+def serving() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """A server process, and a client of it."""
+    command = [sys.executable, "-m", "envs.server", *ARGUMENTS]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = re.fullmatch(r"serving 2 sessions at (http://127\.0\.0\.1:\d+)\n", line)
+        assert address, line
+        with httpx.Client(base_url=address[1], timeout=60) as client:
+            yield process, client
+    finally:
+        process.kill()
+        process.wait()
+
+
+def opened(client: httpx.Client) -> str:
+    session: str = client.post("/sessions", json={"task": TASK, "seed": 7}).json()["session_id"]
+    assert client.post(f"/sessions/{session}/reset", json={"epoch": 1}).status_code == 200
+    return session
+
+
+def test_the_example_of_the_page_runs_and_its_commands_are_accepted(
+    serving: tuple[subprocess.Popen[str], httpx.Client], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = PAGE.read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert "http://127.0.0.1:8700" in example and f"--port {PORT}" in text and PORT == 8700
+    exec(example.replace("http://127.0.0.1:8700", str(serving[1].base_url)), {"__name__": "example"})
+    assert capsys.readouterr().out == "1.0 True 1\n"
+    commands = re.findall(r"^python -m envs\.server (.*)$", text, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        read_options(shlex.split(command))
+
+
+def test_it_drains_after_a_signal_and_leaves_nothing_running(
+    serving: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = serving
+    session = opened(client)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("chrom" in child.name() or "headless" in child.name() for child in children)
+    process.send_signal(signal.SIGTERM)
+    while (health := client.get("/health")).status_code == 200:
+        time.sleep(0.02)
+    assert health.json()["status"] == "draining"
+    refused = client.post("/sessions", json={"task": TASK})
+    assert refused.status_code == 503 and refused.json()["error"]["code"] == "draining"
+    assert refused.headers["retry-after"]
+    step = client.post(f"/sessions/{session}/step", json={"action": "click [1]", "epoch": 1, "step": 1})
+    assert step.json()["reward"] == 1.0, "the open session is served to its end"
+    assert client.delete(f"/sessions/{session}").status_code == 200
+    assert process.wait(30) == 0
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+
+
+def test_a_second_signal_closes_the_sessions(
+    serving: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
+    process, client = serving
+    opened(client)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    while client.get("/health").status_code == 200:
+        time.sleep(0.02)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+
+
+def test_a_killed_server_leaves_no_browser(serving: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+    process, client = serving
+    opened(client)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    assert psutil.wait_procs(children, timeout=20)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--host", "0.0.0.0"], "a server without keys listens on 127.0.0.1 only"),
+        (["--host", "::"], "a server without keys"),
+        (["--host", "somewhere.example"], "a server without keys"),
+        (["--key-file", "nothing"], "nothing cannot be read"),
+        (["--reach", "a.example"], "is no origin"),
+        (["--address", "a.example"], "write NAME=http://HOST:PORT"),
+        (["--max-sessions", "0"], "max_sessions: Input should be greater than or equal to 1"),
+    ],
+)
+def test_it_refuses_what_is_not_safe_or_clear(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ARGUMENTS, *arguments]) == 1
+    assert problem in capsys.readouterr().err
