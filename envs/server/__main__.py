@@ -17,11 +17,10 @@ from types import FrameType
 
 import uvicorn
 
-from envs.egress.addresses import as_address
 from envs.host import MAX_SESSIONS, EnvHost
 from envs.server import omniboxes
 from envs.server.app import MAX_BODY, REQUEST_SECONDS, EnvServer
-from envs.server.gate import read_keys
+from envs.server.gate import check_listens, read_keys
 from envs.server.requests import ClientRules
 from envs.server.sessions import LEASE_SECONDS, MIN_FREE_MB, SessionTable
 from envs.types import ConfigError, RollwrightError
@@ -79,9 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _serve(options: argparse.Namespace) -> None:
     keys = read_keys(options.key_file) if options.key_file else {}
-    address = as_address(options.host)
-    if not keys and options.host != "localhost" and not (address is not None and address.is_loopback):
-        raise ConfigError(f"--host {options.host}: a server without keys listens on 127.0.0.1 only; give --key-file")
+    check_listens(options.host, keys)
     rules = ClientRules(
         allow_code=options.allow_code,
         reach=tuple(options.reach),

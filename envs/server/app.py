@@ -69,7 +69,8 @@ class EnvServer:
     max_body: int = MAX_BODY
     request_seconds: float = REQUEST_SECONDS
     fronts: Sequence[Front] = ()
-    """Further routes: other protocols over the same sessions."""
+    """Further routes: other protocols over the same sessions. One that lends something else than a
+    task's environment opens its sessions with ``SessionTable.open(…, env=…)``."""
     answers: Counter[int] = field(default_factory=Counter)
     """Number of answers by HTTP status."""
 
@@ -102,30 +103,13 @@ class EnvServer:
             },
         )
 
-    async def body(self, request: Request) -> bytes:
-        """Return a request's body.
-
-        Raises:
-            Refusal: It is too large, or does not come.
-        """
-        data = bytearray()
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                async for chunk in request.stream():
-                    data += chunk
-                    if len(data) > self.max_body:
-                        raise Refusal(413, "too_large", f"the body has more than {self.max_body} bytes")
-        except (ClientDisconnect, TimeoutError) as error:
-            raise Refusal(408, "no_body", "the body did not come") from error
-        return bytes(data)
-
     async def read(self, request: Request, model: type[R]) -> R:
         """Read a request's body, a JSON object; an empty one has no fields.
 
         Raises:
             Refusal: It is no JSON object, or has wrong fields.
         """
-        data = await self.body(request)
+        data = await read_body(request, self.max_body)
         try:
             value = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError as error:
@@ -262,6 +246,24 @@ class EnvServer:
 
     async def _metrics(self, request: Request) -> Response:
         return PlainTextResponse(metrics_text(self.table, self.answers))
+
+
+async def read_body(request: Request, max_body: int) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        Refusal: It is too large, or does not come.
+    """
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > max_body:
+                    raise Refusal(413, "too_large", f"the body has more than {max_body} bytes")
+    except (ClientDisconnect, TimeoutError) as error:
+        raise Refusal(408, "no_body", "the body did not come") from error
+    return bytes(data)
 
 
 def _opened(session: Session) -> dict[str, Any]:

@@ -326,7 +326,7 @@ def _error_of(answer: httpx.Response) -> RollwrightError:
         return TaskError(message)
     if code == "browser":
         return BrowserError(message)
-    if code in ("not_yet", "no_body"):
+    if code == "no_body" or answer.status_code == 504:
         return _NotYetError(message)
     if answer.status_code >= 500:
         return BrowserError(f"{answer.url} answered {answer.status_code}: {message}")

@@ -49,6 +49,17 @@ def read_keys(path: AnyPath) -> dict[str, str]:
     return keys
 
 
+def check_listens(host: str, keys: Mapping[str, str]) -> None:
+    """Check that a server without keys listens on this machine alone.
+
+    Raises:
+        ConfigError: It would serve others.
+    """
+    address = as_address(host)
+    if not keys and host != "localhost" and not (address is not None and address.is_loopback):
+        raise ConfigError(f"--host {host}: a server without keys listens on 127.0.0.1 only; give --key-file")
+
+
 class Gate:
     """ASGI middleware that lets requests pass and names their owner in ``scope["owner"]``."""
 

@@ -21,29 +21,29 @@ def metrics_text(table: SessionTable, answers: Mapping[int, int]) -> str:
 
 def _lines(table: SessionTable, answers: Mapping[int, int]) -> Iterator[str]:
     pool = table.host.pool.metrics()
-    yield from _metric("sessions", "gauge", "Open sessions.", {"": len(table)})
-    yield from _metric("capacity", "gauge", "Maximum number of sessions.", {"": table.capacity})
-    yield from _metric("draining", "gauge", "1 once no session is opened.", {"": int(table.draining)})
-    yield from _metric("free_memory_mb", "gauge", "Available memory of the machine.", {"": table.free_memory_mb})
+    yield from metric("sessions", "gauge", "Open sessions.", {"": len(table)})
+    yield from metric("capacity", "gauge", "Maximum number of sessions.", {"": table.capacity})
+    yield from metric("draining", "gauge", "1 once no session is opened.", {"": int(table.draining)})
+    yield from metric("free_memory_mb", "gauge", "Available memory of the machine.", {"": table.free_memory_mb})
     for name, value in asdict(table.counters).items():
-        yield from _metric(f"sessions_{name}_total", "counter", f"Count of {name} since the start.", {"": value})
+        yield from metric(f"sessions_{name}_total", "counter", f"Count of {name} since the start.", {"": value})
     statuses = {f'status="{status}"': count for status, count in sorted(answers.items())}
-    yield from _metric("http_answers_total", "counter", "Answers by HTTP status.", statuses)
+    yield from metric("http_answers_total", "counter", "Answers by HTTP status.", statuses)
     for name in ("launches", "browsers_lost", "contexts_opened", "contexts_broken", "navigations"):
-        yield from _metric(f"browser_{name}_total", "counter", f"Count of {name} of the browsers.", {"": pool[name]})
-    yield from _metric("browser_sessions_lent", "gauge", "Browser contexts in use.", {"": pool["lent"]})
+        yield from metric(f"browser_{name}_total", "counter", f"Count of {name} of the browsers.", {"": pool[name]})
+    yield from metric("browser_sessions_lent", "gauge", "Browser contexts in use.", {"": pool["lent"]})
     refused = {f'reason="{reason}"': count for reason, count in pool["requests_refused"].items()}
-    yield from _metric("egress_refused_total", "counter", "Requests of pages that egress rules refused.", refused)
+    yield from metric("egress_refused_total", "counter", "Requests of pages that egress rules refused.", refused)
     operations: dict[str, dict[str, float]] = pool["operations"]
     for name in ("queued", "running"):
         values = {f'kind="{kind}"': counts[name] for kind, counts in operations.items()}
-        yield from _metric(f"operations_{name}", "gauge", f"Browser operations {name} now.", values)
+        yield from metric(f"operations_{name}", "gauge", f"Browser operations {name} now.", values)
     for name in ("done", "failed", "timed_out", "cancelled", "wait_seconds", "busy_seconds"):
         values = {f'kind="{kind}"': counts[name] for kind, counts in operations.items()}
-        yield from _metric(f"operations_{name}_total", "counter", f"Browser operations: {name}.", values)
+        yield from metric(f"operations_{name}_total", "counter", f"Browser operations: {name}.", values)
 
 
-def _metric(name: str, kind: str, description: str, values: Mapping[str, float]) -> Iterator[str]:
+def metric(name: str, kind: str, description: str, values: Mapping[str, float]) -> Iterator[str]:
     """Write a metric; ``values`` are by labels."""
     yield f"# HELP {PREFIX}{name} {description}"
     yield f"# TYPE {PREFIX}{name} {kind}"

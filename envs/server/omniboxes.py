@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 from envs.env import AnyAction, StepResult, WebEnv
 from envs.host import EnvHost
 from envs.observation.marks import draw_scaled
-from envs.server.app import EnvServer
+from envs.server.app import EnvServer, read_body
 from envs.server.omniboxes_commands import READERS, VIEWPORT, CommandError, actions_of
 from envs.server.refusals import Refusal, json_answer
 from envs.server.sessions import Session, SessionCode, SessionError
@@ -201,7 +201,7 @@ class _Front:
 
     async def execute(self, request: Request) -> Response:
         """Carry out one command, once, also if it is sent again because its answer was lost."""
-        asked = await self._server.body(request)
+        asked = await read_body(request, self._server.max_body)
         name, arguments, instance_id = _command(asked)
         session = self._instance(instance_id, request)
         command = session.state

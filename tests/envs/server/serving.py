@@ -13,6 +13,7 @@ import uvicorn
 
 from envs import EnvHost
 from envs.server import EnvServer, RemoteEnv, SessionTable
+from envs.server.master import Master
 
 URL = "http://127.0.0.1"
 
@@ -25,7 +26,7 @@ async def served(host: EnvHost, *, lease_seconds: float = 60.0, **options: Any) 
 
 
 @asynccontextmanager
-async def client_of(server: EnvServer, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(server: EnvServer | Master, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client whose requests go to a server without a network; errors of the server are raised."""
     transport = httpx.ASGITransport(server.app())
     async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers, timeout=60) as client:
