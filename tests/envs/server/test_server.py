@@ -74,6 +74,10 @@ async def test_requests_that_are_sent_again_are_done_once(opened: Opened) -> Non
     assert {answer.status_code for answer in answers} <= {200, 201} and len(server.table) == 1
     assert (await client.post("/sessions", json=opening)).status_code == 200
     assert refused(await client.post("/sessions", json={**opening, "seed": 8})) == (409, "session_exists")
+    two_seeds = [{**opening, "session_id": "one-client-0002", "seed": seed} for seed in (7, 8)]
+    answers = await asyncio.gather(*(client.post("/sessions", json=asked) for asked in two_seeds))
+    assert sorted(answer.status_code for answer in answers) == [201, 409]
+    await client.delete("/sessions/one-client-0002")
     numbers = await numbers_of(client, "one-client-0001", 1)
     assert numbers == await numbers_of(client, "one-client-0001", 1)
     path = "/sessions/one-client-0001/step"
@@ -95,7 +99,7 @@ async def test_requests_that_are_sent_again_are_done_once(opened: Opened) -> Non
     assert (await client.delete("/sessions/one-client-0001")).json()["closed"] is True
     assert (await client.delete("/sessions/one-client-0001")).json()["closed"] is False
     assert refused(await client.post(path, json=two)) == (410, "closed_session")
-    assert server.table.counters.steps == 2 and server.table.counters.opened == 1
+    assert server.table.counters.steps == 2 and server.table.counters.opened == 2
 
 
 async def test_a_request_without_an_answer_in_time_is_asked_again(host: EnvHost) -> None:
