@@ -181,7 +181,14 @@ def test_examples_of_training_can_be_run_one_after_the_other(tmp_path: Path) -> 
 
 def test_every_command_is_of_a_module_that_is_there() -> None:
     modules = {module for module, _ in COMMANDS}
-    others = {"envs.bundled.generate", "envs.server", "envs.server.master", "flows.doctor", "flows.serve", "training.warm_start.pretrain"}
+    others = {
+        "envs.bundled.generate",
+        "envs.server",
+        "envs.server.master",
+        "flows.doctor",
+        "flows.serve",
+        "training.warm_start.pretrain",
+    }
     assert modules - set(FLOWS) <= others
     assert modules >= set(FLOWS)
 

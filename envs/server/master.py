@@ -59,7 +59,7 @@ PASSED = ("content-type", "retry-after", "www-authenticate", "allow")
 
 
 @dataclass(slots=True)
-class Node:
+class ServerNode:
     """A server, and its free places when it was last looked at."""
 
     url: str
@@ -92,14 +92,14 @@ class Master:
         Raises:
             ConfigError: An address is none, or there is none.
         """
-        self.nodes = {url.rstrip("/"): Node(url.rstrip("/")) for url in urls}
+        self.nodes = {url.rstrip("/"): ServerNode(url.rstrip("/")) for url in urls}
         for url in self.nodes:
             if not url.startswith(("http://", "https://")):
                 raise ConfigError(f"node {url}: write http://HOST:PORT")
         if not self.nodes:
             raise ConfigError("a master needs nodes: give their addresses")
         self._keys, self._transport = dict(keys or {}), transport
-        self._node_of: OrderedDict[str, Node] = OrderedDict()
+        self._node_of: OrderedDict[str, ServerNode] = OrderedDict()
         self._answers: Counter[int] = Counter()
         self._client: httpx.AsyncClient | None = None
         self._looking: set[asyncio.Task[None]] = set()
@@ -150,7 +150,7 @@ class Master:
     async def _look(self) -> None:
         await asyncio.gather(*(self._look_at(node) for node in self.nodes.values()))
 
-    async def _look_at(self, node: Node) -> None:
+    async def _look_at(self, node: ServerNode) -> None:
         assert self._client is not None
         try:
             answer = await self._client.get(f"{node.url}/health", timeout=LOOK_DEADLINE)
@@ -163,7 +163,7 @@ class Master:
                 logger.warning("node %s does not answer: %s", node.url, error)
         node.healthy = healthy
 
-    async def _send(self, node: Node, request: Request, path: bytes, body: bytes) -> httpx.Response:
+    async def _send(self, node: ServerNode, request: Request, path: bytes, body: bytes) -> httpx.Response:
         """Pass a request on, with the client's key.
 
         Raises:
@@ -182,14 +182,14 @@ class Master:
         except httpx.TransportError as error:
             raise Refusal(504, "not_yet", f"node {node.url} does not answer ({type(error).__name__})") from error
 
-    async def _pass(self, node: Node, request: Request, body: bytes = b"") -> Response:
+    async def _pass(self, node: ServerNode, request: Request, body: bytes = b"") -> Response:
         return _answer(await self._send(node, request, _path(request), body))
 
-    async def _place(self, request: Request, body: bytes, session_id: str = "") -> tuple[Node, httpx.Response]:
+    async def _place(self, request: Request, body: bytes, session_id: str = "") -> tuple[ServerNode, httpx.Response]:
         """Have a session opened by the node with most places, or the next one that has a place."""
         if not any(node.free > 0 for node in self.nodes.values()):
             await self._look()  # one may have been closed since the last look
-        refused: tuple[Node, httpx.Response] | None = None
+        refused: tuple[ServerNode, httpx.Response] | None = None
         for node in sorted(self.nodes.values(), key=lambda node: -node.free):
             if node.free <= 0:
                 continue
@@ -228,12 +228,12 @@ class Master:
         _, answer = await self._place(request, orjson.dumps(asked), str(given))
         return _answer(answer)
 
-    def _remember(self, session_id: str, node: Node) -> None:
+    def _remember(self, session_id: str, node: ServerNode) -> None:
         self._node_of[session_id] = node
         while len(self._node_of) > MAX_KNOWN:
             self._node_of.popitem(last=False)
 
-    async def _find(self, session_id: str, request: Request) -> Node | None:
+    async def _find(self, session_id: str, request: Request) -> ServerNode | None:
         """Return the node of a session; the nodes are asked where the master does not know it."""
         if session_id in self._node_of:
             return self._node_of[session_id]
@@ -241,7 +241,7 @@ class Master:
         headers = {name: request.headers[name] for name in ("x-api-key", "authorization") if name in request.headers}
         client = self._client
 
-        async def has(node: Node) -> bool:
+        async def has(node: ServerNode) -> bool:
             try:
                 answer = await client.get(f"{node.url}/sessions/{quote(session_id, safe='')}", headers=headers)
             except httpx.TransportError as error:
@@ -309,7 +309,7 @@ class Master:
             raise Refusal(400, "json", "the body is no JSON object") from error
         return await self._pass(self._named(name), request, body)
 
-    def _named(self, name: Any) -> Node:
+    def _named(self, name: Any) -> ServerNode:
         node = self.nodes.get(name) if isinstance(name, str) else None
         if node is None:
             raise Refusal(404, "unknown_node", f"no node {str(name)[:100]!r}; /info lists them")

@@ -110,7 +110,7 @@ async def test_a_full_master_says_so_and_sees_what_was_closed(host: EnvHost) -> 
         assert (await ann.get("/sessions/session-0")).status_code == 200, "a draining node serves its sessions"
 
 
-async def test_a_node_that_is_gone_gets_no_sessions_and_a_lost_answer_opens_no_second(host: EnvHost) -> None:
+async def test_a_node_that_is_gone_and_a_lost_answer_open_no_second_session(host: EnvHost) -> None:
     async with two_nodes(host) as (servers, wires), clients(wires) as (master, ann, _):
         wires.cut.add(NODES[0])
         async with remote(ann, COUNT) as first, remote(ann, COUNT):
