@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS = 60.0
 """Seconds for which a request without an answer is sent again: a server's restart takes a few."""
 
+CLOSE_SECONDS = 5.0
+"""Seconds for which closing is tried: else the session's lease ends it."""
+
 FIRST_WAIT, MAX_WAIT = 0.1, 5.0
 """Seconds before a request is sent again, first and at most; each wait is twice the one before."""
 
@@ -244,7 +247,8 @@ class RemoteEnv:
         session_id, self._id = self._id, ""
         if session_id:
             try:
-                await self._ask("DELETE", f"/sessions/{session_id}")
+                seconds = min(CLOSE_SECONDS, self._retry_seconds)
+                await self._ask("DELETE", f"/sessions/{session_id}", seconds=seconds)
             except SessionError as error:
                 if error.code not in LOST:
                     raise
@@ -268,10 +272,12 @@ class RemoteEnv:
     def _forget_client(self) -> None:
         self._client = None  # it is closed: entering again makes another
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float | None = None
+    ) -> Any:
         """Send a request until it is answered."""
         loop = asyncio.get_running_loop()
-        end, wait = loop.time() + self._retry_seconds, FIRST_WAIT
+        end, wait = loop.time() + (self._retry_seconds if seconds is None else seconds), FIRST_WAIT
         while True:
             problem: RollwrightError
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import signal
@@ -9,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
+from envs.server import RemoteEnv
 from envs.server.__main__ import PORT, main, read_options
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,21 +26,27 @@ TASK = "miniwob/click-test"
 ARGUMENTS = ["--port", "0", "--max-sessions", "2", "--drain-seconds", "30", "--min-free-mb", "0"]
 
 
-@pytest.fixture
-def serving() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    """A server process, and a client of it."""
-    command = [sys.executable, "-m", "envs.server", *ARGUMENTS]
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process and its address."""
+    command = [sys.executable, "-m", "envs.server", *ARGUMENTS, *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         address = re.fullmatch(r"serving 2 sessions at (http://127\.0\.0\.1:\d+)\n", line)
         assert address, line
-        with httpx.Client(base_url=address[1], timeout=60) as client:
-            yield process, client
+        yield process, address[1]
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def serving() -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """A server process, and a client of it."""
+    with started() as (process, address), httpx.Client(base_url=address, timeout=60) as client:
+        yield process, client
 
 
 def opened(client: httpx.Client) -> str:
@@ -96,12 +105,23 @@ def test_a_second_signal_closes_the_sessions(
     assert psutil.wait_procs(children, timeout=10)[1] == []
 
 
-def test_a_killed_server_leaves_no_browser(serving: tuple[subprocess.Popen[str], httpx.Client]) -> None:
+async def test_a_killed_server_leaves_no_browser_and_its_client_goes_on_with_the_next(
+    serving: tuple[subprocess.Popen[str], httpx.Client],
+) -> None:
     process, client = serving
-    opened(client)
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    assert psutil.wait_procs(children, timeout=20)[1] == []
+    async with RemoteEnv(str(client.base_url), TASK, seed=7) as env:
+        await env.reset()
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        assert psutil.wait_procs(children, timeout=20)[1] == []
+        stepping = asyncio.create_task(env.step("click [1]"))
+        await asyncio.sleep(0.2)
+        with started("--port", str(client.base_url.port)):
+            step = await stepping
+            assert step.done and step.reward is None and "no session" in str(step.abstained)
+            await env.reset()
+            assert (await env.step("click [1]")).reward == 1.0
+            await env.close()
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ def load_webgym(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("webgym.environment.pickleable_http_functions")
 
 
+@pytest.mark.frameworks
 @pytest.mark.skipif("WEBGYM" not in os.environ, reason="WEBGYM names no checkout of github.com/microsoft/webgym")
 async def test_the_client_functions_of_webgym_run_unchanged(
     server: EnvServer, site: StaticServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
