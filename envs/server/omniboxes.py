@@ -32,7 +32,7 @@ from envs.server.refusals import Refusal, json_answer
 from envs.server.sessions import Session, SessionCode, SessionError
 from envs.sites import LiveOptions, Site
 from envs.sites.app_server import AppServer
-from envs.types import BrowserError, RollwrightError, Split, StopReason, TaskError, WebTask, read_action
+from envs.types import BrowserError, Dialog, RollwrightError, Split, StopReason, TaskError, WebTask, read_action
 from envs.types.tasks import SeedRange
 
 MAX_MINUTES = 24 * 60
@@ -40,6 +40,10 @@ MAX_MINUTES = 24 * 60
 
 MINUTES = 60
 """Minutes of a lifetime that the client does not choose, as in Omniboxes."""
+
+MAX_DIALOGS = 10
+"""Dialogs that are dismissed after a command, as Playwright does for Omniboxes: no command answers
+one."""
 
 START_PAGE = '<!DOCTYPE html><title>New tab</title><body style="background:#eee">New tab</body>'
 """Page that an instance begins on; an all-white screenshot counts as broken for WebGym."""
@@ -123,6 +127,10 @@ class Browsing(WebEnv):
             raise TaskError(f"the instance failed: {self._last.abstained}")
         try:
             page = await self._session.step(read_action(action))
+            for _ in range(MAX_DIALOGS):
+                if not page.observation.dialog:
+                    break
+                page = await self._session.step(Dialog(accept=False))
         except BrowserError as error:
             self._last = StepResult(None, True, self._last.observation, b"", StopReason.BROWSER_ERROR, str(error))
         else:

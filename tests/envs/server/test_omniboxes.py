@@ -33,7 +33,8 @@ PAGE = """<!DOCTYPE html><title>Counter</title><body style="background:#def;heig
 <button onclick="document.title = 'Count ' + (++count)">Add</button>
 <input id=name placeholder=Name onkeydown="if (event.key == 'Enter') document.title = 'Hello ' + this.value">
 <select onchange="document.title = this.value"><option>Red<option>Blue</select>
-<a href="next.html">Next</a><script>let count = 0</script>"""
+<a href="next.html">Next</a> <a href="next.html" target=_blank>Apart</a>
+<button onclick="document.title = confirm('Sure?') ? 'Yes' : 'No'">Ask</button><script>let count = 0</script>"""
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,9 @@ async def test_commands_act_and_read_as_omniboxes_does(client: httpx.AsyncClient
     typed = {"value": "Ann", "press_enter": True, "delete_existing": True}
     assert await do(client, instance, "fill_id", id=name, **typed) == {"status": "success"}
     assert await title(client, instance) == "Hello Ann"
+    await do(client, instance, "fill_id", id=name, **{**typed, "value": "Bob", "press_enter": False})
+    await do(client, instance, "keypress", keys=["enter"])
+    assert await title(client, instance) == "Hello Bob"
     pictures = [
         (await client.get("/screenshot", params={**instance, "interaction_mode": mode})).content
         for mode in ("coordinates", "set_of_marks")
@@ -110,14 +114,18 @@ async def test_commands_act_and_read_as_omniboxes_does(client: httpx.AsyncClient
     images = [Image.open(io.BytesIO(picture)) for picture in pictures]
     assert pictures[0] != pictures[1] and {image.size for image in images} == {(1280, 768)}
     assert min(map(len, pictures)) > 1000
+    await do(client, instance, "click_id", id=shown["Ask"])
+    assert await title(client, instance) == "No", "nobody can answer, so questions are dismissed"
     await do(client, instance, "page_down", amount=200, full_page=False)
     assert "Add" not in await ids(client, instance)
-    await do(client, instance, "keypress", keys=["ctrl", "home"])
+    await do(client, instance, "page_up", amount=200, full_page=False)
     await do(client, instance, "click_id", id=(await ids(client, instance))["Next"])
     assert (await do(client, instance, "get_webpage_text", n_lines=5))["text"] == "The second page"
     assert await title(client, instance) == f"{site.origin}/next.html", "WebGym waits for a title"
     assert await do(client, instance, "back") == {"status": "success"}
     assert await title(client, instance) == "Counter"
+    await do(client, instance, "click_id", id=(await ids(client, instance))["Apart"])
+    assert await title(client, instance) == f"{site.origin}/next.html", "a new tab is shown"
     assert (await client.post("/reset", params=instance)).json() == {"status": "success"}
     assert refused(await client.post("/reset", params=instance)) == (410, "closed_session")
 
