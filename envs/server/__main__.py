@@ -25,6 +25,8 @@ from envs.server.requests import ClientRules
 from envs.server.sessions import LEASE_SECONDS, MIN_FREE_MB, SessionTable
 from envs.types import ConfigError, RollwrightError
 
+logger = logging.getLogger("envs.server")
+
 PORT = 8700
 DRAIN_SECONDS = 60.0
 STOP_SECONDS = 5
@@ -59,9 +61,11 @@ class DrainingServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def _drain(self) -> None:
-        left = await self._table.drain(self._drain_seconds)
-        print(f"drained: {left} sessions are closed by the server", flush=True)
-        self.should_exit = True
+        try:
+            left = await self._table.drain(self._drain_seconds)
+            logger.info("drained; %d sessions are closed by the server", left)
+        finally:
+            self.should_exit = True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

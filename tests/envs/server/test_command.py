@@ -90,6 +90,15 @@ def test_it_drains_after_a_signal_and_leaves_nothing_running(
     assert psutil.wait_procs(children, timeout=10)[1] == []
 
 
+def test_it_ends_after_its_drain_also_if_nobody_reads_what_it_prints() -> None:
+    with started("--drain-seconds", "0.2") as (process, address), httpx.Client(base_url=address, timeout=60) as client:
+        opened(client)
+        assert process.stdout is not None
+        process.stdout.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
 def test_a_second_signal_closes_the_sessions(
     serving: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
@@ -105,7 +114,7 @@ def test_a_second_signal_closes_the_sessions(
     assert psutil.wait_procs(children, timeout=10)[1] == []
 
 
-async def test_a_killed_server_leaves_no_browser_and_its_client_goes_on_with_the_next(
+async def test_a_killed_server_leaves_no_browser_and_its_client_goes_on(
     serving: tuple[subprocess.Popen[str], httpx.Client],
 ) -> None:
     process, client = serving
