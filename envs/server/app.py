@@ -29,7 +29,6 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from envs.background import log_failure
-from envs.env import StepResult
 from envs.observation.marks import draw_scaled
 from envs.prompts import StepRenderer
 from envs.registry import list_tasks
@@ -38,6 +37,7 @@ from envs.server.metrics import metrics_text
 from envs.server.refusals import Refusal, answer_failure, answer_refusal, invalid, json_answer
 from envs.server.requests import ClientRules, OpenRequest, ResetRequest, StepRequest
 from envs.server.sessions import Session, SessionCode, SessionError, SessionTable
+from envs.step_result import StepResult
 from envs.types import Record, RollwrightError, TaskError
 
 T = TypeVar("T")

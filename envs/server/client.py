@@ -25,9 +25,9 @@ from typing import Any, Self
 import httpx
 
 from envs.background import start_background
-from envs.env import AnyAction, StepResult
 from envs.prompts import ObservationMode
 from envs.server.sessions import SessionCode, SessionError
+from envs.step_result import AnyAction, StepResult
 from envs.types import (
     BrowserError,
     CapacityError,

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from envs.env import AnyAction, StepResult, WebEnv
+from envs.env import WebEnv
 from envs.host import EnvHost
 from envs.observation.marks import draw_scaled
 from envs.server.app import EnvServer, read_body
@@ -32,6 +32,7 @@ from envs.server.refusals import Refusal, json_answer
 from envs.server.sessions import Session, SessionCode, SessionError
 from envs.sites import LiveOptions, Site
 from envs.sites.app_server import AppServer
+from envs.step_result import AnyAction, StepResult
 from envs.types import BrowserError, Dialog, RollwrightError, Split, StopReason, TaskError, WebTask, read_action
 from envs.types.tasks import SeedRange
 
