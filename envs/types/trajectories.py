@@ -92,7 +92,8 @@ class Step(Record):
     index: int = Field(ge=0)
     observation: Observation
     screenshot: str
-    """sha256 of the JPEG blob that the policy saw."""
+    """sha256 of the JPEG blob that the policy saw; empty where its prompt had no picture, or no
+    model decided."""
     prompt: str
     """The present user turn's text as rendered (the picture's place is implicit: first)."""
     context: tuple[ContextMessage, ...] = ()
@@ -133,8 +134,9 @@ class Step(Record):
     @property
     def pictures(self) -> tuple[str, ...]:
         """Names of the blobs of all pictures of its prompt, in order; the last one is the
-        screenshot."""
-        return (*(name for message in self.context for name in message.pictures), self.screenshot)
+        screenshot, if there is one."""
+        earlier = tuple(name for message in self.context for name in message.pictures)
+        return (*earlier, self.screenshot) if self.screenshot else earlier
 
 
 class Trajectory(Record):

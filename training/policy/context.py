@@ -40,6 +40,17 @@ class Message:
         return ContextMessage(role=self.role, text=self.text, pictures=self.pictures)
 
 
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """One turn of a conversation, with images anywhere in its text."""
+
+    role: Literal["user", "assistant"]
+    parts: tuple[str | None, ...]
+    """Texts, and ``None`` in the place of each image."""
+    ids: tuple[int, ...] = ()
+    """Sampled ids, as in `Message`."""
+
+
 def make_conversation(
     context: ContextPolicy, rounds: int, steps: Sequence[Step], text: str, screenshot: str, dropped: int = 0
 ) -> tuple[Message, ...]:

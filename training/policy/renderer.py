@@ -23,7 +23,7 @@ from envs.types import PolicyError
 from training.ledger.checkpoint_files import check_checkpoint_files
 from training.ledger.disk import raise_read_errors, read_fault
 from training.policy.bans import banned_ids
-from training.policy.context import Message
+from training.policy.context import ChatTurn, Message
 from training.policy.rendered import RenderedPrompt
 from training.policy.templates import derive_template
 from training.quiet import quiet_model_libraries
@@ -93,6 +93,7 @@ class Renderer:
             raise PolicyError(
                 f"{checkpoint} has no image processor (preprocessor_config.json); a vision-language one is needed"
             )
+        self.template_name = template
         self.template: Any = get_template_and_fix_tokenizer(self.tokenizer, DataArguments(template=template))
         self.image_token: str = self.template.mm_plugin.image_token or ""
         if not self.image_token:
@@ -145,28 +146,44 @@ class Renderer:
             PolicyError: The numbers of images and sizes differ, or the template does not fit the
                 processor.
         """
-        if (named := sum(len(message.pictures) for message in messages)) != len(sizes):
+        turns = [
+            ChatTurn(
+                message.role,
+                (*[None] * len(message.pictures), *["\n"] * bool(message.pictures and message.role == "user"), message.text),
+                message.ids,
+            )
+            for message in messages
+        ]
+        return self.encode_turns(turns, sizes, system, tools)
+
+    def encode_turns(
+        self, turns: Sequence[ChatTurn], sizes: Sequence[tuple[int, int]], system: str = "", tools: str = ""
+    ) -> RenderedPrompt:
+        """Encode a conversation as `encode_conversation` does, with images anywhere in its texts.
+
+        Args:
+            turns: Turns of the user and the assistant by turns, the first and the last the user's.
+
+        Raises:
+            PolicyError: As in `encode_conversation`.
+        """
+        if (named := sum(turn.parts.count(None) for turn in turns)) != len(sizes):
             raise PolicyError(
                 f"a prompt names {named} pictures, and {len(sizes)} sizes are given: one for each is needed"
             )
         placeholders = [self._expand_image(size) for size in sizes]
         unused = iter(placeholders)
         texts = [
-            {
-                "role": message.role,
-                "content": "".join(next(unused) for _ in message.pictures)
-                + ("\n" if message.pictures and message.role == "user" else "")
-                + message.text,
-            }
-            for message in messages
+            {"role": turn.role, "content": "".join(next(unused) if part is None else part for part in turn.parts)}
+            for turn in turns
         ]
         pairs = self.template.encode_multiturn(
             self.tokenizer, [*texts, {"role": "assistant", "content": ""}], system=system or None, tools=tools or None
         )
-        turns = [message for message in messages if message.role == "assistant"]
+        answers = [(turn, text["content"]) for turn, text in zip(turns, texts, strict=True) if turn.role == "assistant"]
         ids: list[int] = []
-        for (query, _), turn in zip(pairs[:-1], turns, strict=True):
-            turn_ids = turn.ids or self.tokenizer.encode(turn.text, add_special_tokens=False)
+        for (query, _), (turn, text) in zip(pairs[:-1], answers, strict=True):
+            turn_ids = turn.ids or self.tokenizer.encode(text, add_special_tokens=False)
             ids += [*query, *self._close_turn(turn_ids)]
         ids += pairs[-1][0]
         return find_images(
