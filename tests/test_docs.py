@@ -187,6 +187,8 @@ def test_every_command_is_of_a_module_that_is_there() -> None:
         "envs.server.master",
         "flows.doctor",
         "flows.serve",
+        "training.proxy",
+        "training.proxy.join",
         "training.warm_start.pretrain",
     }
     assert modules - set(FLOWS) <= others

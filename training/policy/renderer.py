@@ -149,7 +149,11 @@ class Renderer:
         turns = [
             ChatTurn(
                 message.role,
-                (*[None] * len(message.pictures), *["\n"] * bool(message.pictures and message.role == "user"), message.text),
+                (
+                    *[None] * len(message.pictures),
+                    *["\n"] * bool(message.pictures and message.role == "user"),
+                    message.text,
+                ),
                 message.ids,
             )
             for message in messages
@@ -231,9 +235,11 @@ class Renderer:
     def image_inputs(self, images: list[bytes]) -> dict[str, torch.Tensor]:
         """Return ``pixel_values`` and ``image_grid_thw`` of JPEG images, in order.
 
-        They are made as the trainer's collator makes them.
+        They are made as the trainer's collator makes them. Empty without images.
         """
         count = len(images)
+        if not count:
+            return {}
         inputs = self.template.mm_plugin.get_mm_inputs(
             images, [], [], [1] * count, [0] * count, [0] * count, [[] for _ in range(count)], self.processor
         )

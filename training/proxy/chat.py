@@ -3,8 +3,8 @@
 A chat template has turns of the user and the assistant, by turns. So system messages at the start
 become the system turn (later ones are read as the user's), and neighbouring messages of one side
 become one turn. An earlier answer of the same session goes in with the ids that were sampled, as
-long as the agent sends it back unchanged; else its text is encoded anew. Control tokens in the
-texts of others are broken up.
+long as the agent sends it back unchanged; else its text is encoded anew. The tokenizer's special
+tokens in the texts of others are broken up; tags such as ``<action>``, which agents ask for, stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import orjson
 
-from envs.types import break_control_tokens
 from training.policy.context import ChatTurn
 from training.proxy.requests import ChatMessage, RefusedCall
 from training.serving.engine import Picture
@@ -30,6 +29,17 @@ AnswerKey = tuple[str, tuple[tuple[str, str], ...]]
 """An answer as an agent sends it back: its text, and name and arguments of each tool call."""
 
 Parts = list[str | None]
+
+
+class SpecialTokens:
+    """The special tokens of a tokenizer, which no text of a request may hold."""
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._pattern = re.compile("|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)))
+
+    def broken_up(self, text: str) -> str:
+        """Return a text in which the bracket of each special token is another one."""
+        return self._pattern.sub(lambda match: "‹" + match[0][1:], text)
 
 
 @dataclass(slots=True)
@@ -61,11 +71,17 @@ class Chat:
     """Messages to be recorded, each with its images, whose parts lack their names."""
 
 
-def read_chat(messages: Sequence[ChatMessage], sampled: SampledAnswers, picture: Callable[[str, str], Picture]) -> Chat:
+def read_chat(
+    messages: Sequence[ChatMessage],
+    sampled: SampledAnswers,
+    special: SpecialTokens,
+    picture: Callable[[str, str], Picture],
+) -> Chat:
     """Return messages as the renderer takes them.
 
     Args:
         sampled: The session's answers so far.
+        special: Special tokens of the policy's tokenizer.
         picture: Function of an image's address and its path in the request.
 
     Raises:
@@ -80,7 +96,7 @@ def read_chat(messages: Sequence[ChatMessage], sampled: SampledAnswers, picture:
         for number, message in enumerate(messages)
     ]
     count = next((n for n, message in enumerate(messages) if not _is_system(message)), len(messages))
-    system = "\n".join(text for message in messages[:count] for part in _parts(message) if (text := part))
+    system = "\n".join("".join(part or "" for part in _parts(message, special)) for message in messages[:count])
     spoken = messages[count:]
     if any(images[:count]) or any(
         shown for message, shown in zip(messages, images, strict=True) if message.role == "assistant"
@@ -100,7 +116,7 @@ def read_chat(messages: Sequence[ChatMessage], sampled: SampledAnswers, picture:
         ids: tuple[int, ...] = ()
         if is_answer and len(together) == 1:
             ids, start = sampled.ids_of(key_of_message(together[0]), start)
-        contents = [_answer_text(message) if is_answer else _parts(message) for message in together]
+        contents = [(_answer_parts if is_answer else _parts)(message, special) for message in together]
         turns.append(ChatTurn("assistant" if is_answer else "user", tuple(_joined(contents)), ids))
     return Chat(
         system,
@@ -114,23 +130,23 @@ def _is_system(message: ChatMessage) -> bool:
     return message.role in ("system", "developer")
 
 
-def _parts(message: ChatMessage) -> Parts:
+def _parts(message: ChatMessage, special: SpecialTokens) -> Parts:
     """Return a message's texts and places of images; a line break between two parts."""
     parts: Parts = []
     for part in message.parts:
-        own = None if part.type == "image_url" else break_control_tokens(part.text or "")
+        own = None if part.type == "image_url" else special.broken_up(part.text or "")
         # As in rollouts, images follow each other without a line break.
         parts += [own] if not parts or (own is None and parts[-1] is None) else ["\n", own]
     return ["<tool_response>\n", *parts, "\n</tool_response>"] if message.role == "tool" else parts
 
 
-def _answer_text(message: ChatMessage) -> Parts:
+def _answer_parts(message: ChatMessage, special: SpecialTokens) -> Parts:
     calls = [
         f'<tool_call>\n{{"name": {json.dumps(call.function.name)}, "arguments": {call.function.arguments}}}\n</tool_call>'
         for call in message.tool_calls or ()
     ]
     text = "".join(part.text or "" for part in message.parts)
-    return [break_control_tokens("\n".join([*([text] if text else []), *calls]))]
+    return [special.broken_up("\n".join([*([text] if text else []), *calls]))]
 
 
 def _joined(contents: Sequence[Parts]) -> Parts:

@@ -17,6 +17,10 @@ JPEG_QUALITY = 90
 EXIF_ORIENTATION = 0x0112
 """Tag of a photograph's orientation. Some libraries turn the image by it and others do not."""
 
+MIN_SIDE, MAX_RATIO = 32, 200
+"""Bounds of an image's sides, in pixels, and of their ratio. LLaMA-Factory gives other images
+another shape, and servers do not."""
+
 FittingSize = Callable[[tuple[int, int]], tuple[int, int]]
 """Returns the size to which an image of (width, height) is scaled."""
 
@@ -46,6 +50,10 @@ def read_picture(url: str, param: str, fitting_size: FittingSize) -> Picture:
             image.load()
             size: tuple[int, int] = image.size
             fitted = fitting_size(size)
+            if min(fitted) < MIN_SIDE or max(fitted) > MAX_RATIO * min(fitted):
+                raise ValueError(
+                    f"{size[0]}x{size[1]} pixels; both sides need {MIN_SIDE}, and their ratio is at most {MAX_RATIO}"
+                )
             turned = image.getexif().get(EXIF_ORIENTATION, 1) != 1
             if image.format == "JPEG" and image.mode == "RGB" and fitted == size and not turned:
                 return Picture(data, size)

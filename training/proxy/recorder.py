@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from envs.types import TokenSpan
+from training.policy.bans import ENDS
 from training.policy.rendered import RenderedPrompt
-from training.proxy.chat import Chat, SampledAnswers, key_of, name_images, read_answer, read_chat
+from training.proxy.chat import Chat, SampledAnswers, SpecialTokens, key_of, name_images, read_answer, read_chat
 from training.proxy.pictures import read_picture
 from training.proxy.records import SESSION_NAME, CallRecord, CallStore
 from training.proxy.requests import ChatRequest, RefusedCall
@@ -66,6 +67,7 @@ class Recorder:
     def __init__(self, engine: Engine, renderer: Renderer, store: CallStore, options: ProxyOptions) -> None:
         self.options = options
         self._engine, self._renderer, self._store = engine, renderer, store
+        self._special = SpecialTokens([*ENDS, *renderer.tokenizer.convert_ids_to_tokens(renderer.banned_ids)])
         self._sessions: dict[str, _Session] = {}
         # One thread: threads cannot share a tokenizer. Its queue keeps calls in order of arrival.
         self._thread = ThreadPoolExecutor(1, "encode")
@@ -111,16 +113,11 @@ class Recorder:
             state.next_index = calls[-1].index + 1 if calls else 0
             self._sessions[session] = state
         state = self._sessions[session]
-        chat = read_chat(request.messages, state.sampled, self._picture)
+        chat = read_chat(request.messages, state.sampled, self._special, self._picture)
         tools = orjson.dumps(request.shown_tools).decode() if request.shown_tools else ""
-        try:
-            prompt = self._renderer.encode_turns(
-                chat.turns, [picture.size for picture in chat.pictures], chat.system, tools
-            )
-        except ValueError as error:
-            raise RefusedCall(
-                f"the images do not fit the model's processor: {error}", code="invalid_image", param="messages"
-            ) from error
+        prompt = self._renderer.encode_turns(
+            chat.turns, [picture.size for picture in chat.pictures], chat.system, tools
+        )
         if len(prompt.ids) + (request.turn_tokens or 1) > self._renderer.context_tokens:
             raise self._too_long(prompt, request.turn_tokens or 1)
         index, state.next_index = state.next_index, state.next_index + 1

@@ -42,6 +42,7 @@ class FakeVllm(Quiet):
     """A folder with this in its name is refused."""
     label: ClassVar[str] = "default"
     model: ClassVar[str] = "policy"
+    max_model_len: ClassVar[int] = 64
     adapters: ClassVar[tuple[str, ...]] = ()
     """Names of those that are loaded."""
     calls: ClassVar[list[str]]
@@ -62,7 +63,7 @@ class FakeVllm(Quiet):
             return self._json(401, {"error": "Unauthorized"})
         if path in kind.missing:
             return self._json(404, {"detail": "Not Found"})
-        models = [{"id": kind.model, "root": "/policies/v0", "max_model_len": 64}]
+        models = [{"id": kind.model, "root": "/policies/v0", "max_model_len": kind.max_model_len}]
         answers: dict[str, dict[str, Any]] = {
             "/health": {},
             "/version": {"version": kind.release},
