@@ -12,15 +12,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
+from pydantic import ValidationError
 
 from envs.types import ConfigError, RollwrightError
 from training.ledger.disk import remove_leftovers, try_to_write
+from training.ledger.store import describe_first_error
 from training.proxy.app import make_app
 from training.proxy.following import FollowingEngine
 from training.proxy.recorder import ProxyOptions, Recorder
@@ -44,16 +47,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--root", type=Path, required=True, help="folder of the records, which may be a run's")
     parser.add_argument("--template", default="", help="LLaMA-Factory chat template; by default the checkpoint's")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others need --api-key")
-    parser.add_argument("--port", type=int, default=8100, help="port to listen on; 8100 by default")
+    parser.add_argument("--port", type=int, default=8100, help="port to listen on; 8100 by default, 0: a free one")
     parser.add_argument("--api-key", metavar="VARIABLE", default="", help="variable with the key that clients send")
     parser.add_argument("--device", default="auto", help="torch device of a policy in this process")
-    defaults = ProxyOptions()
-    parser.add_argument("--model", default=defaults.model, help="name of the served model")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="seed of the sampling noise")
-    parser.add_argument("--temperature", type=float, help="of all calls, whatever they ask for")
-    parser.add_argument("--max-new-tokens", type=int, default=defaults.max_new_tokens, help="where a call names none")
-    parser.add_argument("--image-pixels", type=int, default=defaults.image_pixels, help="largest image in pixels")
-    parser.add_argument("--patience", type=float, default=defaults.patience, help="seconds for a failing engine")
+    for name, field in ProxyOptions.model_fields.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", default=field.default, help=field.description)
     given = parser.parse_args(arguments)
     try:
         asyncio.run(serve(given))
@@ -71,6 +69,10 @@ async def serve(given: argparse.Namespace) -> None:
     Raises:
         ConfigError, PolicyError, EngineError, StorageError: It cannot start.
     """
+    try:
+        options = ProxyOptions(**{name: getattr(given, name) for name in ProxyOptions.model_fields})
+    except ValidationError as error:
+        raise ConfigError(f"--{describe_first_error(error).replace('_', '-', 1)}") from error
     key = _key(given.api_key)
     if given.host not in LOOPBACK and not key:
         raise ConfigError(f"--host {given.host} can be reached from outside: give a key, --api-key VARIABLE")
@@ -79,22 +81,33 @@ async def serve(given: argparse.Namespace) -> None:
     remove_leftovers(given.root)
     from training.policy.renderer import Renderer
 
-    renderer = Renderer(given.checkpoint, given.template)
-    engine = await _engine(given, renderer)
-    options = ProxyOptions(**{name: getattr(given, name) for name in ProxyOptions.__dataclass_fields__})
-    app = make_app(Recorder(engine, renderer, CallStore(given.root), options), key)
-    config = uvicorn.Config(
-        app, host=given.host, port=given.port, log_level="warning", access_log=False, lifespan="off"
-    )
-    print(
-        f"the proxy listens at http://{given.host}:{given.port}, and writes to {given.root}",
-        file=sys.stderr,
-        flush=True,
-    )
+    with _listener(given.host, given.port) as listener:
+        renderer = Renderer(given.checkpoint, given.template)
+        engine = await _engine(given, renderer)
+        app = make_app(Recorder(engine, renderer, CallStore(given.root), options), key)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+        port = listener.getsockname()[1]
+        print(
+            f"the proxy listens at http://{given.host}:{port}, and writes to {given.root}", file=sys.stderr, flush=True
+        )
+        try:
+            await server.serve([listener])
+        finally:
+            await engine.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
     try:
-        await uvicorn.Server(config).serve()
-    finally:
-        await engine.close()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigError(
+            f"nothing can listen at {host}, port {port} ({error.strerror}): choose another --port"
+        ) from error
+    # asyncio leaves this out on such sockets. Without it a body waits 40 ms for the acknowledgement
+    # of the head.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 async def _engine(given: argparse.Namespace, renderer: Renderer) -> Engine:

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from envs.types import EngineError, PolicyError, StorageError
 from training.proxy.recorder import Recorder
-from training.proxy.records import CallRecord
+from training.proxy.records import RecordedCall
 from training.proxy.requests import ChatRequest, RefusedCall, read_request
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class _Routes:
         if self._key and not hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode()):
             raise RefusedCall("Incorrect API key provided.", code="invalid_api_key", status=401)
 
-    def _logprobs(self, record: CallRecord) -> dict[str, Any]:
+    def _logprobs(self, record: RecordedCall) -> dict[str, Any]:
         texts = self._recorder.token_texts(record)
         content = [
             {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
@@ -146,7 +146,7 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-async def _stream(record: CallRecord, asked: ChatRequest, logprobs: dict[str, Any] | None) -> AsyncIterator[bytes]:
+async def _stream(record: RecordedCall, asked: ChatRequest, logprobs: dict[str, Any] | None) -> AsyncIterator[bytes]:
     head = _head(record, "chat.completion.chunk")
     usage = bool(asked.stream_options and asked.stream_options.include_usage)
 
@@ -169,7 +169,7 @@ def _event(document: dict[str, Any]) -> bytes:
     return b"data: " + orjson.dumps(document) + b"\n\n"
 
 
-def _head(record: CallRecord, kind: str) -> dict[str, Any]:
+def _head(record: RecordedCall, kind: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{record.session}-{record.index}",
         "object": kind,
@@ -179,16 +179,16 @@ def _head(record: CallRecord, kind: str) -> dict[str, Any]:
     }
 
 
-def _message(record: CallRecord) -> dict[str, Any]:
+def _message(record: RecordedCall) -> dict[str, Any]:
     calls = {"tool_calls": list(record.tool_calls)} if record.tool_calls else {}
     return {"role": "assistant", "content": record.content, "refusal": None, **calls}
 
 
-def _finish_reason(record: CallRecord) -> str:
+def _finish_reason(record: RecordedCall) -> str:
     return "tool_calls" if record.tool_calls else record.finish_reason
 
 
-def _usage(record: CallRecord) -> dict[str, int]:
+def _usage(record: RecordedCall) -> dict[str, int]:
     prompt, turn = len(record.prompt_ids), len(record.response_ids)
     return {"prompt_tokens": prompt, "completion_tokens": turn, "total_tokens": prompt + turn}
 

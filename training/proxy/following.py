@@ -46,10 +46,14 @@ class FollowingEngine:
             address, api_key=api_key, banned=renderer.banned_ids, ends=end_ids(checkpoint, renderer.tokenizer)
         )
         engine = cls(client)
-        await client.check()
-        if await client.weight_version() is None:
-            await prepare(client, checkpoint.resolve().parent)
-            await engine.publish(version, checkpoint.resolve())
+        try:
+            await client.check()
+            if await client.weight_version() is None:
+                await prepare(client, checkpoint.resolve().parent)
+                await engine.publish(version, checkpoint.resolve())
+        except BaseException:
+            await client.close()
+            raise
         return engine
 
     @property

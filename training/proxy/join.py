@@ -43,7 +43,7 @@ from envs.types import (
 from training.ledger.paths import group_of
 from training.ledger.store import describe_first_error, read_json
 from training.proxy.prefixes import PrefixReport, prefix_report
-from training.proxy.records import CallRecord, CallStore
+from training.proxy.records import CallStore, RecordedCall
 
 ExtraRule = Literal["refuse", "drop", "keep"]
 """Treatment of calls without an action."""
@@ -52,7 +52,7 @@ EXTRA_FORM = "extra"
 
 
 class CallUse(StrEnum):
-    """What became of a call."""
+    """Use of a call."""
 
     ACTION = "action"
     """It decided a step."""
@@ -75,11 +75,11 @@ class JoinedEpisode:
     temperature: float
     """Temperature of all calls: the trainer needs it (``TrainerSpec.temperature``)."""
     prefixes: PrefixReport
-    """How the calls continue each other."""
+    """Sequences of calls that continue each other."""
 
 
 def join(
-    calls: Sequence[CallRecord],
+    calls: Sequence[RecordedCall],
     trajectory: Trajectory,
     *,
     extra: ExtraRule = "refuse",
@@ -137,7 +137,7 @@ def join(
     return JoinedEpisode(joined, uses, temperature, prefix_report(calls))
 
 
-def _temperature(session: str, calls: Sequence[CallRecord]) -> float:
+def _temperature(session: str, calls: Sequence[RecordedCall]) -> float:
     temperatures = sorted({call.temperature for call in calls})
     if greedy := [call.index for call in calls if call.greedy]:
         raise TrainingError(
@@ -153,7 +153,7 @@ def _temperature(session: str, calls: Sequence[CallRecord]) -> float:
 
 
 def _match(
-    session: str, calls: Sequence[CallRecord], trajectory: Trajectory
+    session: str, calls: Sequence[RecordedCall], trajectory: Trajectory
 ) -> tuple[dict[int, CallUse], dict[int, int]]:
     """Return the use of each call, and the step that each deciding call decided."""
     chosen = _choose(session, calls, trajectory)
@@ -171,7 +171,7 @@ def _match(
     return uses, deciding
 
 
-def _choose(session: str, calls: Sequence[CallRecord], trajectory: Trajectory) -> list[CallRecord]:
+def _choose(session: str, calls: Sequence[RecordedCall], trajectory: Trajectory) -> list[RecordedCall]:
     """Return the calls that decided the steps, one for each."""
     steps, failed = trajectory.steps, trajectory.error is not None
     if any(call.step is not None for call in calls):
@@ -188,7 +188,7 @@ def _choose(session: str, calls: Sequence[CallRecord], trajectory: Trajectory) -
     return _by_text(session, calls, steps, len(once))
 
 
-def _repeated(calls: Sequence[CallRecord]) -> set[int]:
+def _repeated(calls: Sequence[RecordedCall]) -> set[int]:
     """Return the numbers of the calls that the next call repeats."""
     return {
         call.index
@@ -197,7 +197,7 @@ def _repeated(calls: Sequence[CallRecord]) -> set[int]:
     }
 
 
-def _check_texts(session: str, chosen: Sequence[CallRecord], steps: Sequence[Step]) -> None:
+def _check_texts(session: str, chosen: Sequence[RecordedCall], steps: Sequence[Step]) -> None:
     for number, (call, step) in enumerate(zip(chosen, steps, strict=True)):
         if not _holds(call, step):
             raise TrainingError(
@@ -206,7 +206,7 @@ def _check_texts(session: str, chosen: Sequence[CallRecord], steps: Sequence[Ste
             )
 
 
-def _by_number(session: str, calls: Sequence[CallRecord], steps: int, *, failed: bool) -> list[CallRecord]:
+def _by_number(session: str, calls: Sequence[RecordedCall], steps: int, *, failed: bool) -> list[RecordedCall]:
     last = {call.step: call for call in calls if call.step is not None}
     named = sorted(number for number in last if number is not None and not (failed and number == steps))
     if named != list(range(steps)):
@@ -220,7 +220,7 @@ def _by_number(session: str, calls: Sequence[CallRecord], steps: int, *, failed:
     return chosen
 
 
-def _by_text(session: str, calls: Sequence[CallRecord], steps: Sequence[Step], once: int) -> list[CallRecord]:
+def _by_text(session: str, calls: Sequence[RecordedCall], steps: Sequence[Step], once: int) -> list[RecordedCall]:
     counts = f"session {session}: {len(calls)} calls ({once} without retries) and {len(steps)} steps"
     advice = "send the header x-rollwright-step with each call, or give env.step the model's text"
     if not all(step.response.strip() for step in steps):
@@ -236,12 +236,12 @@ def _by_text(session: str, calls: Sequence[CallRecord], steps: Sequence[Step], o
     return chosen
 
 
-def _holds(call: CallRecord, step: Step) -> bool:
+def _holds(call: RecordedCall, step: Step) -> bool:
     """Return True if a call's text holds the step's response, or that is not known."""
     return step.response.strip() in call.text
 
 
-def _step(index: int, call: CallRecord, step: Step) -> Step:
+def _step(index: int, call: RecordedCall, step: Step) -> Step:
     context, prompt, screenshot = _shown(call)
     return step.model_copy(
         update={
@@ -263,7 +263,7 @@ def _step(index: int, call: CallRecord, step: Step) -> Step:
     )
 
 
-def _extra_step(index: int, call: CallRecord, step: Step) -> Step:
+def _extra_step(index: int, call: RecordedCall, step: Step) -> Step:
     """Return a call without an action as a step, on the page of the step that came next."""
     return _step(index, call, step).model_copy(
         update={
@@ -278,7 +278,7 @@ def _extra_step(index: int, call: CallRecord, step: Step) -> Step:
     )
 
 
-def _shown(call: CallRecord) -> tuple[tuple[ContextMessage, ...], str, str]:
+def _shown(call: RecordedCall) -> tuple[tuple[ContextMessage, ...], str, str]:
     """Return a call's messages as a step records them: context, present text, last image.
 
     All images but the last are in the context, so that their order stays.
@@ -359,8 +359,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     growing = "; ".join(_listed(sequence) for sequence in joined.prefixes.growing) or "none"
     print(f"growing sequences: {growing}. Alone: {_listed(joined.prefixes.alone)}")
-    for found in joined.prefixes.breaks:
-        print(f"call {found.call} departs from the call before it in its {found.kind}, at {found.position}")
+    for departure in joined.prefixes.breaks:
+        print(f"call {departure.call} departs from the call before it in its {departure.kind}, at {departure.position}")
     return 0
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training.policy.context import without_thought
-from training.proxy.records import CallRecord
+from training.proxy.records import RecordedCall
 
 BreakKind = Literal["prompt", "response", "thought", "images"]
 """Part of the call before that the next prompt does not repeat: its prompt (the agent rewrote the
@@ -52,7 +52,7 @@ class PrefixReport:
         return tuple(sequence[0] for sequence in self.sequences if len(sequence) == 1)
 
 
-def prefix_report(calls: Sequence[CallRecord]) -> PrefixReport:
+def prefix_report(calls: Sequence[RecordedCall]) -> PrefixReport:
     """Return how the calls of one session continue each other.
 
     A call joins the sequence whose last call is the nearest before it; so agents that hold several
@@ -61,11 +61,11 @@ def prefix_report(calls: Sequence[CallRecord]) -> PrefixReport:
     Args:
         calls: Calls in their order.
     """
-    sequences: list[list[CallRecord]] = []
+    sequences: list[list[RecordedCall]] = []
     breaks: list[PrefixBreak] = []
     for place, call in enumerate(calls):
-        if place and (found := find_break(calls[place - 1], call)) is not None:
-            breaks.append(found)
+        if place and (departure := find_break(calls[place - 1], call)) is not None:
+            breaks.append(departure)
         ends = sorted(sequences, key=lambda sequence: sequence[-1].index, reverse=True)
         before = next((sequence for sequence in ends if find_break(sequence[-1], call) is None), None)
         if before is None:
@@ -75,7 +75,7 @@ def prefix_report(calls: Sequence[CallRecord]) -> PrefixReport:
     return PrefixReport(tuple(tuple(call.index for call in sequence) for sequence in sequences), tuple(breaks))
 
 
-def find_break(before: CallRecord, call: CallRecord) -> PrefixBreak | None:
+def find_break(before: RecordedCall, call: RecordedCall) -> PrefixBreak | None:
     """Return where a call's prompt departs from the call before it; ``None`` if it continues it."""
     expected = before.ids
     images = _first_difference(before.images, call.images)

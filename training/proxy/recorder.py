@@ -11,37 +11,37 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from pydantic import Field
 
 from envs.types import TokenSpan
 from training.policy.bans import ENDS
 from training.policy.rendered import RenderedPrompt
 from training.proxy.chat import Chat, SampledAnswers, SpecialTokens, key_of, name_images, read_answer, read_chat
 from training.proxy.pictures import read_picture
-from training.proxy.records import SESSION_NAME, CallRecord, CallStore
-from training.proxy.requests import ChatRequest, RefusedCall
+from training.proxy.records import SESSION_NAME, CallStore, RecordedCall
+from training.proxy.requests import MAX_TEMPERATURE, ChatRequest, RefusedCall
 from training.serving.engine import Engine, Generation, GenerationRequest, Picture
 from training.serving.waiting import generate_patiently
+from training.settings import Settings
 
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyOptions:
+class ProxyOptions(Settings):
     """Settings of the proxy."""
 
-    model: str = "policy"
-    """Name of the served model; others are refused."""
-    seed: int = 0
-    """Seed of the sampling noise, with the session and the call's number."""
-    temperature: float | None = None
-    """Temperature of all calls, whatever they ask for; ``None``: their own, or 1."""
-    max_new_tokens: int = 512
-    """Largest turn of a request that names none."""
-    image_pixels: int = 1280 * 768
-    """Largest image in pixels; larger ones are scaled down."""
-    patience: float = 300.0
-    """Seconds to wait for a failing engine."""
+    model: str = Field("policy", min_length=1, description="Name of the served model; others are refused.")
+    seed: int = Field(0, ge=0, description="Seed of the sampling noise, with the session and the call's number.")
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=MAX_TEMPERATURE,
+        description="Temperature of all calls, whatever they ask for; else theirs, or 1.",
+    )
+    max_new_tokens: int = Field(512, ge=1, description="Largest turn in tokens, for calls that name none.")
+    image_pixels: int = Field(1280 * 768, ge=1024, le=2**24, description="Largest image; larger ones are scaled down.")
+    patience: float = Field(300.0, ge=0, le=86_400, description="Seconds to wait for a failing engine.")
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Session:
     next_index: int = 0
     sampled: SampledAnswers = field(default_factory=SampledAnswers)
 
-    def add(self, call: CallRecord) -> None:
+    def add(self, call: RecordedCall) -> None:
         calls = [(tool["function"]["name"], tool["function"]["arguments"]) for tool in call.tool_calls]
         self.sampled.answers.append((key_of(call.content, calls), call.response_ids))
 
@@ -72,7 +72,7 @@ class Recorder:
         # One thread: threads cannot share a tokenizer. Its queue keeps calls in order of arrival.
         self._thread = ThreadPoolExecutor(1, "encode")
 
-    async def complete(self, session: str, step: int | None, request: ChatRequest) -> CallRecord:
+    async def complete(self, session: str, step: int | None, request: ChatRequest) -> RecordedCall:
         """Generate and record one turn.
 
         Raises:
@@ -165,11 +165,11 @@ class Recorder:
         chat: Chat,
         asked: GenerationRequest,
         turn: Generation,
-    ) -> CallRecord:
+    ) -> RecordedCall:
         text = self._renderer.decode(turn.token_ids)
         content, calls = read_answer(text, tools=bool(request.shown_tools))
         spans = tuple(TokenSpan(version=span.version, start=span.start, end=span.end) for span in turn.version_spans)
-        return CallRecord(
+        return RecordedCall(
             session=session,
             index=index,
             step=step,
@@ -201,7 +201,7 @@ class Recorder:
             ),
         )
 
-    def _keep(self, record: CallRecord, chat: Chat) -> CallRecord:
+    def _keep(self, record: RecordedCall, chat: Chat) -> RecordedCall:
         """Store the images, then the record, and return it with their names."""
         messages: list[dict[str, Any]] = []
         images: list[str] = []
@@ -214,6 +214,6 @@ class Recorder:
         self._sessions[record.session].add(record)
         return record
 
-    def token_texts(self, record: CallRecord) -> list[str]:
+    def token_texts(self, record: RecordedCall) -> list[str]:
         """Return the text of each response token."""
         return [self._renderer.tokenizer.decode([token]) for token in record.response_ids]

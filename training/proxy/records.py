@@ -23,7 +23,7 @@ SESSION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """Pattern of a session's name, which is also a folder's."""
 
 
-class CallRecord(Record):
+class RecordedCall(Record):
     """One call of a model by a foreign agent."""
 
     schema_version: int = Field(CALL_SCHEMA, ge=1, le=CALL_SCHEMA)
@@ -86,7 +86,7 @@ class CallStore:
         """Path of the folder of a session's calls."""
         return self.run.root / "sessions" / session / "calls"
 
-    def write(self, record: CallRecord) -> None:
+    def write(self, record: RecordedCall) -> None:
         """Store a call.
 
         Raises:
@@ -97,7 +97,7 @@ class CallStore:
         if not write_json_once(path, record, sealed=True):
             raise StorageError(f"{path} is there already: another proxy writes to {self.run.root}; give each its own")
 
-    def calls(self, session: str) -> list[CallRecord]:
+    def calls(self, session: str) -> list[RecordedCall]:
         """Return the calls of a session in order; empty if there is none.
 
         Raises:
@@ -106,7 +106,7 @@ class CallStore:
         calls = []
         for path in sorted(self.calls_path(session).glob("[!.]*.json")):
             try:
-                calls.append(CallRecord.model_validate(read_json(path)))
+                calls.append(RecordedCall.model_validate(read_json(path)))
             except ValidationError as error:
                 raise StorageError(f"call {path} cannot be read: {describe_first_error(error)}") from error
         return calls

@@ -17,7 +17,7 @@ from envs.sites.app_server import AppServer
 from training.policy.renderer import Renderer
 from training.proxy.app import make_app
 from training.proxy.recorder import ProxyOptions, Recorder
-from training.proxy.records import CallRecord, CallStore
+from training.proxy.records import CallStore, RecordedCall
 from training.serving.engine import Engine
 from training.serving.local import LocalEngine, LocalModel
 
@@ -58,7 +58,7 @@ class RunningProxy:
         base = f"{self.address}/sessions/{session}/v1" if session else f"{self.address}/v1"
         return OpenAI(**{"base_url": base, "api_key": "none", "max_retries": 0, **options})
 
-    def calls(self, session: str) -> list[CallRecord]:
+    def calls(self, session: str) -> list[RecordedCall]:
         return self.store.calls(session)
 
 
@@ -81,7 +81,7 @@ def proxy(engine: LocalEngine, renderer: Renderer, tmp_path_factory: pytest.Temp
         yield proxy
 
 
-MakeCall = Callable[..., CallRecord]
+MakeCall = Callable[..., RecordedCall]
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +94,7 @@ def make_call() -> MakeCall:
         response: tuple[int, ...] = (9,),
         text: str = "click [1]",
         **fields: Any,
-    ) -> CallRecord:
+    ) -> RecordedCall:
         defaults: dict[str, Any] = {
             "session": "s",
             "created": 0.0,
@@ -110,7 +110,7 @@ def make_call() -> MakeCall:
             "finish_reason": "stop",
             "content": text,
         }
-        return CallRecord(
+        return RecordedCall(
             index=index, prompt_ids=prompt or (index,), response_ids=response, text=text, **(defaults | fields)
         )
 

@@ -16,7 +16,7 @@ from PIL import Image
 from envs.types import StorageError
 from training.policy.renderer import Renderer
 from training.proxy.app import MAX_BODY_BYTES
-from training.proxy.records import CallRecord, CallStore
+from training.proxy.records import CallStore, RecordedCall
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
 
@@ -45,7 +45,7 @@ def with_image(data: bytes = JPEG, text: str = ASK["content"], kind: str = "jpeg
     }
 
 
-def comparable(call: CallRecord) -> dict[str, Any]:
+def comparable(call: RecordedCall) -> dict[str, Any]:
     """A record without what two equal calls differ in."""
     return call.model_dump(exclude={"session", "index", "created", "seconds"})
 
@@ -163,6 +163,25 @@ def test_text_of_others_holds_no_control_token(proxy: RunningProxy, renderer: Re
     assert renderer.image_token_id not in call.prompt_ids
     shown = renderer.tokenizer.decode(call.prompt_ids)
     assert shown.count("<|im_start|>") == 3 and "<action>tags</action>" in shown  # system, user, assistant
+
+
+def test_messages_of_one_side_become_one_turn(proxy: RunningProxy, renderer: Renderer) -> None:
+    """As agents send them: several system messages, a late one, two of the user, two answers."""
+    messages: list[Any] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "two"}]},
+        {"role": "user", "content": "first"},
+        {"role": "system", "content": "late"},
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "last"},
+    ]
+    proxy.client("merged").chat.completions.create(model="policy", messages=messages, max_tokens=2)
+    (call,) = proxy.calls("merged")
+    assert renderer.tokenizer.decode(call.prompt_ids) == (
+        "<|im_start|>system\nBe brief.\nOne\ntwo<|im_end|>\n<|im_start|>user\nfirst\nlate<|im_end|>\n"
+        "<|im_start|>assistant\na\nb<|im_end|>\n<|im_start|>user\nlast<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 class Scripted:

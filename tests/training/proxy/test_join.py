@@ -12,7 +12,7 @@ from training.config import AlgorithmConfig
 from training.ledger.store import write_json
 from training.proxy.join import CallUse, join, main
 from training.proxy.prefixes import prefix_report
-from training.proxy.records import CallRecord, CallStore
+from training.proxy.records import CallStore, RecordedCall
 from training.records.batches import build_batch
 from training.records.groups import EpisodeSummary
 from training.trainer.rows import read_rows
@@ -31,7 +31,7 @@ def episode(*responses: str, score: float | None = 1.0, **fields: Any) -> Trajec
     return make_trajectory(steps=steps, reward=reward, stop_reason=StopReason.DONE, **fields)
 
 
-def decided(calls: list[CallRecord], trajectory: Trajectory, **options: Any) -> list[tuple[int, ...]]:
+def decided(calls: list[RecordedCall], trajectory: Trajectory, **options: Any) -> list[tuple[int, ...]]:
     """Prompt ids of the joined steps, each naming its call."""
     joined = join(calls, trajectory, **options)
     assert joined.trajectory.reward == trajectory.reward

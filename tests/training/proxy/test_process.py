@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,6 @@ import pytest
 
 from training.proxy.__main__ import main
 from training.proxy.records import CallStore
-from training.serving.vllm.service import free_ports
 
 from ..vision_models import picture
 from .conftest import READER, RunningProxy
@@ -28,13 +28,16 @@ from .test_calls import with_image
         (["--host", "0.0.0.0"], "can be reached from outside: give a key"),
         (["--api-key", "NO_SUCH_KEY"], "the variable NO_SUCH_KEY is not set"),
         (["--checkpoint", "nowhere"], "nowhere is no Hugging Face checkpoint folder"),
+        (["--temperature", "7"], "--temperature: Input should be less than or equal to 5"),
+        (["--image-pixels", "many"], "--image-pixels: Input should be a valid integer"),
+        (["--host", "192.0.2.1", "--api-key", "PATH"], "nothing can listen at 192.0.2.1, port 0"),
         (["--server", "http://127.0.0.1:9"], "http://127.0.0.1:9 cannot be reached"),
     ],
 )
 def test_a_start_that_cannot_serve_says_why(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--checkpoint", str(READER), "--root", str(tmp_path / "foreign"), "--port", "1", *arguments]) == 2
+    assert main(["--checkpoint", str(READER), "--root", str(tmp_path / "foreign"), "--port", "0", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -42,14 +45,13 @@ def test_a_start_that_cannot_serve_says_why(
 def test_a_kill_in_the_middle_leaves_whole_records(tmp_path: Path) -> None:
     """Four agents call while the process is killed: every file that is there is whole and has its
     images, and every answered call is there."""
-    (port,) = free_ports("127.0.0.1", 1)
     command = [sys.executable, "-m", "training.proxy", "--checkpoint", str(READER), "--root", str(tmp_path)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(READER.parents[2])}
-    process = subprocess.Popen([*command, "--port", str(port)], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "--port", "0"], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        assert any("the proxy listens at" in line for line in process.stderr)
-        proxy = RunningProxy(f"http://127.0.0.1:{port}", CallStore(tmp_path))
+        address = next(found[0] for line in process.stderr if (found := re.search(r"http://127\.0\.0\.1:\d+", line)))
+        proxy = RunningProxy(address, CallStore(tmp_path))
         answered: list[tuple[str, int]] = []
 
         def play(name: str) -> None:
