@@ -34,6 +34,6 @@ def lost_evidence(store: RunStore, batch: TrainingBatch) -> dict[str, str]:
 
 def blobs_of(trajectory: Trajectory) -> list[str]:
     """Return the names of all blobs that a trajectory refers to."""
-    steps = [name for step in trajectory.steps for name in (step.screenshot, step.dom_diff)]
+    steps = [name for step in trajectory.steps for name in (*step.pictures, step.dom_diff)]
     names = [*steps, trajectory.final_dom, trajectory.final_screenshot, trajectory.judgement]
     return [name for name in dict.fromkeys(names) if name]

@@ -16,6 +16,7 @@ from PIL import Image
 from envs.types import StorageError
 from training.policy.renderer import Renderer
 from training.proxy.app import MAX_BODY_BYTES
+from training.proxy.prefixes import prefix_report
 from training.proxy.records import CallStore, RecordedCall
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine
@@ -213,6 +214,19 @@ def test_tool_calls_are_answered_and_come_back(renderer: Renderer, tmp_path: Pat
     shown = renderer.tokenizer.decode(second.prompt_ids)
     assert "<|im_start|>user\n<tool_response>\ndone\n</tool_response><|im_end|>\n<|im_start|>assistant\n" in shown
     assert '"name": "act"' in shown.split("<|im_end|>")[0] or '"name":"act"' in shown.split("<|im_end|>")[0]
+
+
+def test_an_agent_that_strips_thoughts_is_told_where_the_prefix_ends(renderer: Renderer, tmp_path: Path) -> None:
+    messages: list[Any] = [ASK]
+    answers = ("<think>It is the first.</think>\n\nclick [1]", "click [2]", "click [3]")
+    with run_proxy(tmp_path, Scripted(renderer, *answers), renderer) as proxy:  # type: ignore[arg-type]
+        for _ in answers:
+            choice = proxy.client("s").chat.completions.create(model="policy", messages=messages).choices[0]
+            messages += [{"role": "assistant", "content": (choice.message.content or "").split("</think>")[-1]}, ASK]
+        report = prefix_report(proxy.calls("s"))
+        first = len(proxy.calls("s")[0].prompt_ids)
+    assert (report.growing, report.alone) == (((1, 2),), (0,))
+    assert [(found.call, found.kind, found.position) for found in report.breaks] == [(1, "thought", first)]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], int, str, str | None]] = {

@@ -9,6 +9,7 @@ import pytest
 
 from envs.types import Click, RewardBundle, StopReason, TrainingError, Trajectory
 from training.config import AlgorithmConfig
+from training.ledger.evidence import blobs_of
 from training.ledger.store import write_json
 from training.proxy.join import CallUse, join, main
 from training.proxy.prefixes import prefix_report
@@ -140,6 +141,7 @@ def test_pictures_keep_their_order_and_a_prompt_may_have_none(make_call: MakeCal
         )
         (step,) = join([make_call(0, messages=messages, images=names)], episode("")).trajectory.steps
         assert step.pictures == names and step.prompt == "x"
+        assert blobs_of(episode("").model_copy(update={"steps": (step,)})) == [*names]
 
 
 def test_the_command_stores_what_the_trainer_reads(
