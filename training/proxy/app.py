@@ -97,6 +97,11 @@ class _Routes:
         given = request.headers.get("authorization", "")
         if self._key and not hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode()):
             raise RefusedCall("Incorrect API key provided.", code="invalid_api_key", status=401)
+        if not self._key and "origin" in request.headers:
+            # The agent's own browser may show a page that calls this port.
+            raise RefusedCall(
+                "a page's script has to send a key: --api-key VARIABLE", code="origin_refused", status=403
+            )
 
     def _logprobs(self, record: RecordedCall) -> dict[str, Any]:
         texts = self._recorder.token_texts(record)

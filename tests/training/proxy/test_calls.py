@@ -315,10 +315,11 @@ def test_a_call_that_is_refused_says_why_and_leaves_nothing(proxy: RunningProxy,
         ("/v1", {"x-rollwright-session": "a" * 129}, "invalid_session"),
         ("/sessions/one/v1", {"x-rollwright-session": "two"}, "invalid_session"),
         ("/sessions/one/v1", {"x-rollwright-step": "-1"}, "invalid_step"),
+        ("/sessions/one/v1", {"origin": "http://evil.test"}, "origin_refused"),
         ("/sessions/one/v2", {}, "unknown_url"),
     ],
 )
-def test_a_wrong_session_is_named(proxy: RunningProxy, path: str, headers: dict[str, str], code: str) -> None:
+def test_a_wrong_session_or_caller_is_named(proxy: RunningProxy, path: str, headers: dict[str, str], code: str) -> None:
     answer = httpx.post(
         f"{proxy.address}{path}/chat/completions",
         headers=headers,
