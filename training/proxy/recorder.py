@@ -45,7 +45,7 @@ class ProxyOptions(Settings):
 
 
 @dataclass(slots=True)
-class _Session:
+class _AgentSession:
     """State of a session, made anew from its records when the proxy starts again."""
 
     next_index: int = 0
@@ -68,7 +68,7 @@ class Recorder:
         self.options = options
         self._engine, self._renderer, self._store = engine, renderer, store
         self._special = SpecialTokens([*ENDS, *renderer.tokenizer.convert_ids_to_tokens(renderer.banned_ids)])
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _AgentSession] = {}
         # One thread: threads cannot share a tokenizer. Its queue keeps calls in order of arrival.
         self._thread = ThreadPoolExecutor(1, "encode")
 
@@ -107,7 +107,7 @@ class Recorder:
     def _encode(self, session: str, request: ChatRequest) -> tuple[int, Chat, RenderedPrompt]:
         """Return the call's number, and its messages and prompt."""
         if session not in self._sessions:
-            state, calls = _Session(), self._store.calls(session)
+            state, calls = _AgentSession(), self._store.calls(session)
             for call in calls:
                 state.add(call)
             state.next_index = calls[-1].index + 1 if calls else 0
