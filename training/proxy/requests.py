@@ -59,7 +59,7 @@ class CalledFunction(_Given):
     arguments: str = "{}"
 
 
-class ToolCall(_Given):
+class ReturnedToolCall(_Given):
     """A call of a tool in an assistant's message."""
 
     id: str = ""
@@ -75,7 +75,7 @@ class ChatMessage(_Given):
     content: str | tuple[ContentPart, ...] | None = None
     name: str | None = None
     """Ignored: chat templates do not show it."""
-    tool_calls: tuple[ToolCall, ...] | None = None
+    tool_calls: tuple[ReturnedToolCall, ...] | None = None
     tool_call_id: str | None = None
     refusal: None = None
     annotations: tuple[Any, ...] | None = Field(None, max_length=0)
