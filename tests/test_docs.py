@@ -91,11 +91,13 @@ ENVIRONMENTS = ROOT / "docs/environments.md"
 OWN_TASKS = ROOT / "docs/own-tasks.md"
 SERVER = ROOT / "docs/environment-server.md"
 """Run by `tests/envs/server/test_command.py`, with a server."""
+FRAMEWORKS = ROOT / "docs/frameworks.md"
+"""Run by `tests/envs/adapters`, each example with its framework."""
 
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if examples(page, "python") and page not in (ENVIRONMENTS, OWN_TASKS, SERVER)],
+    [page for page in PAGES if examples(page, "python") and page not in (ENVIRONMENTS, OWN_TASKS, SERVER, FRAMEWORKS)],
     ids=name,
 )
 def test_the_python_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +184,14 @@ def test_examples_of_training_can_be_run_one_after_the_other(tmp_path: Path) -> 
 def test_every_command_is_of_a_module_that_is_there() -> None:
     modules = {module for module, _ in COMMANDS}
     others = {
+        "envs.adapters.mcp",
+        "envs.adapters.openenv",
         "envs.bundled.generate",
+        "envs.repl",
         "envs.server",
         "envs.server.master",
         "flows.doctor",
+        "flows.replay",
         "flows.serve",
         "training.proxy",
         "training.proxy.join",
