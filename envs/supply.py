@@ -78,7 +78,7 @@ class DevToolsLease:
 class DevToolsSupply:
     """Lends episodes on the browsers of a host; used in ``async with`` in its event loop."""
 
-    def __init__(self, host: EnvHost, *, lease_seconds: float = LEASE_SECONDS, **server_options: Any) -> None:
+    def __init__(self, host: EnvHost, /, *, lease_seconds: float = LEASE_SECONDS, **server_options: Any) -> None:
         """
         Args:
             lease_seconds: Seconds without a word of a client after which a lease ends.

@@ -20,9 +20,11 @@ import uvicorn
 from envs.host import MAX_SESSIONS, EnvHost
 from envs.server import omniboxes
 from envs.server.app import MAX_BODY, REQUEST_SECONDS, EnvServer
+from envs.server.devtools import DevToolsFront
 from envs.server.gate import check_listens, read_keys
 from envs.server.requests import ClientRules
 from envs.server.sessions import LEASE_SECONDS, MIN_FREE_MB, SessionTable
+from envs.supply import DevToolsSupply
 from envs.types import ConfigError, RollwrightError
 
 logger = logging.getLogger("envs.server")
@@ -92,6 +94,7 @@ async def _serve(options: argparse.Namespace) -> None:
     async with (
         EnvHost(max_sessions=options.max_sessions, browsers=options.browsers) as host,
         SessionTable(host, lease_seconds=options.lease_seconds, min_free_mb=options.min_free_mb) as table,
+        DevToolsSupply(host, host=options.host, public_host=options.public_host) as supply,
     ):
         server = EnvServer(
             table,
@@ -100,7 +103,7 @@ async def _serve(options: argparse.Namespace) -> None:
             max_per_owner=options.max_per_key,
             max_body=options.max_body,
             request_seconds=options.request_seconds,
-            fronts=[omniboxes.routes] if options.omniboxes else [],
+            fronts=[DevToolsFront(supply).routes, *([omniboxes.routes] if options.omniboxes else [])],
         )
         config = uvicorn.Config(
             server.app(),
@@ -139,6 +142,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--reach", action="append", default=[], metavar="ORIGIN", help="Origin that live tasks may reach; repeat it.")
     add("--address", action="append", default=[], metavar="NAME=URL", help="Address of a live site; repeat it.")
     add("--allow-code", action="store_true", help="Clients may name module:function, which the server imports.")
+    add("--public-host", help="Name of this machine in DevTools addresses; --host if not given.")
     add("--omniboxes", action="store_true", help="Also speak the Omniboxes protocol (WebGym).")
     return parser.parse_args(arguments)
 

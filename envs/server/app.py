@@ -199,7 +199,7 @@ class EnvServer:
 
         async def worked() -> tuple[StepResult, dict[str, Any]]:
             result = await work
-            return result, _written(session, result)  # at once: the next call changes the session
+            return result, written(session, result)  # at once: the next call changes the session
 
         result, answer = await self.finish(self.start(worked()))
         if request.query_params.get("screenshot") == "true":
@@ -209,7 +209,7 @@ class EnvServer:
 
     async def _state(self, request: Request) -> Response:
         session = self.session(request)
-        last = None if session.last is None else _written(session, session.last)
+        last = None if session.last is None else written(session, session.last)
         return json_answer({**_opened(session), "epoch": session.epoch, "step": session.steps, "last": last})
 
     async def _screenshot(self, request: Request) -> Response:
@@ -272,7 +272,7 @@ def _opened(session: Session) -> dict[str, Any]:
     return {"session_id": session.session_id, "task": task, "seed": session.env.seed, **lease}
 
 
-def _written(session: Session, result: StepResult) -> dict[str, Any]:
+def written(session: Session, result: StepResult) -> dict[str, Any]:
     """Return a result as JSON values, with the text that an agent reads."""
     return {
         "session_id": session.session_id,

@@ -30,6 +30,7 @@ STATUS = {
     SessionCode.WRONG_STEP: 409,
     SessionCode.OTHER_ACTION: 409,
     SessionCode.NO_EPISODE: 409,
+    SessionCode.LENT: 409,
     SessionCode.DRAINING: 503,
 }
 """HTTP status of the refusals of a `SessionTable`."""

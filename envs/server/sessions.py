@@ -50,6 +50,7 @@ class SessionCode(StrEnum):
     WRONG_STEP = "wrong_step"
     OTHER_ACTION = "other_action"
     NO_EPISODE = "no_episode"
+    LENT = "lent"
     DRAINING = "draining"
 
 
@@ -76,6 +77,8 @@ class Session:
     """Name of the client that opened it."""
     state: Any = None
     """Value that the front which opened it keeps with it."""
+    lent: bool = False
+    """Another client plays its page; resets and steps are refused until it is given back."""
     epoch: int = 0
     """Number of resets."""
     steps: int = 0
@@ -336,6 +339,10 @@ class SessionTable:
         async with session.lock:
             if self._sessions.get(session.session_id) is not session:
                 raise self._gone(session.session_id)
+            if session.lent:
+                raise SessionError(
+                    SessionCode.LENT, f"the page of session {session.session_id!r} is lent: give it back first"
+                )
             try:
                 yield
             finally:

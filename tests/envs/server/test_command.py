@@ -74,6 +74,9 @@ def test_it_drains_after_a_signal_and_leaves_nothing_running(
 ) -> None:
     process, client = serving
     session = opened(client)
+    lent = client.post(f"/sessions/{session}/devtools").json()
+    assert lent["cdp_url"].startswith("ws://127.0.0.1:")
+    assert client.delete(f"/sessions/{session}/devtools").status_code == 200
     children = psutil.Process(process.pid).children(recursive=True)
     assert any("chrom" in child.name() or "headless" in child.name() for child in children)
     process.send_signal(signal.SIGTERM)

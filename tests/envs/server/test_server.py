@@ -15,9 +15,12 @@ import pytest
 
 from envs import BrowserError, CapacityError, EnvHost, TaskError
 from envs.server import ClientRules, EnvServer, SessionError
+from envs.server.devtools import DevToolsFront
 from envs.server.gate import read_keys
+from envs.supply import DevToolsSupply
 from envs.types import ConfigError
 from tests.envs.adapters.reference import CANARY, SCRIPTS, digest, reference
+from tests.envs.devtools_client import bare_client
 
 from .serving import client_of, refused, remote, served
 
@@ -346,6 +349,40 @@ async def test_a_draining_server_serves_its_sessions_and_opens_none(opened: Open
                 pass
         assert (await env.reset()).observation.elements and not draining.done()
     assert await draining == 0
+
+
+async def test_an_agent_plays_a_session_over_its_devtools_address(host: EnvHost) -> None:
+    async with (
+        DevToolsSupply(host) as supply,
+        served(host, lease_seconds=1.5, fronts=[DevToolsFront(supply).routes]) as server,
+        client_of(server) as client,
+    ):
+        session = (await client.post("/sessions", json={"task": COUNT, "seed": 7})).json()["session_id"]
+        path = f"/sessions/{session}/devtools"
+        assert refused(await client.post(path)) == (409, "no_episode")
+        assert refused(await client.delete(path)) == (409, "not_lent")
+        await client.post(f"/sessions/{session}/reset")
+        lent = (await client.post(path)).json()
+        assert (await client.post(path)).json() == lent, "asked again, it is the same address"
+        step = await client.post(f"/sessions/{session}/step", json={"action": "click [1]"})
+        assert refused(step) == refused(await client.post(f"/sessions/{session}/reset")) == (409, "lent")
+        async with bare_client(lent["cdp_url"]) as agent:
+            _, page = await agent.attach()
+            for _ in range(6):  # longer than the lease: what the agent says renews it
+                await asyncio.sleep(0.4)
+                assert "click" in str(await agent.evaluate(page, "document.body.innerText")).lower()
+            await agent.evaluate(page, "document.getElementById('subbtn').click()")
+        back = (await client.delete(path)).json()
+        assert back["session_id"] == session and "ONE" in back["text"]
+        numbers = {element["text"]: element["index"] for element in back["observation"]["elements"]}
+        last = await client.post(f"/sessions/{session}/step", json={"action": f"click [{numbers['TWO']}]"})
+        assert last.json()["reward"] == 1.0, "the agent clicked ONE"
+        await client.post(f"/sessions/{session}/reset")
+        lent = (await client.post(path)).json()
+        await asyncio.sleep(2.5)
+        assert refused(await client.get(f"/sessions/{session}")) == (410, "expired_session"), "nobody came"
+        assert supply.leases == {}
+    assert host.pool.metrics()["lent"] == 0
 
 
 async def test_a_session_ends_with_its_lifetime_also_if_it_is_used(host: EnvHost) -> None:
