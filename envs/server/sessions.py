@@ -340,9 +340,7 @@ class SessionTable:
             if self._sessions.get(session.session_id) is not session:
                 raise self._gone(session.session_id)
             if session.lent:
-                raise SessionError(
-                    SessionCode.LENT, f"the page of session {session.session_id!r} is lent: give it back first"
-                )
+                raise SessionError(SessionCode.LENT, f"session {session.session_id!r} is lent: give it back first")
             try:
                 yield
             finally:
