@@ -5,6 +5,6 @@ import their framework, so nothing is imported here; ``docs/frameworks.md`` says
 one needs.
 """
 
-from envs.adapters.shared_host import close_hosts, shared_host
+from envs.adapters.shared_host import close_hosts, on_host, shared_host
 
-__all__ = ["close_hosts", "shared_host"]
+__all__ = ["close_hosts", "on_host", "shared_host"]

@@ -1,12 +1,16 @@
-"""The hosts of a process: browsers that all environments of frameworks without ``await`` share."""
+"""The hosts of a process: browsers that all environments of other frameworks share."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from envs.sync import SyncEnvHost
+
+T = TypeVar("T")
 
 _hosts: dict[tuple[int, tuple[tuple[str, Any], ...]], SyncEnvHost] = {}
 _making = threading.Lock()
@@ -33,3 +37,11 @@ def close_hosts() -> None:
     with _making:
         for key in [key for key in _hosts if key[0] == os.getpid()]:
             _hosts.pop(key).close()
+
+
+async def on_host(host: SyncEnvHost, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+    """Await a coroutine function in a host's event loop, from another event loop.
+
+    A caller that is cancelled cancels the call.
+    """
+    return await asyncio.wrap_future(host.portal.start_task_soon(function, *args))

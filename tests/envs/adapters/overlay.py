@@ -1,0 +1,32 @@
+"""Runs a module of the tests with a framework that `scripts/setup_frameworks` laid over ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run_with_overlay(framework: str, module: str, *args: str) -> Any:
+    """Run ``python -m MODULE`` in a process that imports the framework; the JSON of its last
+    line."""
+    folder = ROOT / ".venv-frameworks" / framework
+    if not (folder / ".ready").is_file():
+        pytest.skip(f"no {folder.relative_to(ROOT)}: scripts/setup_frameworks {framework}")
+    done = subprocess.run(
+        [sys.executable, "-m", module, *args],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.strip().splitlines()[-1])
