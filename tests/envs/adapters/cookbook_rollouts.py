@@ -89,15 +89,15 @@ async def main(checkpoint: str) -> None:
     images = get_image_processor(checkpoint)
     vision = renderers.get_renderer("qwen3_vl_instruct", tokenizer, images, model_name=checkpoint)
     found: dict[str, Any] = {}
-    for task, (seed, texts) in SCRIPTS.items():
-        found[task] = await play(Group(task, text, seed=seed, group_size=2), [texts])
-    found["thinking"] = await play(Group(SHOP, thinking, group_size=1), [SCRIPTS[SHOP][1]])
     shown = StepRenderer(mode="coordinates")
-    found["images"] = await play(Group(SHOP, vision, group_size=1, shown=shown), [SCRIPTS[SHOP][1]])
+    for task, (seed, texts) in SCRIPTS.items():
+        found[task] = await play(Group(task, vision, seed=seed, group_size=2, shown=shown), [texts])
+    found["text"] = await play(Group(SHOP, text, group_size=1), [SCRIPTS[SHOP][1]])
+    found["thinking"] = await play(Group(SHOP, thinking, group_size=1), [SCRIPTS[SHOP][1]])
 
     async def kill_when_alone(member: int, turn: int) -> None:
         if member == 2 and turn == 1:
-            while group.kept[0].abstained is not None or group.kept[1].abstained is not None:
+            while sum(env.abstained is None for env in group.kept) < 2:
                 await asyncio.sleep(0.01)
             pool = shared_host(**HOST, **StepRenderer().pool_options).host.pool
             os.kill(pool.browser_pids()[0], signal.SIGKILL)

@@ -15,18 +15,22 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run_with_overlay(framework: str, module: str, *args: str) -> Any:
-    """Run ``python -m MODULE`` in a process that imports the framework; the JSON of its last
-    line."""
+    """Run a module of this folder in a process that imports the framework; the JSON of its last
+    line.
+
+    Its package is ``adapters`` there: verl's wheel has a package ``tests`` of its own.
+    """
     folder = ROOT / ".venv-frameworks" / framework
     if not (folder / ".ready").is_file():
         pytest.skip(f"no {folder.relative_to(ROOT)}: scripts/setup_frameworks {framework}")
     done = subprocess.run(
-        [sys.executable, "-m", module, *args],
+        [sys.executable, "-m", f"adapters.{module}", *args],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}:{ROOT / 'tests/envs'}"},
         capture_output=True,
         text=True,
         check=False,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
