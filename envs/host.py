@@ -14,6 +14,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 from envs.browser import BrowserPool, PoolOptions
 from envs.env import WebEnv, open_env
@@ -61,12 +62,14 @@ class EnvHost:
             **{"max_sessions": MAX_SESSIONS, "lease_deadline": LEASE_DEADLINE, **pool_options}
         )
         self.sites = SharedSites()
+        self._opened: WeakSet[WebEnv] = WeakSet()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.sites.close)
             await stack.enter_async_context(self.pool)
+            stack.push_async_callback(self._close_envs)
             self._stack = stack.pop_all()
         return self
 
@@ -93,4 +96,11 @@ class EnvHost:
         for name in ("pool", "sites"):
             if name in options:
                 raise ConfigError(f"{name}: the host has its own; use envs.open_env for another one")
-        return open_env(task, pool=self.pool, sites=self.sites, **options)
+        env = open_env(task, pool=self.pool, sites=self.sites, **options)
+        self._opened.add(env)
+        return env
+
+    async def _close_envs(self) -> None:
+        """Close the environments that were left open."""
+        for env in list(self._opened):
+            await env.close()

@@ -66,6 +66,14 @@ def test_a_host_closes_what_is_still_open_and_then_refuses() -> None:
         host.open("miniwob/click-test")
 
 
+async def test_a_host_closes_environments_that_were_left_open() -> None:
+    async with EnvHost(max_sessions=1) as host:
+        env = await host.open("miniwob/click-test")
+        await env.reset()
+    with pytest.raises(BrowserError, match="the environment is not open"):
+        await env.reset()
+
+
 async def test_a_host_in_an_event_loop_opens_environments_at_once() -> None:
     async with EnvHost(max_sessions=4) as host:
 
