@@ -52,6 +52,16 @@ def digest(value: Observation | Trajectory | dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(canonical(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+def without_texts(trajectory: Trajectory | dict[str, Any]) -> dict[str, Any]:
+    """A trajectory's JSON without the model's texts, for actions that came as arguments."""
+    data = trajectory if isinstance(trajectory, dict) else trajectory.model_dump(mode="json")
+    left_out = ("response", "form")
+    return {
+        **data,
+        "steps": [{key: value for key, value in step.items() if key not in left_out} for step in data["steps"]],
+    }
+
+
 @dataclass(frozen=True)
 class ReferenceEpisode:
     """An episode as `open_env` plays it."""

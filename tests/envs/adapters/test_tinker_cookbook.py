@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from envs.adapters.tinker import STOP_WORDS
+
 from ...training.vision_models import make_checkpoint
 from .overlay import run_with_overlay
 from .reference import SCRIPTS, digest, reference
@@ -21,7 +23,7 @@ def test_the_cookbook_plays_and_trains_on_our_episodes(tmp_path: Path) -> None:
         assert group["rewards"] == [expected.reward] * 2
         assert group["trajectories"] == [digest(expected.trajectory)] * 2
         assert group["turns"] == [len(expected.texts)] * 2
-        assert group["stops"] == ["completed"] * 2
+        assert group["stops"] == [STOP_WORDS[expected.trajectory.stop_reason]] * 2
     for name in (*SCRIPTS, "text", "thinking"):
         group = found[name]
         assert set(group["data"]) == {1}, "a trajectory is one datum"
