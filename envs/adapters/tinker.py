@@ -107,7 +107,7 @@ class TinkerEnv(_Base):  # type: ignore[misc]
         Args:
             task: The same as of `envs.open_env`.
             renderer: Renderer of the model's chat template, such as the cookbook's.
-            shown: What a step shows; the elements as text if not given.
+            shown: Renderer of steps; it shows the elements as text if not given.
             max_tokens: Tokens that a prompt may have; an episode whose next prompt has more
                 abstains.
             pool_options: Fields of `envs.PoolOptions` of the browsers that the process shares.

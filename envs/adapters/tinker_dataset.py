@@ -108,7 +108,7 @@ class TinkerDatasetBuilder(_BuilderBase):  # type: ignore[misc]
     batches: int | None = None
     """Number of training batches; one lap through the tasks if not given."""
     mode: str = "text"
-    """What a step shows: ``text``, ``set_of_marks`` or ``coordinates`` (the latter two with the
+    """Form of a page: ``text``, ``set_of_marks`` or ``coordinates`` (the latter two with the
     screenshot)."""
     horizon: int | None = None
     """Maximum number of steps of an episode; the task's own if not given."""

@@ -32,7 +32,7 @@ from envs.sync import SyncWebEnv
 from envs.types import BrowserError, ConfigError, SiteError, TaskError, Terminate, Trajectory
 
 ShownPage = str | list[dict[str, Any]]
-"""What the model reads: a text, or parts with the screenshot and the text."""
+"""A page as the model reads it: a text, or parts with the screenshot and the text."""
 
 
 class TrlEnvironment:

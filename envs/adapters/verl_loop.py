@@ -73,7 +73,7 @@ class BrowserAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """
         Args:
             mode, screenshot, prompt: Fields of `envs.StepRenderer`.
-            retries: How often an episode that abstained is played again.
+            retries: Number of times that an episode that abstained is played again.
             max_sessions: Episodes at a time in a worker; others wait up to an hour.
         """
         super().__init__(*args, **kwargs)

@@ -5,6 +5,7 @@ Run with the overlay ``tinker`` of `scripts/setup_frameworks`: ``… CHECKPOINT`
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -26,6 +27,7 @@ from envs.adapters import close_hosts, shared_host
 from envs.adapters.tinker import HOST, TinkerEnv, TinkerGroupBuilder
 from envs.adapters.tinker_dataset import TinkerDataset, TinkerDatasetBuilder
 
+from .overlay import snippet
 from .reference import SCRIPTS, digest
 
 SHOP = "bundled/shop-open/200000/0"
@@ -123,6 +125,10 @@ async def main(checkpoint: str) -> None:
         "stops": [trajectory.stop_reason for trajectory in result.trajectories_G],
         "tags": first.logging_tags(),
     }
+    names: dict[str, Any] = {"model": checkpoint, "policy": Scripted(tokenizer, [("click [1]",) * 50], at_once)}
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    await eval(compile(snippet("Tinker"), "docs/frameworks.md, Tinker", "exec", flags=flags, dont_inherit=True), names)
+    found["snippet"] = names["result"].get_total_rewards()
     print(json.dumps(found))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,3 +35,11 @@ def run_with_overlay(framework: str, module: str, *args: str) -> Any:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def snippet(heading: str) -> str:
+    """The Python block of a section of docs/frameworks.md."""
+    page = (ROOT / "docs/frameworks.md").read_text()
+    (block,) = re.findall(rf"^## {heading}\n(?:(?!^## ).)*?^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(block.splitlines()) <= 12
+    return str(block)

@@ -44,3 +44,4 @@ def test_the_cookbook_plays_and_trains_on_our_episodes(tmp_path: Path) -> None:
     assert data["bases"] and data["held out"] == 1
     assert data["tags"] == ["rollwright", "miniwob", "miniwob/enter-text"]
     assert set(data["stops"]) <= {"completed", "max_turns", "repetition"}
+    assert len(found["snippet"]) == 2

@@ -88,3 +88,4 @@ def test_an_abstention_is_played_again_or_not_trained_on(found: Any) -> None:
     for name in ("lost", "too long"):
         assert loop(name)["abstained"] and loop(name)["reward"] == 0.0
         assert loop(name)["sampled"] > 0 and loop(name)["trained"] == 0
+    assert loop("snippet") == [1.0, ""]

@@ -29,6 +29,7 @@ from envs.adapters.verl import NAME, BrowserTool, compute_score
 from envs.adapters.verl_loop import BrowserAgentLoop
 from envs.types.actions import ACTIONS
 
+from .overlay import snippet
 from .reference import CANARY, SCRIPTS, digest, without_texts
 
 SHOP = "bundled/shop-open/200000/0"
@@ -238,6 +239,14 @@ async def whole_episodes(checkpoint: str) -> dict[str, Any]:
     found["retried"] = await play(SHOP, SCRIPTS[SHOP][1], [(1, 2)])
     found["lost"] = await play(SHOP, SCRIPTS[SHOP][1], [(1, 2)], retries=0)
     found["too long"] = await play(SHOP, SCRIPTS[SHOP][1], length=60, retries=0)
+    names: dict[str, Any] = {}
+    exec(snippet("verl"), names)
+    row = names["row"]["extra_info"]
+    assert row["tools_kwargs"] == {NAME: {"create_kwargs": {"task": row["task"], "seed": row["seed"]}}}
+    given = common(checkpoint, None)
+    given["server_manager"] = Server(given["tokenizer"], ["click [1]"])
+    output = await BrowserAgentLoop(**given).run({}, raw_prompt=[], extra_info=row)
+    found["snippet"] = [output.reward_score, output.extra_fields["abstained"]]
     return found
 
 
