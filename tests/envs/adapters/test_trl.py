@@ -17,7 +17,7 @@ from envs import StepRenderer, TaskError
 from envs.actions.parsing import parse
 from envs.adapters import close_hosts, shared_host
 from envs.adapters.trl import TrlEnvironment
-from envs.types import ConfigError
+from envs.types import BrowserError, ConfigError
 from envs.types.actions import ACTIONS
 
 from .reference import CANARY, SCRIPTS, digest, reference, without_texts
@@ -96,6 +96,21 @@ def test_an_abstention_has_no_reward() -> None:
     assert env.get_reward() is None and env.abstained
     env.reset(prompt=[])
     assert env.abstained is None and env.get_reward() is not None, "the next episode has a browser again"
+
+
+def test_a_page_that_does_not_open_has_no_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = TrlEnvironment(task=SHOP)
+
+    def no_browser(**options: Any) -> Any:
+        raise BrowserError("Chromium did not start")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.adapters.trl.shared_host", no_browser)
+        assert env.reset(prompt=[]) == "The page did not open: Chromium did not start"
+    assert "without a reward" in env.click(1)
+    assert env.get_reward() is None and env.abstained == "Chromium did not start"
+    env.reset(prompt=[])
+    assert "Page:" in env.click(1) and env.get_reward() is not None and env.abstained is None
 
 
 def test_wrong_uses_say_so() -> None:
