@@ -14,15 +14,13 @@ An episode that abstained says so by the metric ``abstained`` and ``stop/<reason
 gets the mean reward of the others, so that no advantage changes by it, and its turns are masked
 (``parse_error_masked``): it is not trained on, and the group goes on.
 
-Where ``tinker_cookbook`` cannot be imported, the classes have no base, and their results are the
-equal classes here.
+Where ``tinker_cookbook`` cannot be imported, `envs.adapters.tinker_types` has its results' fields.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from envs.adapters.shared_host import on_host, shared_host
@@ -35,16 +33,9 @@ try:
     import tinker
 
     from envs.adapters.tinker_prompts import EpisodePrompts, MessageRenderer
+    from envs.adapters.tinker_types import EnvBase, GroupBase, NoPrompt, Step
 except ImportError as error:
     raise ConfigError("the tinker package is missing: pip install 'rollwright[tinker]'") from error
-
-try:
-    from tinker_cookbook.rl import types as cookbook
-except ImportError:
-    cookbook = None
-
-_Base: Any = object if cookbook is None else cookbook.Env
-_GroupBase: Any = object if cookbook is None else cookbook.EnvGroupBuilder
 
 MASKED = "parse_error_masked"
 """Metric of a turn that the cookbook's ``trajectory_to_data`` leaves out of the loss."""
@@ -64,33 +55,7 @@ STOP_WORDS = {
 """The cookbook's words for reasons that it knows; the others go by their own names."""
 
 
-@dataclass
-class TinkerStep:
-    """``tinker_cookbook.rl.types.StepResult``, where that cannot be imported."""
-
-    reward: float
-    episode_done: bool
-    next_observation: tinker.ModelInput
-    next_stop_condition: list[str] | list[int]
-    metrics: dict[str, float | int] = field(default_factory=dict)
-    logs: dict[str, str | int | float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TinkerNoPrompt:
-    """``tinker_cookbook.rl.types.InitialObservationOverflow``, where that cannot be imported: an
-    episode that ended before its first turn."""
-
-    reward: float
-    metrics: dict[str, float | int] = field(default_factory=dict)
-    logs: dict[str, str | int | float] = field(default_factory=dict)
-
-
-_Step: Any = TinkerStep if cookbook is None else cookbook.StepResult
-_NoPrompt: Any = TinkerNoPrompt if cookbook is None else cookbook.InitialObservationOverflow
-
-
-class TinkerEnv(_Base):  # type: ignore[misc]
+class TinkerEnv(EnvBase):  # type: ignore[misc]
     """One episode, of tokens; used once."""
 
     def __init__(
@@ -140,10 +105,10 @@ class TinkerEnv(_Base):  # type: ignore[misc]
             self._env = await on_host(self._host, env.__aenter__)
             step = await on_host(self._host, env.reset)
         except (BrowserError, SiteError) as error:
-            return _NoPrompt(0.0, **await self._fail(StopReason.BROWSER_ERROR, error))
+            return NoPrompt(0.0, **await self._fail(StopReason.BROWSER_ERROR, error))
         prompt = await asyncio.to_thread(self._prompts.first, step)
         if self._too_long(prompt):
-            return _NoPrompt(0.0, **await self._fail(StopReason.CONTEXT_OVERFLOW, self._overflow(prompt)))
+            return NoPrompt(0.0, **await self._fail(StopReason.CONTEXT_OVERFLOW, self._overflow(prompt)))
         return prompt, self._prompts.stop
 
     async def step(self, action: list[int], *, extra: Mapping[str, Any] | None = None) -> Any:
@@ -167,7 +132,7 @@ class TinkerEnv(_Base):  # type: ignore[misc]
         if self._too_long(prompt):
             return self._last(await self._fail(StopReason.CONTEXT_OVERFLOW, self._overflow(prompt)))
         logs = {"error": step.observation.error} if step.observation.error else {}
-        return _Step(0.0, False, prompt, self._prompts.stop, {}, logs)
+        return Step(0.0, False, prompt, self._prompts.stop, {}, logs)
 
     async def close(self) -> None:
         """Give the browser back. Closing twice is one close."""
@@ -188,7 +153,7 @@ class TinkerEnv(_Base):  # type: ignore[misc]
         return _ending(stop, self.abstained)
 
     def _last(self, ending: dict[str, Any], reward: float | None = None) -> Any:
-        return _Step(reward or 0.0, True, tinker.ModelInput.empty(), self._prompts.stop, **ending)
+        return Step(reward or 0.0, True, tinker.ModelInput.empty(), self._prompts.stop, **ending)
 
 
 def _ending(stop: StopReason, abstained: str | None) -> dict[str, Any]:
@@ -199,7 +164,7 @@ def _ending(stop: StopReason, abstained: str | None) -> dict[str, Any]:
     return {"metrics": {**metrics, MASKED: 1.0}, "logs": {"stop": str(stop), "abstained": abstained}}
 
 
-class TinkerGroupBuilder(_GroupBase):  # type: ignore[misc]
+class TinkerGroupBuilder(GroupBase):  # type: ignore[misc]
     """The episodes of one task with one seed. It can be pickled if its renderer can."""
 
     def __init__(

@@ -13,33 +13,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envs.adapters.tinker import TinkerGroupBuilder
 from envs.adapters.tinker_prompts import MessageRenderer
+from envs.adapters.tinker_types import HAS_COOKBOOK, BuilderBase, DatasetBase, configured
 from envs.prompts import StepRenderer
 from envs.registry import FAMILIES, find_task, list_tasks
 from envs.tasks import load_tasks
 from envs.types import ConfigError, Split, TaskError, WebTask
 
-try:
-    from tinker_cookbook.rl import types as cookbook
-except ImportError:
-    cookbook = None
 
-if cookbook is None:
-    _DatasetBase: Any = object
-    _BuilderBase: Any = object
-    _configured: Any = dataclass(frozen=True, kw_only=True)
-else:
-    import chz
-
-    _DatasetBase, _BuilderBase, _configured = cookbook.RLDataset, cookbook.RLDatasetBuilder, chz.chz
-
-
-class TinkerDataset(_DatasetBase):  # type: ignore[misc]
+class TinkerDataset(DatasetBase):  # type: ignore[misc]
     """Batches of groups: each lap goes through all tasks in a random order, with its own seeds."""
 
     def __init__(
@@ -90,8 +76,8 @@ class TinkerDataset(_DatasetBase):  # type: ignore[misc]
         return TinkerGroupBuilder(task, self._renderer, seed=seeds.start + lap % len(seeds), **self._options)
 
 
-@_configured
-class TinkerDatasetBuilder(_BuilderBase):  # type: ignore[misc]
+@configured
+class TinkerDatasetBuilder(BuilderBase):  # type: ignore[misc]
     """The data set of a training run, and one of held-out seeds.
 
     It is a ``chz`` class where ``tinker_cookbook`` can be imported.
@@ -123,7 +109,7 @@ class TinkerDatasetBuilder(_BuilderBase):  # type: ignore[misc]
             ConfigError: ``tinker_cookbook`` cannot be imported.
             TaskError: There are no such tasks.
         """
-        if cookbook is None:
+        if not HAS_COOKBOOK:
             raise ConfigError(
                 "the cookbook's renderers are missing: make TinkerDataset with your own, or "
                 "pip install --no-deps tinker-cookbook with what it imports (scripts/setup_frameworks)"

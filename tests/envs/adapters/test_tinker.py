@@ -20,8 +20,9 @@ from PIL import Image
 
 from envs import Split, StepRenderer, TaskError
 from envs.adapters import close_hosts, shared_host
-from envs.adapters.tinker import TinkerEnv, TinkerGroupBuilder, TinkerNoPrompt, TinkerStep
+from envs.adapters.tinker import TinkerEnv, TinkerGroupBuilder
 from envs.adapters.tinker_dataset import TinkerDataset, TinkerDatasetBuilder
+from envs.adapters.tinker_types import TinkerNoPrompt, TinkerStep
 from envs.registry import find_task
 from envs.types import ConfigError
 from training.policy.context import Message
