@@ -38,8 +38,11 @@ def run_with_overlay(framework: str, module: str, *args: str) -> Any:
 
 
 def snippet(heading: str) -> str:
-    """The Python block of a section of docs/frameworks.md."""
+    """The Python block of a section of docs/frameworks.md that needs a framework which is not ours.
+
+    Its language is ``py``: `tests/test_docs.py` runs those of ``python`` in our environment.
+    """
     page = (ROOT / "docs/frameworks.md").read_text()
-    (block,) = re.findall(rf"^## {heading}\n(?:(?!^## ).)*?^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(rf"^## {heading}\n(?:(?!^## ).)*?^```py\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert len(block.splitlines()) <= 12
     return str(block)
