@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import WebSocketException
@@ -76,8 +77,7 @@ class WebSocket(asyncio.Protocol):
     # event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
         self._frames.send_request(self._frames.connect())
         self._write()
 

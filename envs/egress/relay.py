@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from envs.background import log_failure
 from envs.egress.addresses import Reason
@@ -67,8 +67,7 @@ class Upstream(asyncio.Protocol):
         self._relay = relay
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
 
     def data_received(self, data: bytes) -> None:
         self._relay.from_server(self, data)
@@ -106,8 +105,7 @@ class Relay(asyncio.Protocol):
     # --- the browser's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._browser = transport
+        self._browser = cast(asyncio.Transport, transport)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

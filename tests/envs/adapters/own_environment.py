@@ -26,9 +26,12 @@ def framework_variables() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def run_in(name: str, code: str, *arguments: str, timeout: float = 300) -> Any:
-    """Run code in a framework's environment; return its last line of output, read as JSON."""
+def run_in(name: str, code: str, *arguments: str, timeout: float = 300, **variables: str) -> Any:
+    """Run code in a framework's environment, with further environment variables; return its last
+    line of output, read as JSON."""
     command = [str(framework_python(name)), "-c", code, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=framework_variables(), capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**framework_variables(), **variables}, capture_output=True, text=True, timeout=timeout
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])

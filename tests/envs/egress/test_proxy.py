@@ -10,13 +10,15 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from envs.egress import AllowList, EgressProxy, Listener, Reason, SiteSecrets
 from envs.egress import proxy as proxy_module
+from envs.egress.relay import Relay, Upstream
 from envs.types import BrowserError
 from tests.envs.egress.servers import BLOCK, Canary, Site, canary, serve
 
@@ -32,6 +34,16 @@ async def opened(**options: Any) -> AsyncIterator[tuple[Site, EgressProxy, Liste
 
 async def dial(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", int(listener.address.rpartition(":")[2]))
+
+
+def test_a_transport_of_another_event_loop_is_taken() -> None:
+    """uvloop's transports are no subclasses of asyncio's."""
+    transport: Any = SimpleNamespace()
+    relay = Relay(cast(Listener, SimpleNamespace(opened=lambda _: None)))
+    relay.connection_made(transport)
+    upstream = Upstream(relay, ("127.0.0.1", 80))
+    upstream.connection_made(transport)
+    assert upstream.transport is transport
 
 
 async def ask(listener: Listener, *lines: str, body: bytes = b"") -> tuple[str, dict[str, str], bytes]:

@@ -1,0 +1,174 @@
+"""verifiers environment: ``vf-eval`` and trainers on verifiers' `MultiTurnEnv` play our tasks.
+
+::
+
+    vf-eval envs.adapters.verifiers -a '{"tasks": ["miniwob/click-test"], "seeds": [7, 8]}' \\
+        -m MODEL -b http://127.0.0.1:8000/v1 -n 2 -r 4
+
+    env = load_environment(["bundled/shop-open"], mode="set_of_marks", prompt="complete")
+
+The model's turn is the text of an action; the page is the next user message. An episode that
+abstained, or that could not be opened, is a `vf.InfraError` in ``state["error"]``, which
+``max_retries`` plays again, with the metric ``abstained`` 1: leave rollouts with an error out of
+training. ``info["trajectory"]`` is our record. verifiers 0.3.1 has this interface as
+``verifiers.legacy``; 0.4 has another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from envs.adapters.shared_host import shared_host
+from envs.env import StepResult, WebEnv
+from envs.prompts import ObservationMode, PromptName, StepRenderer
+from envs.registry import find_task, seed_of
+from envs.sync import SyncEnvHost
+from envs.types import BrowserError, ConfigError
+
+try:
+    import verifiers.legacy as vf
+
+    import datasets as hf_datasets
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "envs.adapters.verifiers needs verifiers 0.3: scripts/setup_frameworks verifiers, or pip install verifiers==0.3.1"
+    ) from error
+
+RESULT = "page_result"
+"""Key of a state with the reward and the steps of an ended episode."""
+
+MAX_SESSIONS = 32
+"""Pages at a time in one process: ``vf-eval``'s own default of rollouts at a time."""
+
+
+class VerifiersEnv(vf.MultiTurnEnv):
+    """Plays an episode in each rollout, on browsers that all rollouts of the process share."""
+
+    def __init__(
+        self, rows: Sequence[tuple[str, int]], renderer: StepRenderer, max_sessions: int, **options: Any
+    ) -> None:
+        """
+        Args:
+            rows: Task id and seed of each example.
+            renderer: Writer of the pages and of the system turn.
+            max_sessions: Maximum number of pages at a time in one process.
+            options: Arguments of `vf.MultiTurnEnv`.
+        """
+        self._renderer, self._max_sessions = renderer, max_sessions
+        self._host: SyncEnvHost | None = None
+        self._playing: dict[str, WebEnv] = {}
+        data = [
+            {"prompt": [{"role": "user", "content": task}], "info": json.dumps({"task_id": task, "seed": seed})}
+            for task, seed in rows
+        ]
+        rubric = vf.Rubric(funcs=[page_reward])
+        for metric in (abstained, steps):
+            rubric.add_metric(metric)
+        super().__init__(dataset=lambda: hf_datasets.Dataset.from_list(data), rubric=rubric, **options)
+
+    async def setup_state(self, state: Any) -> Any:
+        """Open the page, which replaces the example's prompt.
+
+        Raises:
+            vf.InfraError: No page could be opened.
+        """
+        if self._host is None:
+            options = {**self._renderer.pool_options, "max_sessions": self._max_sessions}
+            self._host = await asyncio.to_thread(lambda: shared_host(**options))
+        info = state["info"]
+        env = self._host.host.open(info["task_id"], seed=info["seed"])
+        try:
+            await self._run(env.__aenter__)
+            self._playing[state["trajectory_id"]] = env
+            step = await self._run(env.reset)
+        except BrowserError as error:
+            raise vf.InfraError(str(error)) from error
+        state["prompt"] = [*self._renderer.system_messages(), self._renderer.user_message(step)]
+        return state
+
+    async def env_response(self, messages: Any, state: Any, **_: Any) -> Any:
+        """Do the action of the model's turn, and return the page.
+
+        Raises:
+            vf.InfraError: The episode abstained.
+        """
+        env = self._playing[state["trajectory_id"]]
+        step: StepResult = await self._run(env.step, _text(messages[-1]["content"]))
+        response = [self._renderer.user_message(step)]
+        if step.done:
+            assert env.trajectory is not None
+            state[RESULT] = {"reward": step.reward, "steps": len(env.trajectory.steps)}
+            state["info"] = {**state["info"], "trajectory": env.trajectory.model_dump(mode="json")}
+            if step.abstained is not None:
+                raise vf.InfraError(step.abstained)
+            state["final_env_response"] = response
+        return response
+
+    @vf.cleanup  # type: ignore[untyped-decorator]
+    async def close_page(self, state: Any) -> None:
+        """Give the browser back."""
+        env = self._playing.pop(state["trajectory_id"], None)
+        if env is not None:
+            await self._run(env.close)
+
+    async def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Await work in the event loop of the browsers: rollouts may have several loops."""
+        assert self._host is not None
+        return await asyncio.wrap_future(self._host.portal.start_task_soon(work, *arguments))
+
+
+def load_environment(
+    tasks: Sequence[str],
+    seeds: Sequence[int] | None = None,
+    *,
+    mode: ObservationMode = "text",
+    screenshot: bool = False,
+    prompt: PromptName = "vanilla",
+    max_sessions: int = MAX_SESSIONS,
+    **options: Any,
+) -> VerifiersEnv:
+    """Return the environment; ``vf-eval`` calls it with ``--env-args``.
+
+    Args:
+        tasks: Ids of `envs.list_tasks`.
+        seeds: Seeds that each task is played with; the first training seed of each if not given.
+        mode: The same as of `envs.StepRenderer`, as are ``screenshot`` and ``prompt``.
+        max_sessions: Maximum number of pages at a time in one process.
+        options: Arguments of `vf.MultiTurnEnv`.
+
+    Raises:
+        ConfigError: There is no task.
+        TaskError: There is no such task or seed.
+    """
+    if not tasks:
+        raise ConfigError('tasks: give at least one id of envs.list_tasks(), as {"tasks": ["miniwob/click-test"]}')
+    given = [None] if seeds is None else seeds
+    rows = [(task, seed_of(find_task(task, seed=seed), seed)) for task in tasks for seed in given]
+    renderer = StepRenderer(mode=mode, screenshot=screenshot, prompt=prompt)
+    return VerifiersEnv(rows, renderer, max_sessions, **options)
+
+
+async def page_reward(state: Any) -> float:
+    """Return the episode's reward; 0.0 for a rollout that has none, which ``abstained`` tells."""
+    reward = (state.get(RESULT) or {}).get("reward")
+    return 0.0 if reward is None else float(reward)
+
+
+async def abstained(state: Any) -> float:
+    """Return 1.0 for a rollout with an error, whose reward means nothing."""
+    return float(state.get("error") is not None)
+
+
+async def steps(state: Any) -> float:
+    """Return the number of steps of the episode."""
+    return float((state.get(RESULT) or {}).get("steps", 0))
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message, of which the content may be in parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content or () if part["type"] == "text")
