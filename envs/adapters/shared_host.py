@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from envs.sync import SyncEnvHost
@@ -39,8 +39,8 @@ def close_hosts() -> None:
             _hosts.pop(key).close()
 
 
-async def on_host(host: SyncEnvHost, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-    """Await a coroutine function in a host's event loop, from another event loop.
+async def on_host(host: SyncEnvHost, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """Await a function in a host's event loop, from another event loop.
 
     A caller that is cancelled cancels the call.
     """

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from envs.adapters.shared_host import shared_host
+from envs.adapters.shared_host import run_on, shared_host
 from envs.env import StepResult, WebEnv
 from envs.prompts import ObservationMode, PromptName, StepRenderer
 from envs.registry import find_task, seed_of
@@ -81,9 +81,9 @@ class VerifiersEnv(vf.MultiTurnEnv):
         info = state["info"]
         env = self._host.host.open(info["task_id"], seed=info["seed"])
         try:
-            await self._run(env.__aenter__)
+            await run_on(self._host, env.__aenter__)
             self._playing[state["trajectory_id"]] = env
-            step = await self._run(env.reset)
+            step = await run_on(self._host, env.reset)
         except BrowserError as error:
             raise vf.InfraError(str(error)) from error
         state["prompt"] = [*self._renderer.system_messages(), self._renderer.user_message(step)]
@@ -96,7 +96,8 @@ class VerifiersEnv(vf.MultiTurnEnv):
             vf.InfraError: The episode abstained.
         """
         env = self._playing[state["trajectory_id"]]
-        step: StepResult = await self._run(env.step, _text(messages[-1]["content"]))
+        assert self._host is not None
+        step: StepResult = await run_on(self._host, env.step, _text(messages[-1]["content"]))
         response = [self._renderer.user_message(step)]
         if step.done:
             assert env.trajectory is not None
@@ -112,12 +113,8 @@ class VerifiersEnv(vf.MultiTurnEnv):
         """Give the browser back."""
         env = self._playing.pop(state["trajectory_id"], None)
         if env is not None:
-            await self._run(env.close)
-
-    async def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Await work in the event loop of the browsers: rollouts may have several loops."""
-        assert self._host is not None
-        return await asyncio.wrap_future(self._host.portal.start_task_soon(work, *arguments))
+            assert self._host is not None
+            await run_on(self._host, env.close)
 
 
 def load_environment(
