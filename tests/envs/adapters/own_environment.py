@@ -33,5 +33,5 @@ def run_in(name: str, code: str, *arguments: str, timeout: float = 300, **variab
     done = subprocess.run(
         command, cwd=ROOT, env={**framework_variables(), **variables}, capture_output=True, text=True, timeout=timeout
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, f"{done.stderr[:3000]} … {done.stderr[-3000:]}"
     return json.loads(done.stdout.splitlines()[-1])
