@@ -24,9 +24,9 @@ from typing import Any
 from envs.adapters.shared_host import run_on, shared_host
 from envs.env import StepResult, WebEnv
 from envs.prompts import ObservationMode, PromptName, StepRenderer
-from envs.registry import find_task, seed_of
+from envs.registry import choose_task, seed_of
 from envs.sync import SyncEnvHost
-from envs.types import BrowserError, ConfigError
+from envs.types import BrowserError, ConfigError, WebTask
 
 try:
     import verifiers.legacy as vf
@@ -48,11 +48,11 @@ class VerifiersEnv(vf.MultiTurnEnv):
     """Plays an episode in each rollout, on browsers that all rollouts of the process share."""
 
     def __init__(
-        self, rows: Sequence[tuple[str, int]], renderer: StepRenderer, max_sessions: int, **options: Any
+        self, rows: Sequence[tuple[str | WebTask, int]], renderer: StepRenderer, max_sessions: int, **options: Any
     ) -> None:
         """
         Args:
-            rows: Task id and seed of each example.
+            rows: Task, or its id, and seed of each example.
             renderer: Writer of the pages and of the system turn.
             max_sessions: Maximum number of pages at a time in one process.
             options: Arguments of `vf.MultiTurnEnv`.
@@ -60,10 +60,7 @@ class VerifiersEnv(vf.MultiTurnEnv):
         self._renderer, self._max_sessions = renderer, max_sessions
         self._host: SyncEnvHost | None = None
         self._playing: dict[str, WebEnv] = {}
-        data = [
-            {"prompt": [{"role": "user", "content": task}], "info": json.dumps({"task_id": task, "seed": seed})}
-            for task, seed in rows
-        ]
+        data = [_row(task, seed) for task, seed in rows]
         rubric = vf.Rubric(funcs=[page_reward])
         for metric in (abstained, steps):
             rubric.add_metric(metric)
@@ -79,7 +76,8 @@ class VerifiersEnv(vf.MultiTurnEnv):
             options = {**self._renderer.pool_options, "max_sessions": self._max_sessions}
             self._host = await asyncio.to_thread(lambda: shared_host(**options))
         info = state["info"]
-        env = self._host.host.open(info["task_id"], seed=info["seed"])
+        task = info["web_task"] and WebTask.model_validate(info["web_task"])
+        env = self._host.host.open(task or info["task_id"], seed=info["seed"])
         try:
             await run_on(self._host, env.__aenter__)
             self._playing[state["trajectory_id"]] = env
@@ -118,7 +116,7 @@ class VerifiersEnv(vf.MultiTurnEnv):
 
 
 def load_environment(
-    tasks: Sequence[str],
+    tasks: Sequence[str | WebTask],
     seeds: Sequence[int] | None = None,
     *,
     mode: ObservationMode = "text",
@@ -130,7 +128,7 @@ def load_environment(
     """Return the environment; ``vf-eval`` calls it with ``--env-args``.
 
     Args:
-        tasks: Ids of `envs.list_tasks`.
+        tasks: Ids of `envs.list_tasks`, or tasks of a file.
         seeds: Seeds that each task is played with; the first training seed of each if not given.
         mode: The same as of `envs.StepRenderer`, as are ``screenshot`` and ``prompt``.
         max_sessions: Maximum number of pages at a time in one process.
@@ -143,9 +141,17 @@ def load_environment(
     if not tasks:
         raise ConfigError('tasks: give at least one id of envs.list_tasks(), as {"tasks": ["miniwob/click-test"]}')
     given = [None] if seeds is None else seeds
-    rows = [(task, seed_of(find_task(task, seed=seed), seed)) for task in tasks for seed in given]
+    rows = [(task, seed_of(choose_task(task, seed=seed), seed)) for task in tasks for seed in given]
     renderer = StepRenderer(mode=mode, screenshot=screenshot, prompt=prompt)
     return VerifiersEnv(rows, renderer, max_sessions, **options)
+
+
+def _row(task: str | WebTask, seed: int) -> dict[str, Any]:
+    """Return the example of a task; its prompt is replaced by the page when it is played."""
+    whole = None if isinstance(task, str) else task.model_dump(mode="json")
+    task_id = task if isinstance(task, str) else task.task_id
+    info = {"task_id": task_id, "seed": seed, "web_task": whole}
+    return {"prompt": [{"role": "user", "content": task_id}], "info": json.dumps(info)}
 
 
 async def page_reward(state: Any) -> float:

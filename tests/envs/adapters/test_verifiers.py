@@ -15,7 +15,7 @@ from envs import StepRenderer
 from tests.chat_endpoint import completion, endpoint
 
 from .own_environment import ROOT, framework_python, framework_variables, run_in
-from .reference import SCRIPTS, digest, reference
+from .reference import CANARY, SCRIPTS, digest, reference
 
 pytestmark = pytest.mark.frameworks
 
@@ -23,11 +23,13 @@ PLAY = """
 import asyncio, json, os, sys
 from verifiers.legacy.types import ClientConfig
 from envs.adapters.verifiers import load_environment
+from tests.envs.adapters.reference import CANARY
 
 address, cases = json.loads(sys.argv[1])
 
 async def play(task, seed, killing):
-    env = load_environment([task], None if seed is None else [seed], screenshot=True)
+    given = CANARY if task == CANARY.task_id else task
+    env = load_environment([given], None if seed is None else [seed], screenshot=True)
     respond = env.env_response
     async def response(messages, state, **rest):
         if killing:
@@ -48,10 +50,14 @@ print(json.dumps(asyncio.run(main()), default=lambda value: value.model_dump()))
 """
 
 
+WRITING = (None, ("click [1]", '{"action": "refresh"}', '{"action": "terminate"}'))
+"""Script that writes the canary's stores and looks again."""
+
+
 def says(body: dict[str, Any]) -> tuple[int, Any]:
     """A model that says the next text of the script with its name."""
     turn = sum(message["role"] == "assistant" for message in body["messages"])
-    answer = completion(SCRIPTS[body["model"]][1][turn])
+    answer = completion({**SCRIPTS, CANARY.task_id: WRITING}[body["model"]][1][turn])
     answer["choices"][0]["index"] = 0
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     return 200, {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "usage": usage, **answer}
@@ -59,9 +65,9 @@ def says(body: dict[str, Any]) -> tuple[int, Any]:
 
 @pytest.fixture(scope="module")
 def played() -> list[list[dict[str, Any]]]:
-    """The rollouts of each script, then of one of which the browser was killed: two each."""
+    """Two rollouts of each script, of the canary, and of one of which the browser was killed."""
     cases = [(task, seed, False) for task, (seed, _) in SCRIPTS.items()]
-    cases.append(("miniwob/enter-text", 7, True))
+    cases += [(CANARY.task_id, None, False), ("miniwob/enter-text", 7, True)]
     with endpoint(says) as (address, _):
         rollouts: list[list[dict[str, Any]]] = run_in("verifiers", PLAY, json.dumps([address, cases]), KEY="none")
     assert [len(pair) for pair in rollouts] == [2] * len(cases)
@@ -84,6 +90,14 @@ def test_rollouts_are_the_reference(number: int, task: str, played: list[list[di
         pages = [message for message in shown(output["completion"]) if message["role"] == "user"]
         assert pages == [renderer.user_message(step) for step in expected.steps[1:]]
         assert digest(output["info"]["trajectory"]) == digest(expected.trajectory)
+
+
+def test_rollouts_share_nothing(played: list[list[dict[str, Any]]]) -> None:
+    """Both play at the same time, and write what the other one would find."""
+    for output in played[-2]:
+        pages = [message["content"][-1]["text"] for message in output["completion"] if message["role"] == "user"]
+        assert "found: nothing" in output["prompt"][-1]["content"][-1]["text"]
+        assert "cookie,local,session,name" in pages[1].replace("k=", "")
 
 
 def test_an_abstention_is_an_error(played: list[list[dict[str, Any]]]) -> None:
