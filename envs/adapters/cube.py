@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import Any
 
 from envs.adapters.shared_host import shared_host
-from envs.env import StepResult
 from envs.prompts import ObservationMode, StepRenderer
+from envs.step_result import StepResult
 from envs.sync import SyncWebEnv
 from envs.types import BrowserError, RollwrightError, TaskError, Trajectory, WebTask
 

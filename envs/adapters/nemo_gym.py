@@ -22,10 +22,10 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from envs.adapters.shared_host import run_on, shared_host
-from envs.env import StepResult
+from envs.adapters.shared_host import on_host, shared_host
 from envs.prompts import ObservationMode, StepRenderer
 from envs.server.sessions import MAX_CLOSED, SessionCode, SessionError, SessionTable
+from envs.step_result import StepResult
 from envs.sync import SyncEnvHost
 from envs.types import BrowserError, RollwrightError, WebTask
 
@@ -158,9 +158,9 @@ class WebResourcesServer(SimpleResourcesServer):
             options = {**self._renderer.pool_options, "max_sessions": self.config.max_sessions}
             self._host = shared_host(**options)
             self._table = SessionTable(self._host.host, lease_seconds=self.config.lease_seconds)
-            await run_on(self._host, self._table.__aenter__)
+            await on_host(self._host, self._table.__aenter__)
         assert self._host is not None
-        return await run_on(self._host, work, self._table, *arguments)
+        return await on_host(self._host, work, self._table, *arguments)
 
     async def _open(self, table: SessionTable, session_id: str, seed: WebSeedRequest) -> None:
         async with self._locks.setdefault(session_id, asyncio.Lock()):

@@ -26,8 +26,8 @@ import json
 from typing import Any, Literal
 
 from envs.adapters.shared_host import shared_host
-from envs.env import StepResult
 from envs.prompts import StepRenderer
+from envs.step_result import StepResult
 from envs.sync import SyncWebEnv
 from envs.types import BrowserError, ConfigError, SiteError, TaskError, Terminate, Trajectory
 

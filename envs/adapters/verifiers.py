@@ -21,10 +21,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from envs.adapters.shared_host import run_on, shared_host
-from envs.env import StepResult, WebEnv
+from envs.adapters.shared_host import on_host, shared_host
+from envs.env import WebEnv
 from envs.prompts import ObservationMode, PromptName, StepRenderer
 from envs.registry import choose_task, seed_of
+from envs.step_result import StepResult
 from envs.sync import SyncEnvHost
 from envs.types import BrowserError, ConfigError, WebTask
 
@@ -79,9 +80,9 @@ class VerifiersEnv(vf.MultiTurnEnv):
         task = info["web_task"] and WebTask.model_validate(info["web_task"])
         env = self._host.host.open(task or info["task_id"], seed=info["seed"])
         try:
-            await run_on(self._host, env.__aenter__)
+            await on_host(self._host, env.__aenter__)
             self._playing[state["trajectory_id"]] = env
-            step = await run_on(self._host, env.reset)
+            step = await on_host(self._host, env.reset)
         except BrowserError as error:
             raise vf.InfraError(str(error)) from error
         state["prompt"] = [*self._renderer.system_messages(), self._renderer.user_message(step)]
@@ -95,7 +96,7 @@ class VerifiersEnv(vf.MultiTurnEnv):
         """
         env = self._playing[state["trajectory_id"]]
         assert self._host is not None
-        step: StepResult = await run_on(self._host, env.step, _text(messages[-1]["content"]))
+        step: StepResult = await on_host(self._host, env.step, _text(messages[-1]["content"]))
         response = [self._renderer.user_message(step)]
         if step.done:
             assert env.trajectory is not None
@@ -112,7 +113,7 @@ class VerifiersEnv(vf.MultiTurnEnv):
         env = self._playing.pop(state["trajectory_id"], None)
         if env is not None:
             assert self._host is not None
-            await run_on(self._host, env.close)
+            await on_host(self._host, env.close)
 
 
 def load_environment(

@@ -32,10 +32,10 @@ from weakref import WeakValueDictionary
 from pydantic import Field
 
 from envs.adapters.shared_host import on_host, shared_host
-from envs.env import StepResult
 from envs.host import EnvHost
 from envs.prompts import StepRenderer
 from envs.server import SessionError, SessionTable
+from envs.step_result import StepResult
 from envs.sync import SyncEnvHost
 from envs.types import BrowserError, CapacityError, ConfigError, TaskError
 
@@ -61,7 +61,7 @@ class VerlToolConfig(StepRenderer):
 
 
 @dataclass
-class ToolCall:
+class VerlCall:
     """A tool instance: what verl makes for each call."""
 
     settings: dict[str, Any]
@@ -81,7 +81,7 @@ class BrowserTool(BaseTool):  # type: ignore[misc]
             tool_schema: Schema that the model is shown; that of the mode if not given.
         """
         self.settings = VerlToolConfig(**config)
-        self._calls: dict[str, ToolCall] = {}
+        self._calls: dict[str, VerlCall] = {}
         self._table: SessionTable | None = None
         self._places = asyncio.Semaphore(self.settings.max_parallel)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -98,7 +98,7 @@ class BrowserTool(BaseTool):  # type: ignore[misc]
             kwargs: ``create_kwargs`` with ``task`` and options of `envs.EnvHost.open`.
         """
         instance_id = instance_id or uuid.uuid4().hex
-        self._calls[instance_id] = ToolCall({**kwargs.get("create_kwargs", {})}, instance_id)
+        self._calls[instance_id] = VerlCall({**kwargs.get("create_kwargs", {})}, instance_id)
         return instance_id, ToolResponse()
 
     async def execute(
@@ -154,7 +154,7 @@ class BrowserTool(BaseTool):  # type: ignore[misc]
         options = {"max_sessions": self.settings.max_sessions, **self.settings.pool_options}
         return await asyncio.to_thread(shared_host, **options)
 
-    async def _step(self, host: EnvHost, call: ToolCall, parameters: Any) -> tuple[StepResult, dict[str, Any] | None]:
+    async def _step(self, host: EnvHost, call: VerlCall, parameters: Any) -> tuple[StepResult, dict[str, Any] | None]:
         """Carry out a call, in the host's event loop; the calls of one trajectory in turn."""
         if self._table is None or self._table.host is not host:
             self._table = SessionTable(host, lease_seconds=self.settings.lease_seconds)
@@ -174,7 +174,7 @@ class BrowserTool(BaseTool):  # type: ignore[misc]
             await table.close(session_id)
         return step, None if trajectory is None else trajectory.model_dump(mode="json")
 
-    async def _open(self, table: SessionTable, call: ToolCall) -> None:
+    async def _open(self, table: SessionTable, call: VerlCall) -> None:
         """Open a call's session, as soon as there is a place."""
         options = dict(call.settings)
         if "task" not in options:

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from envs.types import Click, Press
-from tests.envs.acting import page_task
+from tests.builders import page_task
 
-PAGE = (
-    "<button onclick=\"window.scrollTo({top: 900, behavior: 'smooth'})\">Down</button><div style='height: 5000px'></div>"
-)
+PAGE = "<button onclick=\"window.scrollTo({top: 900, behavior: 'smooth'})\">Down</button><div style='height: 5000px'></div>"
 
 
 @pytest.mark.parametrize("options", [{}, {"screenshots": False}, {"max_sessions": 16}])
@@ -19,7 +17,13 @@ async def test_a_key_that_scrolls_shows_at_once(pages: Any, options: dict[str, A
     async with pages({"index.html": PAGE}, **options) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task("/index.html"), 0)
         seen = []
-        for action in (Press(key="PageDown"), Press(key="ArrowDown"), Press(key="Home"), Click(element=1), Press(key="End")):
+        for action in (
+            Press(key="PageDown"),
+            Press(key="ArrowDown"),
+            Press(key="Home"),
+            Click(element=1),
+            Press(key="End"),
+        ):
             result = await session.step(action)
             assert result.observation.error is None
             seen.append(result.observation.scroll[1])

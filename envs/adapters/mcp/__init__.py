@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from envs.adapters.mcp.base import BrowserTool
+from envs.adapters.mcp.base import PageTool
 from envs.adapters.mcp.episode import META, McpEpisode, text_content
 from envs.adapters.mcp.tools import TOOLS
 from envs.prompts import StepRenderer
@@ -113,7 +113,7 @@ def make_server(
     return server
 
 
-def _read(name: str, arguments: dict[str, Any]) -> BrowserTool:
+def _read(name: str, arguments: dict[str, Any]) -> PageTool:
     """Return the tool that a call names.
 
     Raises:
@@ -129,5 +129,5 @@ def _read(name: str, arguments: dict[str, Any]) -> BrowserTool:
         raise ConfigError(f"{name}: {'; '.join(problems)}; its arguments are: {known}") from error
 
 
-def _described(name: str, tool: type[BrowserTool]) -> dict[str, Any]:
+def _described(name: str, tool: type[PageTool]) -> dict[str, Any]:
     return {"name": name, "description": tool.__doc__, "inputSchema": tool.model_json_schema()}

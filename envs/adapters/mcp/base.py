@@ -34,7 +34,7 @@ class CalledView:
         return (x / width * 1000, y / height * 1000)
 
 
-class BrowserTool(Record):
+class PageTool(Record):
     """Does nothing but look at the page; tools that act override `moves`."""
 
     def moves(self, view: CalledView) -> Moves:

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from envs.adapters.mcp.base import BrowserTool, Button, CalledView, Moves
+from envs.adapters.mcp.base import Button, CalledView, Moves, PageTool
 
 Target = Annotated[str, Field(coerce_numbers_to_str=True, description="Number of an element of the page, or its id.")]
 Modifier = Literal["Alt", "Control", "ControlOrMeta", "Meta", "Shift"]
 
 
-class _OnElement(BrowserTool):
+class _OnElement(PageTool):
     element: str = Field("", description="The element in words; not used.")
     target: Target
 
@@ -73,7 +73,7 @@ class FormField(_OnElement):
         return [{"type": "select" if self.type == "combobox" else "type", **target, "text": self.value}]
 
 
-class BrowserFillForm(BrowserTool):
+class BrowserFillForm(PageTool):
     """Fill several fields; each is a step of the episode, up to the first that fails."""
 
     fields: tuple[FormField, ...] = Field(min_length=1)
@@ -82,7 +82,7 @@ class BrowserFillForm(BrowserTool):
         return [move for field in self.fields for move in field.moves(view)]
 
 
-class BrowserDrag(BrowserTool):
+class BrowserDrag(PageTool):
     """Drag one element to another."""
 
     startElement: str = Field("", description="The element in words; not used.")
@@ -94,7 +94,7 @@ class BrowserDrag(BrowserTool):
         return [{"type": "drag", "start": view.target(self.startTarget), "end": view.target(self.endTarget)}]
 
 
-class BrowserFileUpload(BrowserTool):
+class BrowserFileUpload(PageTool):
     """Put files of the task's folder into a file field."""
 
     paths: tuple[str, ...] = Field(min_length=1)

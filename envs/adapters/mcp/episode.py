@@ -13,14 +13,14 @@ from uuid import uuid4
 
 import orjson
 
-from envs.adapters.mcp.base import BrowserTool, CalledView
+from envs.adapters.mcp.base import CalledView, PageTool
 from envs.adapters.mcp.elements import BrowserClick
 from envs.adapters.mcp.tools import BrowserClose, BrowserTakeScreenshot
 from envs.atomic import open_atomic
 from envs.cancel_scope import finish_shielded
-from envs.env import StepResult
 from envs.prompts import StepRenderer, element_line, one_line
 from envs.server.sessions import SessionTable
+from envs.step_result import StepResult
 from envs.types import WebTask
 
 META = "rollwright/episode"
@@ -47,7 +47,7 @@ class McpEpisode:
     session_id: str = field(default_factory=lambda: uuid4().hex)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def call(self, tool: BrowserTool) -> Content:
+    async def call(self, tool: PageTool) -> Content:
         """Carry out a tool and answer.
 
         Raises:
@@ -96,7 +96,7 @@ class McpEpisode:
         shown = tuple(one_line(line) for line in [*lines, *page.notices])
         return CalledView(shown, page.viewport, self.renderer.mode == "set_of_marks", self.clicked)
 
-    def _answer(self, step: StepResult, tool: BrowserTool, problem: str) -> Content:
+    def _answer(self, step: StepResult, tool: PageTool, problem: str) -> Content:
         if isinstance(tool, BrowserClick):
             self.clicked = tool.target
         excerpt = "" if problem or step.done else tool.excerpt(self._view(step))

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from envs.adapters.mcp.base import BrowserTool, Button, CalledView, Moves
+from envs.adapters.mcp.base import Button, CalledView, Moves, PageTool
 from envs.adapters.mcp.elements import (
     BrowserClick,
     BrowserDrag,
@@ -32,7 +32,7 @@ CONTEXT_LINES = 2
 """Lines around a line that `BrowserFind` matching."""
 
 
-class BrowserNavigate(BrowserTool):
+class BrowserNavigate(PageTool):
     """Open an address."""
 
     url: str
@@ -41,24 +41,24 @@ class BrowserNavigate(BrowserTool):
         return [{"type": "goto", "url": self.url}]
 
 
-class BrowserNavigateBack(BrowserTool):
+class BrowserNavigateBack(PageTool):
     """Go back one page."""
 
     def moves(self, view: CalledView) -> Moves:
         return [{"type": "back"}]
 
 
-class BrowserSnapshot(BrowserTool):
+class BrowserSnapshot(PageTool):
     """Show the page with its numbered elements, and the task. Call it first."""
 
 
-class BrowserTakeScreenshot(BrowserTool):
+class BrowserTakeScreenshot(PageTool):
     """Show the page as a picture."""
 
     type: Literal["jpeg", "png"] = "jpeg"
 
 
-class BrowserFind(BrowserTool):
+class BrowserFind(PageTool):
     """Show the lines of the page that hold a text, or that match a regular expression."""
 
     text: str = ""
@@ -87,7 +87,7 @@ class BrowserFind(BrowserTool):
         return self.text.casefold() in line.casefold()
 
 
-class BrowserPressKey(BrowserTool):
+class BrowserPressKey(PageTool):
     """Press a key or chord, as `Enter` or `Control+a`."""
 
     key: str
@@ -96,7 +96,7 @@ class BrowserPressKey(BrowserTool):
         return [{"type": "press", "key": self.key}]
 
 
-class BrowserHandleDialog(BrowserTool):
+class BrowserHandleDialog(PageTool):
     """Answer a dialog."""
 
     accept: bool
@@ -106,7 +106,7 @@ class BrowserHandleDialog(BrowserTool):
         return [{"type": "dialog", "accept": self.accept, "text": self.promptText}]
 
 
-class BrowserTabs(BrowserTool):
+class BrowserTabs(PageTool):
     """List, open, close or show a tab."""
 
     action: Literal["list", "new", "close", "select"]
@@ -124,7 +124,7 @@ class BrowserTabs(BrowserTool):
         return acts[self.action]
 
 
-class BrowserWaitFor(BrowserTool):
+class BrowserWaitFor(PageTool):
     """Let time pass, or wait until a text is there or gone."""
 
     time: float | None = Field(None, description="Seconds.")
@@ -143,7 +143,7 @@ class BrowserWaitFor(BrowserTool):
         return f"the page still shows {self.textGone!r}" if self.textGone and self.textGone in shown else ""
 
 
-class BrowserMouseMoveXy(BrowserTool):
+class BrowserMouseMoveXy(PageTool):
     """Move the mouse to a point of the screenshot, in pixels."""
 
     x: float
@@ -153,7 +153,7 @@ class BrowserMouseMoveXy(BrowserTool):
         return [{"type": "hover", "at": view.point(self.x, self.y)}]
 
 
-class BrowserMouseClickXy(BrowserTool):
+class BrowserMouseClickXy(PageTool):
     """Click a point of the screenshot, in pixels."""
 
     x: float
@@ -166,7 +166,7 @@ class BrowserMouseClickXy(BrowserTool):
         return [{"type": kind, "at": view.point(self.x, self.y), "button": self.button}]
 
 
-class BrowserMouseDragXy(BrowserTool):
+class BrowserMouseDragXy(PageTool):
     """Drag from one point of the screenshot to another, in pixels."""
 
     startX: float
@@ -179,7 +179,7 @@ class BrowserMouseDragXy(BrowserTool):
         return [{"type": "drag", "start": {"at": start}, "end": {"at": end}}]
 
 
-class BrowserMouseWheel(BrowserTool):
+class BrowserMouseWheel(PageTool):
     """Turn the mouse wheel over the page, in pixels."""
 
     deltaX: float = 0
@@ -195,14 +195,14 @@ class BrowserMouseWheel(BrowserTool):
         ]
 
 
-class BrowserClose(BrowserTool):
+class BrowserClose(PageTool):
     """Close the browser, which ends the episode: the task is done."""
 
     def moves(self, view: CalledView) -> Moves:
         return [{"type": "terminate", "status": "success"}]
 
 
-class AnswerTool(BrowserTool):
+class AnswerTool(PageTool):
     """Give the answer that the task asks for, which ends the episode."""
 
     text: str
@@ -211,7 +211,7 @@ class AnswerTool(BrowserTool):
         return [{"type": "answer", "text": self.text}]
 
 
-class TerminateTool(BrowserTool):
+class TerminateTool(PageTool):
     """End the episode: the task is done, or cannot be done."""
 
     status: Literal["success", "failure"] = "success"
@@ -220,7 +220,7 @@ class TerminateTool(BrowserTool):
         return [{"type": "terminate", "status": self.status}]
 
 
-class SubmitTool(BrowserTool):
+class SubmitTool(PageTool):
     """Hand in a whole page, where the task asks for one; it ends the episode."""
 
     html: str
@@ -229,7 +229,7 @@ class SubmitTool(BrowserTool):
         return [{"type": "submit", "html": self.html}]
 
 
-TOOLS: dict[str, type[BrowserTool]] = {
+TOOLS: dict[str, type[PageTool]] = {
     "browser_navigate": BrowserNavigate,
     "browser_navigate_back": BrowserNavigateBack,
     "browser_snapshot": BrowserSnapshot,

@@ -94,7 +94,7 @@ LAUNCH_ARGS = (
     # drawn over what was there before (a repainted rounded corner differs from a newly painted
     # one).
     "--disable-partial-raster",
-    # Keys scroll at once; an animation would need frames that a held clock gives one or two steps later.
+    # Keys scroll at once: a held clock gives the frames of an animation one or two steps later.
     "--disable-smooth-scrolling",
     "--disable-checker-imaging",  # nor a frame without its pictures, which come with a later one
     "--disable-lcd-text",
