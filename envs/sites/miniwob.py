@@ -50,6 +50,8 @@ _RESET = """(() => {
 })()"""
 
 _FACTS = """(() => {
+  if (typeof WOB_DONE_GLOBAL === "undefined")  // of another tab or page, which an action opened
+    return { instruction: "", done: false, facts: { raw_reward: 0, done: false, reason: "" } };
   const said = WOB_DONE_GLOBAL ? "" : core.getUtterance();
   return {
     instruction: typeof said === "string" ? said : said.utterance,

@@ -254,6 +254,21 @@ def test_a_page_of_an_own_folder_is_opened_by_its_path(play: Play, tmp_path: Pat
         play(scenario, "pages/star.html", **options)
 
 
+def test_a_tab_of_its_own_ends_no_episode_of_miniwob(play: Play) -> None:
+    async def scenario(env: WebEnv) -> list[StepResult]:
+        await env.reset()
+        away = await env.step({"type": "new_tab"})
+        back = await env.step({"type": "switch_tab", "tab": 1})
+        last = await env.step(Click(element=1))
+        await env.reset()
+        return [away, back, last, *[await env.step({"type": "new_tab"}) for _ in range(4)]]
+
+    away, back, last, *tabs = play(scenario, "miniwob/click-test", horizon=4)
+    assert [(step.done, step.abstained) for step in (away, back, last)] == [(False, None), (False, None), (True, None)]
+    assert away.observation.instruction == back.observation.instruction == "Click the button."
+    assert last.reward == 1.0 and tabs[-1].stop is StopReason.HORIZON and tabs[-1].reward == 0.0
+
+
 def test_calls_out_of_order_say_what_to_call(play: Play) -> None:
     async def scenario(env: WebEnv) -> None:
         with pytest.raises(TaskError, match=r"call reset\(\) first"):
