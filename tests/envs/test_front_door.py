@@ -263,7 +263,7 @@ def test_a_tab_of_its_own_ends_no_episode_of_miniwob(play: Play) -> None:
         await env.reset()
         return [away, back, last, *[await env.step({"type": "new_tab"}) for _ in range(4)]]
 
-    away, back, last, *tabs = play(scenario, "miniwob/click-test", horizon=4)
+    away, back, last, *tabs = play(scenario, "miniwob/click-test", horizon=4, repeats=0)
     assert [(step.done, step.abstained) for step in (away, back, last)] == [(False, None), (False, None), (True, None)]
     assert away.observation.instruction == back.observation.instruction == "Click the button."
     assert last.reward == 1.0 and tabs[-1].stop is StopReason.HORIZON and tabs[-1].reward == 0.0
