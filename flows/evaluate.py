@@ -4,6 +4,10 @@ Any checkpoint folder, or a version that a run published.
 
     python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000020 --set episodes=320
 
+A model behind an OpenAI-compatible endpoint is evaluated in the same way:
+
+    python -m flows.evaluate --set endpoint.address=https://api.openai.com/v1 --set endpoint.model=… --set policy.prompt=tools
+
 Starting it again under the same run_id goes on with the episodes that are left; a finished one is
 only read.
 """
@@ -11,6 +15,7 @@ only read.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -75,18 +80,21 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             rewards=config.rewards,
             live=config.tasks.live,
             serving=config.serving,
+            teacher=config.endpoint,
         )
         if not store.evaluation_path(version).exists() or is_outdated(store, version):
             graded = some_of(tasks, [Split(config.split)])
             for what in ask_judge(rollouts.request([], version), graded, here=not config.cluster.address):
                 progress.log(escape(what))
+        local = config.endpoint is None
         progress.log("starting workers with their browsers and the policy …")
         with (
-            serve_policy(config.serving, config.policy, store, version) as servers,
+            serve_policy(config.serving, config.policy, store, version) if local else nullcontext() as servers,
             use_cluster(config.cluster, None) as workers,
         ):
             episodes = fit_default(config.episodes, tasks, Split(config.split))
-            progress.log(f"evaluating {checkpoint} on {episodes} {describe_split(config.split)} episodes …")
+            subject = checkpoint if local else config.subject
+            progress.log(f"evaluating {subject} on {episodes} {describe_split(config.split)} episodes …")
             record_workers_browsers(store, config.rollout)
             result = evaluate_version(
                 replace(rollouts, servers=servers),
@@ -96,6 +104,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
                 workers=workers,
                 split=Split(config.split),
                 greedy=config.greedy,
+                actor="policy" if local else "teacher",
             )
         rows = [
             {"kind": kind, "success": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from envs.types import ConfigError
 from tasks_lib.config.parts import (
     ClusterConfig,
+    EndpointConfig,
     EvaluationConfig,
     PacingConfig,
     RewardConfig,
@@ -263,6 +264,10 @@ class EvaluateConfig(Settings):
     bare: ClassVar[bool] = True
 
     policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
+    endpoint: EndpointConfig | None = Field(
+        None,
+        description="Model at an OpenAI-compatible endpoint to evaluate in place of policy.checkpoint, whose tokenizer measures prompts.",
+    )
     tasks: TasksConfig = TasksConfig()
     serving: ServingConfig = ServingConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -293,7 +298,12 @@ class EvaluateConfig(Settings):
 
     def plan(self) -> str:
         """Describe in a sentence what a run of this configuration would do."""
-        return f"would evaluate {self.policy.checkpoint} on {self.episodes} {self.split} episodes, into {self.run_dir}"
+        return f"would evaluate {self.subject} on {self.episodes} {self.split} episodes, into {self.run_dir}"
+
+    @property
+    def subject(self) -> str:
+        """The policy that is evaluated: its folder, or the model and its endpoint."""
+        return self.policy.checkpoint if self.endpoint is None else f"{self.endpoint.model} at {self.endpoint.address}"
 
 
 class WarmStartConfig(RunConfig):

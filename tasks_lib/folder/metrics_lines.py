@@ -225,6 +225,8 @@ class EvaluationMetrics(MetricsLine, Measurement):
     """Policy version that was evaluated."""
     policy: str | None = None
     """Hash (sha256) of its weights: a version that was made again may have others."""
+    model: str | None = None
+    """Name of the model at an endpoint that was evaluated in its place."""
     mean: Number | None
     """Share of the episodes with a reward that passed, in [0, 1]."""
     low: Number | None

@@ -25,6 +25,7 @@ from tasks_lib.folder.task_sets import with_hashes
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.rollouts.sampling import with_horizon, with_memories
 from tasks_lib.rollouts.shards import Rollouts
+from tasks_lib.worker.requests import ActorName
 from tasks_lib.worker.reward_stage import judge_account
 from training.ledger.journal import read_group
 from training.ledger.paths import policy_name
@@ -51,6 +52,7 @@ def evaluate_version(
     split: Split = Split.HELD_OUT,
     greedy: bool = True,
     memories: Mapping[str, Memory] | None = None,
+    actor: ActorName = "policy",
 ) -> dict[str, Any]:
     """Return the success of a published version, from ``evaluations/`` when it is stored there.
 
@@ -71,7 +73,7 @@ def evaluate_version(
     judge_account(rollouts.rollout.judge, rollouts.store.spent_path())
 
     def measure() -> dict[str, Any]:
-        return _measure(rollouts, version, tasks, episodes, workers, split, greedy, memories)
+        return _measure(rollouts, version, tasks, episodes, workers, split, greedy, memories, actor)
 
     result = run_as_task("evaluate", f"evaluate-v{version:06d}", measure)
     write_json(path, result, sealed=True)
@@ -89,6 +91,7 @@ def _measure(
     split: Split,
     greedy: bool,
     memories: Mapping[str, Memory] | None,
+    actor: ActorName,
 ) -> dict[str, Any]:
     groups = evaluation_groups(
         tasks,
@@ -98,11 +101,13 @@ def _measure(
         greedy=greedy,
         horizon=rollouts.rollout.horizon,
     )
-    rollout = rollouts.run(with_memories(groups, memories or {}), version=version, workers=workers)
+    rollout = rollouts.run(with_memories(groups, memories or {}), version=version, workers=workers, actor=actor)
+    model = {"model": rollouts.teacher.model} if rollouts.teacher is not None and actor == "teacher" else {}
     summaries = [episode for record in rollout.records for episode in record.episodes]
     return {
         "version": version,
         "policy": policy_digest(rollouts.store, version),
+        **model,
         **success(summaries),
         "by_kind": success_by_kind(rollout.records),
         "episodes": [episode.episode_id for episode in summaries],

@@ -16,7 +16,7 @@ from prefect.logging import get_logger
 
 from envs.sites import LiveOptions
 from envs.types import DiskError, RollwrightError, WebTask
-from tasks_lib.config import RewardConfig, RolloutConfig, TeacherConfig
+from tasks_lib.config import EndpointConfig, RewardConfig, RolloutConfig
 from tasks_lib.folder.repair import repair_group
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
@@ -202,7 +202,7 @@ class Rollouts:
     serving: ServingConfig = field(default_factory=ServingConfig)
     servers: PolicyServers | None = None
     """Running vLLM servers; ``None`` where the engines are in the workers."""
-    teacher: TeacherConfig | None = None
+    teacher: EndpointConfig | None = None
     """Configuration of the actor ``teacher``."""
     resource: str = BROWSER_RESOURCE
     """Dask resource of the workers that may take the shards."""

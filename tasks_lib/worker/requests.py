@@ -12,14 +12,14 @@ from envs.rewards import Mode, capture_page
 from envs.rewards.judge import JudgeConfig
 from envs.sites import LiveOptions
 from envs.types import Record, WebTask
-from tasks_lib.config import RewardConfig, RolloutConfig, TeacherConfig
+from tasks_lib.config import EndpointConfig, RewardConfig, RolloutConfig
 from training.config import PolicyConfig
 from training.ledger.store import RunStore
 from training.records.groups import GroupSpec
 from training.serving.config import ServingConfig
 
 ActorName = Literal["policy", "oracle", "teacher"]
-"""Name of the actor: the policy, or for demonstrations the scripted oracles or a teacher."""
+"""Name of the actor: the policy, the scripted oracles, or a model at an endpoint."""
 
 
 class WorkerRequest(Record):
@@ -64,7 +64,7 @@ class RolloutRequest(WorkerRequest):
     actor: ActorName = "policy"
     or_newer: bool = False
     """True if an engine that serves a newer version keeps it (asynchronous runs)."""
-    teacher: TeacherConfig | None = None
+    teacher: EndpointConfig | None = None
 
     @property
     def sites(self) -> set[str]:

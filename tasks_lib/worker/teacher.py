@@ -1,4 +1,4 @@
-"""A teacher behind a chat-completions endpoint, which plays demonstrations.
+"""A model behind a chat-completions endpoint: a teacher of demonstrations, or one to evaluate.
 
 It sees the messages and screenshots that the policy would see, and the policy's parser reads its
 text. Requests are counted before they are sent, over all workers and restarts of a run.
@@ -27,7 +27,7 @@ from envs.chat import (
 from envs.prompts import system_text, tools_text
 from envs.rewards.judge import data_url
 from envs.types import ACTIONS, WITH_MEMORY, EngineError, Invalid, PolicyError
-from tasks_lib.config import TeacherConfig
+from tasks_lib.config import EndpointConfig
 from tasks_lib.worker.actors import EncodedSituation, Turn
 from training.config import PolicyConfig
 
@@ -41,7 +41,7 @@ WRONG_ENDPOINT = (401, 403, 404)
 
 
 class TeacherClient(ChatEndpoint):
-    """Client of the endpoint of a `TeacherConfig`; used as ``async with``.
+    """Client of the endpoint of an `EndpointConfig`; used as ``async with``.
 
     Args:
         spent: File in which all clients of a run count their requests.
@@ -50,9 +50,11 @@ class TeacherClient(ChatEndpoint):
         ConfigError: the environment variable of the key is not set (raised when entered).
     """
 
-    def __init__(self, config: TeacherConfig, spent: Path) -> None:
+    def __init__(self, config: EndpointConfig, spent: Path) -> None:
         budget = Budget(SpendingLimits(config.budget_requests, None), Ledger(spent))
-        super().__init__("teacher", config.address, config.read_key, budget, config.timeout, config.retries)
+        self.setting = config.key_setting.partition(".")[0]
+        """Key of the configuration that describes the endpoint: ``teacher`` or ``endpoint``."""
+        super().__init__(self.setting, config.address, config.read_key, budget, config.timeout, config.retries)
         self._config = config
 
     async def ask(self, messages: list[dict[str, Any]], tools: str = "") -> str:
@@ -80,10 +82,10 @@ class TeacherClient(ChatEndpoint):
             trouble = self.scrub(str(failure))
             if failure.status in WRONG_ENDPOINT:
                 raise PolicyError(
-                    f"teacher: {self.base_url}/chat/completions refuses us ({trouble.removeprefix('HTTP ')}); "
-                    "check teacher.address, model and api_key"
+                    f"{self.setting}: {self.base_url}/chat/completions refuses us ({trouble.removeprefix('HTTP ')}); "
+                    f"check {self.setting}.address, model and api_key"
                 ) from None
-            raise EngineError(f"teacher: {trouble}") from None
+            raise EngineError(f"{self.setting}: {trouble}") from None
 
 
 async def _read(data: bytes) -> str:
@@ -127,9 +129,9 @@ def chat_messages(asked: EncodedSituation, system: str) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class TeacherActor:
-    """The teacher as an actor.
+    """The model at an endpoint as an actor.
 
-    Its turns carry log-probability 0, as an oracle's do, because they are used for cloning only.
+    Its turns carry log-probability 0, as an oracle's do: they are cloned or only measured.
 
     The prompt ``plain`` does not list the actions, which a teacher must know. So the teacher is
     asked with the prompt ``vanilla``, and the action of its answer is rewritten in the plain form.

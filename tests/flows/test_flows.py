@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import runpy
 import signal
 import socket
@@ -34,6 +35,7 @@ from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
 from tasks_lib.rollouts.cluster import tell_workers, use_cluster, worker_settings
+from tests.chat_endpoint import completion, endpoint
 from training.ledger.store import RunStore, read_json
 from training.records.groups import GroupSpec
 from training.trainer.control.launch import free_port
@@ -191,6 +193,33 @@ def test_a_run_that_ends_with_an_error_leaves_a_report(
     with pytest.raises(RollwrightError, match="nothing is known of the policy; look at them in the report"):
         train(**parameters_of(resolve(TrainConfig, values)))
     assert "/bin/false did not start" in (tmp_path / "broken" / "report" / "index.html").read_text()
+
+
+def test_a_model_at_an_endpoint_is_evaluated_as_a_policy_is(
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def says(body: dict[str, Any]) -> tuple[int, Any]:
+        """Clicks the first button; a refusal of every page of another kind."""
+        text = body["messages"][-1]["content"][-1]["text"]
+        button = re.search(r"\[(\d+)\] button", text)
+        return 200, completion(f"click [{button[1]}]" if button and "Click the button" in text else "I cannot.")
+
+    values = {"run_id": "model", "cluster": {"address": dask_cluster.address}}
+    with endpoint(says) as (address, served):
+        asked = {"address": address, "model": "big", "api_key": "A_KEY_THAT_IS_NOT_SET"}
+        config = small_evaluation(tmp_path, **values, endpoint=asked)
+        with pytest.raises(ConfigError, match=r"endpoint\.api_key: the variable A_KEY_THAT_IS_NOT_SET is not set"):
+            evaluate(**parameters_of(config))
+        config = small_evaluation(tmp_path, **values, endpoint={**asked, "api_key": ""})
+        result = evaluate(**parameters_of(config))
+    assert {kind: entry["mean"] for kind, entry in result["by_kind"].items()} == {
+        "click-option": 0.0,
+        "click-test": 1.0,
+    }
+    assert result["model"] == "big" and result["n"] == 8 and result["abstained"] == 0
+    store = RunStore(tmp_path / "model")
+    steps = [step for episode_id in result["episodes"] for step in store.trajectory(episode_id).steps]
+    assert len(served.asked) == len(steps) and {body["model"] for body in served.asked} == {"big"}
 
 
 def test_an_evaluation_of_eight_episodes(prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path) -> None:
