@@ -119,7 +119,8 @@ async def test_a_context_that_was_lent_is_not_used_again(host: EnvHost) -> None:
             assert await page.evaluate("[document.cookie, window.left]") == ["", None]
 
 
-@pytest.mark.slow  # a script that does not end costs ten seconds
+@pytest.mark.slow
+@pytest.mark.long
 async def test_a_script_that_does_not_end_and_a_dialog_are_dealt_with(pages: Opener) -> None:
     async with pages({"index.html": "<p>Here</p>"}) as (pool, site), pool.lease(site) as session:
         await session.reset(page_task(), seed=0)

@@ -178,6 +178,7 @@ LEASES = 200
 
 
 @pytest.mark.slow
+@pytest.mark.long
 async def test_two_hundred_leases_leave_nothing_behind() -> None:
     async with EnvHost(max_sessions=4) as own, DevToolsSupply(own) as supply:
 
