@@ -52,7 +52,7 @@ class Play:
         self.store, self.played = store, list[str]()
         self.rollout = SimpleNamespace(judge=None, horizon=None)
 
-    def run(self, groups: list[GroupSpec], *, version: int, workers: int) -> RolloutResult:
+    def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: str = "policy") -> RolloutResult:
         for group in groups:
             if not self.store.group_path(group.group_id).exists():
                 self.played.append(group.group_id)
