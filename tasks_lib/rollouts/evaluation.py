@@ -102,7 +102,7 @@ def _measure(
         horizon=rollouts.rollout.horizon,
     )
     rollout = rollouts.run(with_memories(groups, memories or {}), version=version, workers=workers, actor=actor)
-    model = {"model": rollouts.teacher.model} if rollouts.teacher is not None and actor == "teacher" else {}
+    model = {"model": rollouts.teacher.model} if actor == "teacher" and rollouts.teacher is not None else {}
     summaries = [episode for record in rollout.records for episode in record.episodes]
     return {
         "version": version,
