@@ -6,7 +6,7 @@ Any checkpoint folder, or a version that a run published.
 
 A model behind an OpenAI-compatible endpoint is evaluated in the same way:
 
-    python -m flows.evaluate --set endpoint.address=https://api.openai.com/v1 --set endpoint.model=… --set policy.prompt=tools
+    python -m flows.evaluate --set policy_endpoint.address=https://api.openai.com/v1 --set policy_endpoint.model=… --set policy.prompt=tools
 
 Starting it again under the same run_id goes on with the episodes that are left; a finished one is
 only read.
@@ -80,13 +80,13 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             rewards=config.rewards,
             live=config.tasks.live,
             serving=config.serving,
-            teacher=config.endpoint,
+            teacher=config.policy_endpoint,
         )
         if not store.evaluation_path(version).exists() or is_outdated(store, version):
             graded = some_of(tasks, [Split(config.split)])
             for what in ask_judge(rollouts.request([], version), graded, here=not config.cluster.address):
                 progress.log(escape(what))
-        local = config.endpoint is None
+        local = config.policy_endpoint is None
         progress.log("starting workers with their browsers and the policy …")
         with (
             serve_policy(config.serving, config.policy, store, version) if local else nullcontext() as servers,

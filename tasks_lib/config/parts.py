@@ -379,6 +379,12 @@ class EndpointConfig(Settings):
         return endpoint_key(self.key_setting, self.api_key) if self.api_key else ""
 
 
+class PolicyEndpointConfig(EndpointConfig):
+    """A model at an OpenAI-compatible endpoint that is evaluated."""
+
+    key_setting: ClassVar[str] = "policy_endpoint.api_key"
+
+
 class TeacherConfig(EndpointConfig):
     """A model at an OpenAI-compatible endpoint that plays the demonstrations of a warm start."""
 

@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from envs.types import ConfigError
 from tasks_lib.config.parts import (
     ClusterConfig,
-    EndpointConfig,
     EvaluationConfig,
     PacingConfig,
+    PolicyEndpointConfig,
     RewardConfig,
     RolloutConfig,
     TasksConfig,
@@ -264,7 +264,7 @@ class EvaluateConfig(Settings):
     bare: ClassVar[bool] = True
 
     policy: PolicyConfig = Field(PolicyConfig(), description="policy.checkpoint is the folder to evaluate.")
-    endpoint: EndpointConfig | None = Field(
+    policy_endpoint: PolicyEndpointConfig | None = Field(
         None,
         description="Model at an OpenAI-compatible endpoint to evaluate in place of policy.checkpoint, whose tokenizer measures prompts.",
     )
@@ -303,7 +303,8 @@ class EvaluateConfig(Settings):
     @property
     def subject(self) -> str:
         """The policy that is evaluated: its folder, or the model and its endpoint."""
-        return self.policy.checkpoint if self.endpoint is None else f"{self.endpoint.model} at {self.endpoint.address}"
+        endpoint = self.policy_endpoint
+        return self.policy.checkpoint if endpoint is None else f"{endpoint.model} at {endpoint.address}"
 
 
 class WarmStartConfig(RunConfig):

@@ -131,8 +131,8 @@ def check_evaluation(config: EvaluateConfig) -> list[str]:
     check_folder(folder.root)
     config = with_derived(config)
     refused, store = _check_resumable(folder, lambda: check_values(config, folder))
-    if config.endpoint is not None:
-        config.endpoint.read_key()
+    if config.policy_endpoint is not None:
+        config.policy_endpoint.read_key()
     checkpoint = resolve_path(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
     check_unchanged(store, version, checkpoint)

@@ -207,10 +207,12 @@ def test_a_model_at_an_endpoint_is_evaluated_as_a_policy_is(
     values = {"run_id": "model", "cluster": {"address": dask_cluster.address}}
     with endpoint(says) as (address, served):
         asked = {"address": address, "model": "big", "api_key": "A_KEY_THAT_IS_NOT_SET"}
-        config = small_evaluation(tmp_path, **values, endpoint=asked)
-        with pytest.raises(ConfigError, match=r"endpoint\.api_key: the variable A_KEY_THAT_IS_NOT_SET is not set"):
+        config = small_evaluation(tmp_path, **values, policy_endpoint=asked)
+        with pytest.raises(
+            ConfigError, match=r"policy_endpoint\.api_key: the variable A_KEY_THAT_IS_NOT_SET is not set"
+        ):
             evaluate(**parameters_of(config))
-        config = small_evaluation(tmp_path, **values, endpoint={**asked, "api_key": ""})
+        config = small_evaluation(tmp_path, **values, policy_endpoint={**asked, "api_key": ""})
         result = evaluate(**parameters_of(config))
     assert {kind: entry["mean"] for kind, entry in result["by_kind"].items()} == {
         "click-option": 0.0,

@@ -127,7 +127,7 @@ def test_numbers_reach_tensorboard(tmp_path):
 
 WRITTEN = [
     {
-        "kind": "evaluation", "wall": 1.5, "version": 2, "policy": "92c7", "mean": 0.75, "low": 0.5, "high": 1.0, "n": 4,
+        "kind": "evaluation", "wall": 1.5, "version": 2, "policy": "92c7", "model": "m", "mean": 0.75, "low": 0.5, "high": 1.0, "n": 4,
         "by_kind": {"a": {"mean": 0.75, "low": 0.5, "high": 1.0, "n": 4}, "b": {"mean": None, "low": None, "high": None, "n": 0}},
         "abstained": 1, "split": "held_out", "greedy": True, "seconds": 1.25, "activity": {"idle": 0.5, "wall": 1.25},
         "batches": {"turns": 4, "seconds": 0.5}, "judge": {"requests": {"spent": 3, "left": None}},
