@@ -53,7 +53,7 @@ class TeacherClient(ChatEndpoint):
     def __init__(self, config: EndpointConfig, spent: Path) -> None:
         budget = Budget(SpendingLimits(config.budget_requests, None), Ledger(spent))
         self.setting = config.key_setting.partition(".")[0]
-        """Key of the configuration that describes the endpoint: ``teacher`` or ``policy_endpoint``."""
+        """Configuration key of the endpoint: ``teacher`` or ``policy_endpoint``."""
         super().__init__(self.setting, config.address, config.read_key, budget, config.timeout, config.retries)
         self._config = config
 
