@@ -74,7 +74,8 @@ def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[s
                 yield f"{prefix}{key}", field
 
     for name, group in schema["properties"].items():
-        reference = group.get("$ref") or group["allOf"][0]["$ref"]
+        parts = [group, *group.get("allOf", []), *group.get("anyOf", [])]
+        reference = next(part["$ref"] for part in parts if "$ref" in part)
         yield from walk(reference.rsplit("/", 1)[1], f"{path}{name}.")
 
 
