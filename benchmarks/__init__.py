@@ -24,7 +24,6 @@ NAMES = (
     "simulator",
     "scale",
     "nodes",
-    "adapters",
 )
 """Modules of this package that are benchmarks."""
 
