@@ -53,6 +53,7 @@ class Browser:
     """Shows these pages one after the other; `given_back` tells when it was."""
 
     server = None
+    records_network = False
 
     def __init__(self, results: Sequence[Shown]) -> None:
         self.results = list(results)
