@@ -12,7 +12,6 @@ The adapters to other frameworks and the environment server open all their envir
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -73,12 +72,7 @@ class EnvHost:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     def open(self, task: str | WebTask, **options: Any) -> WebEnv:

@@ -20,7 +20,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from envs.background import start_background
@@ -94,12 +93,7 @@ class DevToolsSupply:
         await self._server.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         for lease in list(self._leases.values()):
             lease._closing.set()
         await asyncio.gather(*self._holding, return_exceptions=True)  # each has logged its error

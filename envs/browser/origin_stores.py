@@ -17,7 +17,7 @@ from envs.types import BrowserError
 RESTORE = Path(__file__).with_name("restore_stores.js").read_text(encoding="utf-8")
 
 SIZE = (100, 100)
-"""Width and height of the tab in CSS pixels; nobody sees it."""
+"""Width and height of the tab in CSS pixels; it is not shown."""
 
 BLANK = base64.b64encode(b"<!DOCTYPE html><title></title>").decode("ascii")
 

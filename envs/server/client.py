@@ -19,7 +19,6 @@ import logging
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -87,7 +86,7 @@ class RemoteEnv:
             screenshots: False leaves the screenshots out of the answers.
             lease_seconds: Seconds without a call after which the server closes the session; the
                 server's if not given.
-            keep_alive: True renews the lease while nobody calls, for slow policies.
+            keep_alive: True renews the lease between calls, for slow policies.
             retry_seconds: Seconds for which a request without an answer, or an opening without a
                 free place, is sent again.
             client: Client that several environments share; an own one if not given.
@@ -142,12 +141,7 @@ class RemoteEnv:
             self._stack, self._is_open = stack.pop_all(), True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     async def close(self) -> None:

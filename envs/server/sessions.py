@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -36,7 +35,7 @@ MIN_FREE_MB = 500.0
 100 MB."""
 
 MAX_CLOSED = 10_000
-"""Closed sessions whose ids are remembered, so that a late call is told what happened."""
+"""Closed sessions whose ids are remembered, so that a late call gets the reason."""
 
 
 class SessionCode(StrEnum):
@@ -70,9 +69,9 @@ class Session:
     env: WebEnv
     lease_seconds: float
     expires: float
-    """Time of ``time.monotonic`` at which it is closed if nobody calls."""
+    """Time of ``time.monotonic`` at which it is closed without a call."""
     ends: float = math.inf
-    """Time of ``time.monotonic`` at which it is closed even if somebody calls."""
+    """Time of ``time.monotonic`` at which it is closed in any case."""
     owner: str = ""
     """Name of the client that opened it."""
     state: Any = None
@@ -147,12 +146,7 @@ class SessionTable:
         start_background(self._expire(), self._leases, "session leases")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         for task in self._leases:
             task.cancel()
         for session_id in list(self._sessions):
@@ -257,7 +251,7 @@ class SessionTable:
         code = self._ended.get(session_id, SessionCode.UNKNOWN)
         reason = {
             SessionCode.CLOSED: "it was closed",
-            SessionCode.EXPIRED: "its lease ended, since nobody called or its time was over",
+            SessionCode.EXPIRED: "its lease ended without a call, or its time was over",
         }.get(code, "there is none with this id")
         return SessionError(code, f"no session {session_id!r}: {reason}; open another one")
 

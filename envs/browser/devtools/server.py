@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Self
 
 import orjson
@@ -94,12 +93,7 @@ class DevToolsServer:
         ).__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
