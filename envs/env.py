@@ -179,8 +179,10 @@ class WebEnv:
 
     @property
     def har(self) -> dict[str, Any]:
-        """The episode's requests as an HTTP archive (HAR 1.2), without bodies of answers, cookies
-        and credentials; before the environment is closed.
+        """The episode's requests as an HTTP archive (HAR 1.2); before the environment is closed.
+
+        It has no bodies of answers and no headers of cookies and credentials. It has the bodies of
+        requests, which may hold what was typed.
 
         Raises:
             ConfigError: The pool does not record them (``make_pool(record_network=True)``).

@@ -1,7 +1,8 @@
 """Keeps an episode's requests, and writes them as an HTTP archive (HAR 1.2).
 
-The archive says what was asked and answered, without the answers' bodies. Cookies and credentials
-are left out, so a log-in is in no archive.
+The archive says what was asked and answered, without the answers' bodies. The headers of cookies
+and credentials are left out. The bodies of requests are kept: they hold what a page sends, such as
+a typed password or a site's own token.
 """
 
 from __future__ import annotations

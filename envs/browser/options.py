@@ -122,7 +122,9 @@ class BrowserOptions(Record):
         description="Time of the pages' clocks when an episode begins (UTC); a task's date wins. Empty: now on live sites, 2023-11-14 on others.",
     )
     signals: bool = Field(False, description="Record the browser's signals with each step.")
-    record_network: bool = Field(False, description="Record an episode's requests (HTTP archive entries, no bodies).")
+    record_network: bool = Field(
+        False, description="Record an episode's requests with their bodies, as HTTP archive entries."
+    )
     """They are in `WebSession.network` and `envs.WebEnv.har`, and in the trajectory for grading."""
 
     @model_validator(mode="after")
