@@ -24,6 +24,7 @@ NAMES = (
     "simulator",
     "scale",
     "nodes",
+    "adapters",
 )
 """Modules of this package that are benchmarks."""
 

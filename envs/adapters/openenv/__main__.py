@@ -42,7 +42,7 @@ def main() -> None:
         lease_seconds=given.lease_seconds,
         live=given.live,
     )
-    uvicorn.run(app, host=given.host, port=given.port, access_log=False)
+    uvicorn.run(app, host=given.host, port=given.port, access_log=False, ws_per_message_deflate=False)
 
 
 if __name__ == "__main__":
