@@ -185,8 +185,10 @@ class TinkerGroupBuilder(GroupBase):  # type: ignore[misc]
             TaskError: There is no such task.
         """
         self.task = find_task(task, seed=seed) if isinstance(task, str) else task
+        self.seed = seed
+        """Seed of all episodes; ``None``: the task chooses it."""
         self._group_size = group_size
-        self._arguments: dict[str, Any] = {"renderer": renderer, "seed": seed, **options}
+        self._arguments: dict[str, Any] = {"renderer": renderer, **options}
         self._envs: list[TinkerEnv] = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -194,7 +196,7 @@ class TinkerGroupBuilder(GroupBase):  # type: ignore[misc]
 
     async def make_envs(self) -> list[TinkerEnv]:
         """Make the group's environments, whose browsers are opened by their first prompts."""
-        envs = [TinkerEnv(self.task, **self._arguments) for _ in range(self._group_size)]
+        envs = [TinkerEnv(self.task, seed=self.seed, **self._arguments) for _ in range(self._group_size)]
         self._envs += envs
         return envs
 

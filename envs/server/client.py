@@ -107,7 +107,8 @@ class RemoteEnv:
         self._client = client
         self._is_open = False
         self._task: WebTask | None = None
-        self._id = ""
+        self.session_id = ""
+        """Name of its session at the server; empty while it has none."""
         self._lease = 0.0
         self._epoch = self._number = 0
         self._last: StepResult | None = None
@@ -161,7 +162,7 @@ class RemoteEnv:
         self._check_open()
         self.seed = self.seed if seed is None else seed
         self.trajectory, self._last = None, None
-        if not self._id:
+        if not self.session_id:
             await self._open()
         try:
             return await self._begin()
@@ -173,7 +174,7 @@ class RemoteEnv:
 
     async def _begin(self) -> StepResult:
         body = {"seed": self.seed, "epoch": self._epoch + 1}
-        answer = await self._ask("POST", f"/sessions/{self._id}/reset", body)
+        answer = await self._ask("POST", f"/sessions/{self.session_id}/reset", body)
         self._epoch, self._number = self._epoch + 1, 0
         return await self._result(answer)
 
@@ -193,7 +194,7 @@ class RemoteEnv:
             raise TaskError("the episode is over, or did not begin: call reset()")
         body = {"action": _as_json(action), "epoch": self._epoch, "step": self._number + 1}
         try:
-            answer = await self._ask("POST", f"/sessions/{self._id}/step", body)
+            answer = await self._ask("POST", f"/sessions/{self.session_id}/step", body)
             self._number += 1
             return await self._result(answer)
         except SessionError as error:
@@ -202,7 +203,7 @@ class RemoteEnv:
             cause: RollwrightError = error
         except BrowserError as failure:
             cause = failure
-        self._id = ""
+        self.session_id = ""
         stop, why = StopReason.BROWSER_ERROR, f"the session is lost: {cause}"
         self._last = StepResult(None, True, last.observation, last.screenshot, stop, why)
         return self._last
@@ -219,7 +220,7 @@ class RemoteEnv:
             answer["abstained"],
         )
         if result.done:
-            record = await self._ask("GET", f"/sessions/{self._id}/trajectory")
+            record = await self._ask("GET", f"/sessions/{self.session_id}/trajectory")
             self.trajectory = Trajectory.model_validate(record)
         self._last = result
         return result
@@ -227,7 +228,7 @@ class RemoteEnv:
     async def _open(self) -> None:
         session_id = uuid.uuid4().hex
         opened = await self._ask("POST", "/sessions", {**self._asked, "session_id": session_id})
-        self._id, self._epoch, self._number = session_id, 0, 0
+        self.session_id, self._epoch, self._number = session_id, 0, 0
         self._task = WebTask.model_validate(opened["task"])
         self.seed = opened["seed"] if self.seed is None else self.seed
         self._lease = float(opened["lease_seconds"])
@@ -238,7 +239,7 @@ class RemoteEnv:
         self._is_open = False
         for task in self._keeping:
             task.cancel()
-        session_id, self._id = self._id, ""
+        session_id, self.session_id = self.session_id, ""
         if session_id:
             try:
                 seconds = min(CLOSE_SECONDS, self._retry_seconds)
@@ -253,9 +254,9 @@ class RemoteEnv:
         """Renew the lease three times in its length."""
         while True:
             await asyncio.sleep(self._lease / 3)
-            if self._id:
+            if self.session_id:
                 try:
-                    await self._ask("GET", f"/sessions/{self._id}")
+                    await self._ask("GET", f"/sessions/{self.session_id}")
                 except (SessionError, BrowserError):
                     continue  # the next reset or step says it
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from envs.browser.dispatcher import Dispatcher, Limit, Limits
+from envs.browser.dispatcher import Dispatcher, Limit, Limits, OperationKind
+from envs.types import BrowserError
 
 
 def taking(seconds: float) -> Callable[[], Awaitable[float]]:
@@ -28,8 +29,20 @@ def same(limit: Limit) -> Limits:
     return Limits(limit, limit, limit, limit, limit)
 
 
-def at_rest(dispatcher: Dispatcher) -> bool:
-    """Whether nothing is queued, running or held by anyone."""
-    kinds = dispatcher.metrics().kinds.values()
-    slots = all(pool._free == pool._limit.slots for pool in dispatcher._pools.values())
-    return slots and not any(metrics.queued or metrics.running for metrics in kinds)
+async def at_rest(dispatcher: Dispatcher, limits: Limits | None = None) -> bool:
+    """Whether nothing is queued, running or held by anyone: of as many new operations as there are
+    slots, and one more, the last one waits."""
+    if any(metrics.queued or metrics.running for metrics in dispatcher.metrics().kinds.values()):
+        return False
+    for kind in OperationKind:
+        slots = (limits or Limits()).of(kind).slots
+        probes = [dispatcher.open_queues(f"probe {number}") for number in range(slots + 1)]
+        work = [asyncio.create_task(queues.run(kind, never)) for queues in probes]
+        await asyncio.sleep(0)
+        metrics = dispatcher.metrics().kinds[kind]
+        for queues in probes:
+            queues.close(BrowserError("it was a probe"))
+        await asyncio.gather(*work, return_exceptions=True)
+        if (metrics.running, metrics.queued) != (slots, 1):
+            return False
+    return True

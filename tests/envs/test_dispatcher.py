@@ -52,7 +52,7 @@ def test_a_screenshot_is_taken_while_a_navigation_hangs() -> None:
             await navigation
         assert now() == pytest.approx(20)
         assert dispatcher.metrics().kinds[NAVIGATION].timed_out == 1
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher)
 
     run_simulated(main())
 
@@ -86,7 +86,7 @@ def test_no_kind_runs_more_than_its_slots_and_every_operation_runs_once(slots: i
         work = [submit(number, source.choice(all_queues)) for number in range(100)]
         assert await asyncio.gather(*work) == list(range(100))
         assert calls == Counter(range(100))
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher, limits)
         assert sum(metrics.done for metrics in dispatcher.metrics().kinds.values()) == 100
 
     run_simulated(main())
@@ -117,7 +117,8 @@ def test_the_slot_goes_to_the_environment_that_has_used_least() -> None:
 
 def test_a_stalled_operation_gives_its_slot_back_and_goes_on() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 30, 2)))
+        limits = same(Limit(1, 30, 2))
+        dispatcher = Dispatcher(limits)
         slow = asyncio.create_task(dispatcher.open_queues("slow").run(INPUT, taking(25)))
         await asyncio.sleep(0)
         assert await dispatcher.open_queues("b").run(INPUT, taking(1)) == 1
@@ -127,7 +128,7 @@ def test_a_stalled_operation_gives_its_slot_back_and_goes_on() -> None:
         metrics = dispatcher.metrics()
         assert metrics.kinds[INPUT] == KindMetrics(done=2, stalled=1, wait_seconds=2, busy_seconds=26)
         assert metrics.seconds == {"slow": 2, "b": 1}
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher, limits)
 
     run_simulated(main())
 
@@ -151,15 +152,14 @@ def test_a_hung_environment_costs_seven_others_less_than_a_twentieth(hung_in: Op
     seconds = 150.0
 
     async def episodes(hung: bool) -> dict[str, int]:
-        dispatcher = Dispatcher(
-            Limits(
-                navigation=Limit(2, 45, 5),
-                input=Limit(8, 30, 2),
-                observation=Limit(8, 15, 2),
-                screenshot=Limit(2, 15, 2),
-                evaluation=Limit(8, 15, 2),
-            )
+        limits = Limits(
+            navigation=Limit(2, 45, 5),
+            input=Limit(8, 30, 2),
+            observation=Limit(8, 15, 2),
+            screenshot=Limit(2, 15, 2),
+            evaluation=Limit(8, 15, 2),
         )
+        dispatcher = Dispatcher(limits)
         steps: Counter[str] = Counter()
 
         async def play(queues: OperationQueues) -> None:
@@ -180,7 +180,7 @@ def test_a_hung_environment_costs_seven_others_less_than_a_twentieth(hung_in: Op
             for number in range(7):
                 group.create_task(play(dispatcher.open_queues(f"e{number}")))
             group.create_task((hang if hung else play)(dispatcher.open_queues("e7")))
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher, limits)
         del steps["e7"]
         return dict(steps)
 

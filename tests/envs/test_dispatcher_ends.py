@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,8 @@ NAVIGATION, INPUT, SCREENSHOT = OperationKind.NAVIGATION, OperationKind.INPUT, O
 
 def test_cancelling_the_caller_removes_a_queued_operation() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 10, 10)))
+        limits = same(Limit(1, 10, 10))
+        dispatcher = Dispatcher(limits)
         queues, other = dispatcher.open_queues("a"), dispatcher.open_queues("b")
         first = asyncio.create_task(queues.run(INPUT, taking(1)))
         behind, elsewhere = (asyncio.create_task(one.run(INPUT, never)) for one in (queues, other))
@@ -32,7 +35,7 @@ def test_cancelling_the_caller_removes_a_queued_operation() -> None:
                 await task
         assert await first == 1
         assert dispatcher.metrics().kinds[INPUT] == KindMetrics(done=1, cancelled=2, busy_seconds=1)
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher, limits)
         assert await other.run(INPUT, taking(1)) == 1
 
     run_simulated(main())
@@ -40,7 +43,8 @@ def test_cancelling_the_caller_removes_a_queued_operation() -> None:
 
 def test_cancelling_the_caller_cancels_a_running_operation() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 10, 10)))
+        limits = same(Limit(1, 10, 10))
+        dispatcher = Dispatcher(limits)
         queues = dispatcher.open_queues("a")
         ended: list[str] = []
 
@@ -55,14 +59,15 @@ def test_cancelling_the_caller_cancels_a_running_operation() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert ended == ["ended"] and at_rest(dispatcher)
+        assert ended == ["ended"] and await at_rest(dispatcher, limits)
 
     run_simulated(main())
 
 
 def test_cancelled_in_the_moment_in_which_it_is_granted() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 10, 10)))
+        limits = same(Limit(1, 10, 10))
+        dispatcher = Dispatcher(limits)
         queues = dispatcher.open_queues("a")
         release: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -79,14 +84,15 @@ def test_cancelled_in_the_moment_in_which_it_is_granted() -> None:
         await first
         with pytest.raises(asyncio.CancelledError):
             await second
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher, limits)
 
     run_simulated(main())
 
 
 def test_closing_fails_what_waits_and_what_runs_and_nothing_else() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(2, 100, 5)))
+        limits = same(Limit(2, 100, 5))
+        dispatcher = Dispatcher(limits)
         doomed, other = dispatcher.open_queues("doomed"), dispatcher.open_queues("other")
         tasks = [
             asyncio.create_task(doomed.run(kind, never)) for kind in (NAVIGATION, NAVIGATION, SCREENSHOT, INPUT, INPUT)
@@ -103,17 +109,21 @@ def test_closing_fails_what_waits_and_what_runs_and_nothing_else() -> None:
         with pytest.raises(BrowserError, match="given up: the renderer crashed"):
             await doomed.run(INPUT, never)
         assert await beside == 30
-        assert at_rest(dispatcher)
+        assert await at_rest(dispatcher, limits)
         assert list(dispatcher.metrics().seconds) == ["other"]
-        assert all(doomed not in pool.turns._accounts for pool in dispatcher._pools.values())
         assert await dispatcher.open_queues("doomed").run(INPUT, taking(1)) == 1
+        closed = weakref.ref(doomed)
+        del doomed, tasks, results, result
+        gc.collect()
+        assert closed() is None, "the dispatcher keeps nothing of it"
 
     run_simulated(main())
 
 
 def test_closing_in_the_moment_in_which_an_operation_begins() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 100, 5)))
+        limits = same(Limit(1, 100, 5))
+        dispatcher = Dispatcher(limits)
         queues = dispatcher.open_queues("a")
         called: list[bool] = []
 
@@ -126,14 +136,15 @@ def test_closing_in_the_moment_in_which_an_operation_begins() -> None:
         with pytest.raises(BrowserError, match="at once"):
             await task
         await blocker
-        assert called == [] and at_rest(dispatcher)
+        assert called == [] and await at_rest(dispatcher, limits)
 
     run_simulated(main())
 
 
 def test_closing_while_an_operation_that_timed_out_cleans_up() -> None:
     async def main() -> None:
-        dispatcher = Dispatcher(same(Limit(1, 5, 5)))
+        limits = same(Limit(1, 5, 5))
+        dispatcher = Dispatcher(limits)
         queues = dispatcher.open_queues("a")
 
         async def slow_to_end() -> None:
@@ -147,7 +158,7 @@ def test_closing_while_an_operation_that_timed_out_cleans_up() -> None:
         queues.close(BrowserError("closed"))
         with pytest.raises(BrowserError, match="given up: closed"):
             await task
-        assert now() == pytest.approx(7) and at_rest(dispatcher)
+        assert now() == pytest.approx(7) and await at_rest(dispatcher, limits)
 
     run_simulated(main())
 
@@ -160,7 +171,7 @@ def test_closing_the_dispatcher_closes_all() -> None:
         dispatcher.close(BrowserError("Chromium is gone"))
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(result) for result in results] == [BrowserError] * 3
-        assert at_rest(dispatcher) and dispatcher.metrics().seconds == {}
+        assert await at_rest(dispatcher) and dispatcher.metrics().seconds == {}
 
     run_simulated(main())
 
@@ -170,7 +181,8 @@ def test_closing_the_dispatcher_closes_all() -> None:
 def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
     async def main() -> None:
         source = random.Random(seed)
-        dispatcher = Dispatcher(same(Limit(2, 3, 1)))
+        limits = same(Limit(2, 3, 1))
+        dispatcher = Dispatcher(limits)
         all_queues = [dispatcher.open_queues(name) for name in "abcd"]
 
         async def fail() -> None:
@@ -196,10 +208,9 @@ def test_nothing_is_left_of_any_mixture_of_ends(seed: int) -> None:
         results = await asyncio.gather(*calls, *others, return_exceptions=True)
         kinds = {type(result) for result in results}
         assert kinds <= {type(None), float, BrowserError, OSError, asyncio.CancelledError}
-        assert at_rest(dispatcher)
-        for pool in dispatcher._pools.values():
-            assert len(pool.turns) == 0
-            assert not any(account.out for account in pool.turns._accounts.values())
+        assert await at_rest(dispatcher, limits)
+        for queues in all_queues[1::2]:  # those that were not closed
+            assert [await queues.run(kind, taking(0.5)) for kind in (INPUT, SCREENSHOT)] == [0.5, 0.5]
 
     run_simulated(main())
 

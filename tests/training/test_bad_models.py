@@ -30,7 +30,7 @@ def test_a_checkpoint_without_the_image_token_is_named(tiny_checkpoint: Callable
     engine.load(0, whole)
     with pytest.raises(PolicyError, match=r"other is a qwen2_vl model without the image token of policy\.template"):
         engine.load(1, other)
-    assert engine._version == 0
+    assert engine.policy_version == 0
 
 
 def test_a_prompt_longer_than_the_model_gets_no_turn_and_its_neighbours_do(

@@ -61,8 +61,9 @@ async def at_once(member: int, turn: int) -> None:
     """Says the next text without a wait."""
 
 
-async def play(group: Group, scripts: Sequence[Sequence[str]], before: Callable[[int, int], Any] = at_once) -> Any:
-    tokenizer = group._arguments["renderer"].tokenizer
+async def play(
+    group: Group, tokenizer: Any, scripts: Sequence[Sequence[str]], before: Callable[[int, int], Any] = at_once
+) -> Any:
     result = await do_group_rollout(group, Scripted(tokenizer, scripts, before))
     (advantages,) = compute_advantages([result])
     data = [
@@ -93,9 +94,9 @@ async def main(checkpoint: str) -> None:
     found: dict[str, Any] = {}
     shown = StepRenderer(mode="coordinates")
     for task, (seed, texts) in SCRIPTS.items():
-        found[task] = await play(Group(task, vision, seed=seed, group_size=2, shown=shown), [texts])
-    found["text"] = await play(Group(SHOP, text, group_size=1), [SCRIPTS[SHOP][1]])
-    found["thinking"] = await play(Group(SHOP, thinking, group_size=1), [SCRIPTS[SHOP][1]])
+        found[task] = await play(Group(task, vision, seed=seed, group_size=2, shown=shown), tokenizer, [texts])
+    found["text"] = await play(Group(SHOP, text, group_size=1), tokenizer, [SCRIPTS[SHOP][1]])
+    found["thinking"] = await play(Group(SHOP, thinking, group_size=1), tokenizer, [SCRIPTS[SHOP][1]])
 
     async def kill_when_alone(member: int, turn: int) -> None:
         if member == 2 and turn == 1:
@@ -106,7 +107,8 @@ async def main(checkpoint: str) -> None:
 
     terminate = ('{"action": "terminate"}',)
     group = Group(SHOP, text, group_size=3)
-    found["killed"] = await play(group, [SCRIPTS[SHOP][1], terminate, ("click [1]", "click [2]")], kill_when_alone)
+    scripts = [SCRIPTS[SHOP][1], terminate, ("click [1]", "click [2]")]
+    found["killed"] = await play(group, tokenizer, scripts, kill_when_alone)
 
     builder = TinkerDatasetBuilder(
         tasks="miniwob/enter-text",

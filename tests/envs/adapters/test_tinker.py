@@ -301,14 +301,14 @@ def test_a_data_set_plays_all_tasks_with_seeds_of_its_split() -> None:
     tasks = [find_task(f"miniwob/{name}") for name in ("click-test", "enter-text", "click-dialog")]
     data: Any = TinkerDataset(tasks, None, groups_per_batch=2, group_size=4, batches=3)  # type: ignore[arg-type]
     groups = [group for index in range(len(data)) for group in data.get_batch(index)]
-    played = [(group.task.kind, group._arguments["seed"]) for group in groups]
+    played = [(group.task.kind, group.seed) for group in groups]
     first = tasks[0].seeds[Split.TRAIN].start
     assert sorted(played[:3]) == [(kind, first) for kind in ("click-dialog", "click-test", "enter-text")]
     assert sorted(played[3:]) == [(kind, first + 1) for kind in ("click-dialog", "click-test", "enter-text")]
-    assert [group._arguments["seed"] for group in data.get_batch(1)] == [first, first + 1], "the same at each call"
+    assert [group.seed for group in data.get_batch(1)] == [first, first + 1], "the same at each call"
     held_out: Any = TinkerDataset(tasks, None, groups_per_batch=2, group_size=1, split=Split.HELD_OUT)  # type: ignore[arg-type]
     assert len(held_out) == 2
-    assert held_out.get_batch(0)[0]._arguments["seed"] == tasks[0].seeds[Split.HELD_OUT].start
+    assert held_out.get_batch(0)[0].seed == tasks[0].seeds[Split.HELD_OUT].start
     with pytest.raises(TaskError, match="demo"):
         TinkerDataset([CANARY], None, groups_per_batch=1, group_size=1, split=Split.DEMO)  # type: ignore[arg-type]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.rewards import DomElement
-from envs.types.selectors import Selector, _compare, _Compound, _Test, parse_selector
+from envs.types.selectors import parse_selector
 
 NODES = (
     DomElement(tag="html"),
@@ -91,38 +91,60 @@ def test_anything_else_is_read_or_refused(text: str) -> None:
     assert found == sorted(set(found))
 
 
-def slow(selector: Selector, nodes: Sequence[DomElement]) -> list[int]:
-    """What a selector means, by trying every ancestor in turn and counting siblings for each
-    node."""
-
-    def holds(test: _Test, at: int) -> bool:
-        node = nodes[at]
-        if test.kind == "tag":
-            return test.name in ("*", node.tag.lower())
-        if test.kind.startswith("nth"):
-            same = test.kind == "nth-of-type"
-            before = [each for each in nodes[:at] if each.parent == node.parent and (not same or each.tag == node.tag)]
-            return len(before) + 1 == int(test.value)
-        actual = node.attributes.get(test.name)
-        return actual is not None and _compare(test.kind, actual, test.value)
-
-    def matches(way: Sequence[_Compound], last: int, at: int) -> bool:
-        if not all(holds(test, at) for test in way[last].tests):
-            return False
-        above = nodes[at].parent
-        while last and above is not None:
-            if matches(way, last - 1, above):
-                return True
-            above = None if way[last - 1].child else nodes[above].parent
-        return not last
-
-    return [at for at in range(len(nodes)) if any(matches(way, len(way) - 1, at) for way in selector.alternatives)]
+Holds = Callable[[Sequence[DomElement], int], bool]
+"""Whether the element at a place has a property."""
 
 
-COMPOUNDS = ["a", "b", "*", ".x", "a.x", "[k]", "[k=v]", "b:nth-child(2)", ":nth-of-type(2)", "a:first-child"]
+def tagged(name: str) -> Holds:
+    return lambda nodes, at: nodes[at].tag == name
 
 
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(COMPOUNDS), min_size=1, max_size=5))
+def valued(name: str, *values: str) -> Holds:
+    """It has the attribute, with one of the values if there are some."""
+    return lambda nodes, at: name in nodes[at].attributes and (not values or nodes[at].attributes[name] in values)
+
+
+def nth(number: int, of_type: bool = False) -> Holds:
+    def holds(nodes: Sequence[DomElement], at: int) -> bool:
+        siblings = [each for each in nodes[:at] if each.parent == nodes[at].parent]
+        return len([each for each in siblings if not of_type or each.tag == nodes[at].tag]) + 1 == number
+
+    return holds
+
+
+COMPOUNDS: dict[str, Sequence[Holds]] = {
+    "a": [tagged("a")],
+    "b": [tagged("b")],
+    "*": [],
+    ".x": [valued("class", "x")],
+    "a.x": [tagged("a"), valued("class", "x")],
+    "[k]": [valued("k")],
+    "[k=v]": [valued("k", "v")],
+    "b:nth-child(2)": [tagged("b"), nth(2)],
+    ":nth-of-type(2)": [nth(2, of_type=True)],
+    "a:first-child": [tagged("a"), nth(1)],
+}
+"""Some selectors of one element, and what each asks of it."""
+
+
+def slow(words: Sequence[str], nodes: Sequence[DomElement], at: int) -> bool:
+    """Whether the element matches compounds with combinators between them, by trying every ancestor
+    in turn and counting siblings for each node."""
+    *before, compound = words
+    if not all(holds(nodes, at) for holds in COMPOUNDS[compound]):
+        return False
+    if not before:
+        return True
+    *above, combinator = before
+    parent = nodes[at].parent
+    while parent is not None:
+        if slow(above, nodes, parent):
+            return True
+        parent = None if combinator == " > " else nodes[parent].parent
+    return False
+
+
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(list(COMPOUNDS)), min_size=1, max_size=5))
 def test_one_pass_finds_what_trying_all_ancestors_finds(seed: int, compounds: list[str]) -> None:
     chance = random.Random(seed)
     nodes: list[DomElement] = []
@@ -130,9 +152,14 @@ def test_one_pass_finds_what_trying_all_ancestors_finds(seed: int, compounds: li
         attributes = {"class": "x"} if chance.random() < 0.3 else {"k": chance.choice("vw")}
         parent = None if not at or chance.random() < 0.1 else chance.randrange(at)
         nodes.append(DomElement(tag=chance.choice("ab"), parent=parent, attributes=attributes))
-    text = compounds[0] + "".join(chance.choice((" ", " > ", ", ")) + each for each in compounds[1:])
-    selector = parse_selector(text)
-    assert selector.select(nodes) == slow(selector, nodes)
+    ways = [[compounds[0]]]
+    for compound in compounds[1:]:
+        if (combinator := chance.choice((" ", " > ", ", "))) == ", ":
+            ways.append([compound])
+        else:
+            ways[-1] += [combinator, compound]
+    found = parse_selector(", ".join("".join(way) for way in ways)).select(nodes)
+    assert found == [at for at in range(len(nodes)) if any(slow(way, nodes, at) for way in ways)]
 
 
 def test_a_deep_page_and_many_siblings_take_no_time() -> None:

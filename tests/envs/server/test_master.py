@@ -117,7 +117,7 @@ async def test_a_node_that_is_gone_and_a_lost_answer_open_no_second_session(host
             assert [len(server.table) for server in servers.values()] == [0, 2]
             assert not master.nodes[NODES[0]].healthy
             wires.cut = {NODES[1]}
-            assert refused(await ann.get(f"/sessions/{first._id}")) == (504, "node_unreached")
+            assert refused(await ann.get(f"/sessions/{first.session_id}")) == (504, "node_unreached")
             wires.cut = set()
             await master._look()
             wires.lost.add(NODES[0])  # it has most places

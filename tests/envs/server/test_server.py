@@ -313,7 +313,7 @@ async def test_marks_are_drawn_for_the_sessions_that_ask_for_them(opened: Opened
     async with remote(client, COUNT, seed=7) as plain, remote(client, COUNT, seed=7, mode="set_of_marks") as marked:
         first, second = await plain.reset(), await marked.reset()
         assert first.observation == second.observation and first.screenshot != second.screenshot
-        picture = await client.get(f"/sessions/{marked._id}/screenshot")
+        picture = await client.get(f"/sessions/{marked.session_id}/screenshot")
         assert picture.content == second.screenshot and picture.headers["content-type"] == "image/jpeg"
 
 

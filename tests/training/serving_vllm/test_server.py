@@ -252,7 +252,7 @@ async def test_a_request_without_its_image_is_no_fault_of_the_engine(client: Ser
         "sampling_params": {"max_tokens": 2},
     }
     with pytest.raises(PolicyError, match="500"):
-        await client._ask("POST", GENERATE, "turn", json=body)
+        await client.post(GENERATE, 60, json=body)
 
 
 def _part_of(picture: Picture) -> dict[str, str]:
