@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tasks_lib.config import PROJECT
+from tasks_lib.config import PROJECT, merge, parse_assignments
 from training.ledger.store import RunStore
 from training.trainer.control.processes import wait_until_dead
 
@@ -41,14 +39,24 @@ SMALL = {
 
 
 class Run:
-    """A training run that is started, watched, killed and started again; ``environment`` says where
-    Prefect is."""
+    """A training run that is started, watched, killed and started again."""
 
-    def __init__(self, root: Path, run_id: str, environment: Mapping[str, str], **changes: object) -> None:
+    def __init__(
+        self, root: Path, run_id: str, environment: Mapping[str, str], within: Sequence[str] = (), **changes: object
+    ) -> None:
+        """
+        Args:
+            environment: Variables that say where Prefect is.
+            within: Words before the command, as those that run it on another host.
+        """
         self.store = RunStore(root / run_id)
         self._log = root.parent / f"{run_id}.log"
         settings = {**SMALL, **changes, "root": root, "run_id": run_id}
-        self._command = [sys.executable, "-m", "flows.train", "--preset", "quickstart"]
+        self.values = merge(
+            {"preset": "quickstart"}, parse_assignments([f"{key}={value}" for key, value in settings.items()])
+        )
+        """What it is started with, for a flow that is called in the test's own process."""
+        self._command = [*within, sys.executable, "-m", "flows.train", "--preset", "quickstart"]
         self._command += [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         self._environment = {**os.environ, **environment}
         self.process: subprocess.Popen[bytes] | None = None
@@ -128,14 +136,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 
 @pytest.fixture(scope="session")
 def ephemeral(server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment of runs that start an ephemeral server: its database is migrated already, as it
-    is at a user's second run."""
+    """Environment of runs that start an ephemeral server."""
     home = tmp_path_factory.mktemp("prefect-ephemeral")
-    with (
-        closing(sqlite3.connect(server.home / "prefect.db")) as migrated,
-        closing(sqlite3.connect(home / "prefect.db")) as copy,
-    ):
-        migrated.backup(copy)
+    server.copy_database(home)
     return {"PREFECT_HOME": str(home), "PREFECT_API_URL": ""}
 
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,15 @@ class PrefectServer:
         port = self.url.split(":")[2].removesuffix("/api")
         self._services.start("server", "prefect", "server", "start", "--port", port, environment=self.environment)
         self._services.wait_until("server", self._healthy)
+
+    def copy_database(self, home: Path) -> None:
+        """Give another server's home its database, which is migrated already, as it is at a user's
+        second start."""
+        with (
+            closing(sqlite3.connect(self.home / "prefect.db")) as migrated,
+            closing(sqlite3.connect(home / "prefect.db")) as copy,
+        ):
+            migrated.backup(copy)
 
     def _healthy(self) -> bool:
         try:

@@ -21,8 +21,12 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.dask]
 
 
 @pytest.mark.timeout(900)
-def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, dask_cluster, tmp_path) -> None:
+def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(
+    server: PrefectServer, make_run, dask_cluster, tmp_path
+) -> None:
     services = Services(tmp_path)
+    (tmp_path / "home").mkdir()
+    server.copy_database(tmp_path / "home")
     try:
         server = PrefectServer(services, tmp_path / "home")
         run = make_run(
@@ -31,7 +35,7 @@ def test_a_run_outlives_its_server_and_can_be_interrupted_without_one(make_run, 
             iterations=2,
             **{"cluster.address": dask_cluster.address, "evaluation.every": 9},
         )
-        process = psutil.Process(services._running["server"].pid)
+        process = psutil.Process(services.pid("server"))
         run.start()
         run.wait_until(lambda: any(run.store.root.glob("trajectories/*/e000000-*")))
         process.suspend()

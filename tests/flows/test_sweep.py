@@ -109,8 +109,8 @@ class Worker:
     else as completed."""
 
     def __init__(self, tag: str, play: Callable[[TrainConfig], None], full: int) -> None:
-        """It waits until there are no more of them for a while; with less than ``full`` for a long
-        while, and until there were so many for longer."""
+        """It waits until there are no more of them for a while, and until there were ``full`` of
+        them at one time for a long while."""
         self.tag, self.play, self.full = tag, play, full
         self.ends: dict[str, Any] = {}
         self.most = 0
@@ -141,7 +141,7 @@ class Worker:
             client.set_flow_run_state(run.id, Running(), force=True)
         self.most = max(self.most, len(going))
         self._quiet = 0 if new else self._quiet + 1
-        patience = 10 if len(going) >= self.full else 80 if self.most >= self.full else 600
+        patience = 10 if self.most >= self.full else 600
         if going and self._quiet > patience:
             first = min(going, key=lambda run: run.name)
             client.set_flow_run_state(first.id, self._end(first), force=True)

@@ -162,10 +162,8 @@ def make_run(hosts: Hosts, tmp_path: Path) -> Iterator[Callable[..., Run]]:
     def make(run_id: str, **changes: object) -> Run:
         (tmp_path / "runs").mkdir(exist_ok=True)
         settings = {"cluster.address": hosts.cluster, "trainer.nodes": 1, **changes}
-        run = Run(tmp_path / "runs", run_id, hosts.environment, **settings)
-        run._command = [*hosts.first.inside, *run._command]
-        runs.append(run)
-        return run
+        runs.append(Run(tmp_path / "runs", run_id, hosts.environment, hosts.first.inside, **settings))
+        return runs[-1]
 
     yield make
     for run in runs:
