@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import orjson
 import pytest
@@ -89,8 +90,7 @@ def test_an_active_schedule_creates_runs(deployed: PrefectServer) -> None:
     deadline = time.monotonic() + 60  # passes are 5 s apart
     while not (runs := deployed.api("flow_runs/filter", **chosen)) and time.monotonic() < deadline:
         time.sleep(0.5)
-    code, output = deployed.cli("deployment", "schedule", "pause", "evaluate/default", schedule)
-    assert code == 0, output
+    deployed.api(f"deployments/{deployment['id']}/schedules/{schedule}", method="PATCH", active=False)
     assert {run["state_type"] for run in runs} == {"SCHEDULED"} and len(runs) >= 3, deployed.errors()
     assert {run["next_scheduled_start_time"][11:19] for run in runs} == {"03:00:00"}
 
@@ -106,10 +106,17 @@ def test_an_active_schedule_creates_runs(deployed: PrefectServer) -> None:
 def test_a_bad_parameter_is_refused_by_name_before_a_run_exists(
     deployed: PrefectServer, change: str, named: str
 ) -> None:
-    values = merge({"preset": "quickstart", "run_id": "refused"}, parse_assignments([change]))
-    code, output = deployed.cli("deployment", "run", "train/quickstart", *given(TrainConfig, values))
-    assert code != 0 and named in output
-    assert deployed.flow_runs("refused") == []
+    """By the server, whoever asks for the run; the command line says what the server says."""
+    values = merge({"preset": "quickstart", "run_id": "bad-parameter"}, parse_assignments([change]))
+    deployment = deployed.api("deployments/name/train/quickstart")
+    with pytest.raises(HTTPError) as refused:
+        parameters = grouped(TrainConfig, values)
+        deployed.api(f"deployments/{deployment['id']}/create_flow_run", name="bad-parameter", parameters=parameters)
+    assert refused.value.code == 409 and named in refused.value.read().decode()
+    if named == "iterations":
+        code, output = deployed.cli("deployment", "run", "train/quickstart", *given(TrainConfig, values))
+        assert code != 0 and named in output
+    assert deployed.flow_runs("bad-parameter") == []
 
 
 def tiny_base(cluster: DaskCluster) -> dict[str, object]:
@@ -218,13 +225,13 @@ def test_a_cluster_without_fitting_workers_is_refused_with_the_command(
 ) -> None:
     """A run on one that has some: test_server_outage.py."""
     cluster = DaskCluster(services)
-    refused = make_run("refused", **{**TINY, "cluster.address": cluster.address})
+    refused = make_run("unfitting", **{**TINY, "cluster.address": cluster.address})
     with (
         cluster.worker("plain"),
         pytest.raises(AssertionError, match=r"error: no worker of the Dask cluster .* --resources browser=1"),
     ):
         refused.finish()
-    assert [run["state_name"] for run in server.flow_runs("refused")] == ["Failed"]
+    assert [run["state_name"] for run in server.flow_runs("unfitting")] == ["Failed"]
 
 
 def test_no_service_of_the_server_failed_meanwhile(deployed: PrefectServer) -> None:

@@ -320,7 +320,7 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
 
 
 @pytest.mark.dask
-def test_tasks_know_their_flow_by_name_and_its_code_stays_here(prefect_api: None) -> None:
+def test_tasks_know_their_flow_by_name_and_its_code_stays_here(prefect_api: None, dask_cluster: DaskCluster) -> None:
     import cloudpickle
     from prefect import flow, task
     from prefect.cache_policies import NO_CACHE
@@ -345,7 +345,7 @@ def test_tasks_know_their_flow_by_name_and_its_code_stays_here(prefect_api: None
         assert len(heavy) > number
         return *seen(), tell.submit().result()
 
-    with use_cluster(ClusterConfig(), None):
+    with use_cluster(ClusterConfig(address=dask_cluster.address), None):
         here, whole, (there, sent) = ask(3)
     assert here == there and [here[0], here[1], here[3]] == ["heavy", "7", {"number": 3}]
     assert whole > len(heavy) > 10_000 > sent

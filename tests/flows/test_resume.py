@@ -17,6 +17,9 @@ import psutil
 import pytest
 
 from envs.types import StopReason
+from flows.train import train
+from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.config.parameters import parameters_of
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import Journal, read_group
 from training.ledger.paths import group_of
@@ -125,7 +128,7 @@ def test_a_run_goes_on_after_a_full_disk_and_after_a_kill(make_run, small_disk, 
 
 
 @pytest.mark.timeout(900)
-def test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero(make_run):
+def test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero(make_run, dask_cluster, prefect_api):
     # No generation batch closes early for a slow page: that changes the last digits, and a busy
     # machine has such pages. The last evaluation is played by the policy that was trained.
     settings = {
@@ -143,7 +146,8 @@ def test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero(make_run):
         "pacing.silence": 120,
     }
     in_one_shard = {"rollout.groups_per_task": 8, "rollout.deterministic": "true"}
-    runs = [make_run("one", **settings), make_run("two", **settings, **not_ahead, **in_one_shard)]
+    elsewhere = {"cluster.address": dask_cluster.address}
+    runs = [make_run("one", **settings, **elsewhere), make_run("two", **settings, **not_ahead, **in_one_shard)]
     for run in runs:
         run.finish()
     first, second = (
@@ -170,7 +174,7 @@ def test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero(make_run):
     assert weights[0].read_bytes() == weights[1].read_bytes()
     run = runs[0]
     kept = committed(run.store)
-    run.finish()
+    assert train(**parameters_of(resolve(TrainConfig, run.values))) == read_json(run.store.result_path)
     assert committed(run.store) == kept, "a finished run is only read"
 
 
