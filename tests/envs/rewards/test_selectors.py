@@ -144,11 +144,11 @@ def slow(words: Sequence[str], nodes: Sequence[DomElement], at: int) -> bool:
     return False
 
 
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(list(COMPOUNDS)), min_size=1, max_size=5))
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(["*", *COMPOUNDS]), min_size=1, max_size=4))
 def test_one_pass_finds_what_trying_all_ancestors_finds(seed: int, compounds: list[str]) -> None:
     chance = random.Random(seed)
     nodes: list[DomElement] = []
-    for at in range(chance.randrange(14)):
+    for at in range(chance.randrange(30)):
         attributes = {"class": "x"} if chance.random() < 0.3 else {"k": chance.choice("vw")}
         parent = None if not at or chance.random() < 0.1 else chance.randrange(at)
         nodes.append(DomElement(tag=chance.choice("ab"), parent=parent, attributes=attributes))
