@@ -125,6 +125,11 @@ def test_no_path_of_one_machine() -> None:
     assert found == {}
 
 
+def test_no_merge_is_half_done() -> None:
+    found = subprocess.run(["git", "grep", "-lE", "^(<<<<<<<|>>>>>>>) "], cwd=ROOT, capture_output=True, text=True)
+    assert found.stdout.split() == []
+
+
 def test_packages_are_typed() -> None:
     for package in PACKAGES:
         assert (ROOT / package / "__init__.py").is_file()
