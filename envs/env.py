@@ -20,10 +20,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from envs.actions.parsing import ActionFormat, Parsed, parse
-from envs.actions.parsing.extensions import Parser, as_parsed
-from envs.actions.parsing.objects import read_value
+from envs.actions.parsing import parse
+from envs.actions.parsing.extensions import Parser, as_parsed, read_turn
 from envs.browser import BrowserPool, NetworkLog, PageStep
+from envs.browser.pool import pool_of_one
 from envs.ends import REPEATS
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
@@ -40,15 +40,12 @@ from envs.step_result import AnyAction, StepResult
 from envs.types import (
     BrowserError,
     ConfigError,
-    Record,
     RewardBundle,
     Step,
     TaskError,
     Trajectory,
     WebTask,
-    read_action,
 )
-from envs.types.actions import ACTIONS
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -73,6 +70,7 @@ def open_env(
     site: Site | None = None,
     pool: BrowserPool | None = None,
     sites: SharedSites | None = None,
+    page: Page | None = None,
 ) -> WebEnv:
     """Make an environment for a task, used in ``async with`` (without an event loop:
     `open_env_sync`).
@@ -98,6 +96,8 @@ def open_env(
         site: Site that serves the task, not started; made from the task's ``site`` if not given.
         pool: Browsers that several environments share (`make_pool`); an own pool if not given.
         sites: Started sites that several environments share; an own site if not given.
+        page: A page of Playwright's, to play on it instead of a browser of ours
+            (docs/playwright.md). It stays open.
 
     Raises:
         TaskError: There is no such task or seed.
@@ -111,6 +111,12 @@ def open_env(
         # A person names this address, so it may be reached, also on this machine.
         origin = f"{task.partition('://')[0].lower()}://{chosen.site}"
         live = replace(live, addresses={chosen.site: origin, **live.addresses})
+    if page is not None:
+        if pool is not None:
+            raise ConfigError("page: a pool or host has browsers of its own; give open_env a page or a pool")
+        from envs.browser.user_page import check_user_page  # Playwright is imported only where it is used
+
+        check_user_page(page, chosen)
     return WebEnv(
         chosen,
         seed=seed_of(chosen, seed),
@@ -124,6 +130,7 @@ def open_env(
         site=site,
         pool=pool,
         sites=sites,
+        page=page,
     )
 
 
@@ -148,6 +155,7 @@ class WebEnv:
         site: Site | None,
         pool: BrowserPool | None,
         sites: SharedSites | None,
+        page: Page | None = None,
     ) -> None:
         self.task = task
         self.seed = seed
@@ -165,7 +173,7 @@ class WebEnv:
         self._judge, self._live = judge, live
         self._sites = sites if site is None and is_served(task.site, live.addresses) else None
         self._site = site if site is not None or self._sites is not None else make_site(task.site, live)
-        self._pool = pool
+        self._pool, self._user_page = pool, page
         self._stack = AsyncExitStack()
         self._session: Any = None
         self._grader: RecordGrader | None = None
@@ -214,8 +222,7 @@ class WebEnv:
                 await site.start()
             pool = self._pool
             if pool is None:
-                inspect = capture_page if self.task.reference else None
-                pool = await stack.enter_async_context(BrowserPool(max_sessions=1, inspect=inspect))
+                pool = await stack.enter_async_context(pool_of_one(self._user_page))
             looks = VisualRewardSources(pool, {self.task.site: site}, self._blobs.__getitem__, None)
             self._grader = RecordGrader(
                 self._weights,
@@ -225,7 +232,8 @@ class WebEnv:
                 own=self._own,
                 judge=self._judge,
             )
-            self._session = await stack.enter_async_context(pool.lease(site))
+            inspect = capture_page if self.task.reference else None
+            self._session = await stack.enter_async_context(pool.lease(site, inspect=inspect))
             self._stack = stack.pop_all()
         return self
 
@@ -276,7 +284,7 @@ class WebEnv:
             ConfigError: this is no action, dictionary or text; or a reward function failed.
         """
         episode = self._running()
-        parsed, text = self._read(action)
+        parsed, text = read_turn(action, self._parse)
         assert episode.page is not None
         turn = {
             **NO_TURN,
@@ -294,13 +302,21 @@ class WebEnv:
     def page(self) -> AbstractAsyncContextManager[Page]:
         """Lend the episode's tab to Playwright (`envs.playwright_page`); then `observe`.
 
+        An environment on the caller's own page gives that page.
+
         Raises:
             TaskError: No episode is going on.
         """
         return self._running().playwright()
 
     def lend(self) -> AbstractAsyncContextManager[LentPage]:
-        """The same for any DevTools client (`envs.supply`)."""
+        """The same for any DevTools client (`envs.supply`).
+
+        Raises:
+            ConfigError: The page is the caller's own.
+        """
+        if self._user_page is not None:
+            raise ConfigError("the page is your own: give its clients the address of your browser")
         return self._running().lend()
 
     async def observe(self) -> StepResult:
@@ -323,20 +339,6 @@ class WebEnv:
         if episode.over:
             raise TaskError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
         return episode
-
-    def _read(self, action: AnyAction) -> tuple[Parsed, str]:
-        """The action, and the text that it was read from (empty without one)."""
-        if isinstance(action, str):
-            return self._parse(action, ACTIONS), action
-        if isinstance(action, Mapping):
-            given = dict(action)
-            known = given.get("type") in ACTIONS and "action" not in given
-            return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, ActionFormat.JSON), ""
-        if isinstance(action, Record) and hasattr(action, "type"):
-            return Parsed(action, ActionFormat.JSON), ""
-        raise ConfigError(
-            f"{action!r} is no action; give one of envs (Click(element=1)), a dictionary, or the text of a model"
-        )
 
     def _keep(self, data: bytes) -> str:
         """The name of a blob that is kept for this episode's grading."""

@@ -37,9 +37,12 @@ async def playwright_page(lending: AbstractAsyncContextManager[LentPage]) -> Asy
     """
     from playwright.async_api import Error, async_playwright  # a process of its own, only where it is used
 
-    async with lending as lent, DevToolsServer() as server, server.offer(lent) as address:
-        target = lent.context.active.cdp.target_id
-        async with async_playwright() as playwright:
+    async with lending as lent:
+        if lent.own is not None:
+            yield lent.own
+            return
+        async with DevToolsServer() as server, server.offer(lent) as address, async_playwright() as playwright:
+            target = lent.context.active.cdp.target_id
             try:
                 browser = await playwright.chromium.connect_over_cdp(address.cdp_url, timeout=CONNECT_MS)
             except Error as error:

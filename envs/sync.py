@@ -186,11 +186,14 @@ def open_env_sync(task: str | WebTask, **options: Any) -> SyncWebEnv:
 
     Args:
         task: The same as of `open_env`.
-        options: The same as of `open_env`, without ``pool``: a pool belongs to its own event loop.
+        options: The same as of `open_env`, without ``pool`` and ``page``, which belong to their own
+            event loop.
 
     Raises:
         TaskError, ConfigError, BrowserError: The errors of `open_env`; the browser does not start.
     """
     if options.get("pool") is not None:
         raise BrowserError("a pool belongs to its own event loop: leave pool= out, or use open_env")
+    if options.get("page") is not None:
+        raise BrowserError("a page belongs to its own event loop: leave page= out, or use open_env")
     return SyncWebEnv(open_env(task, **options))

@@ -305,8 +305,7 @@ class BrowserContext:
 
     async def new_tab(self, url: str | None = None) -> None:
         """Open a tab, blank or with an address, and make it the active one."""
-        width, height = self._options.device.viewport
-        tab = await self._add(await self._connection.open_page(self.context_id, width, height))
+        tab = await self._open_tab()
         if url is not None:
             await tab.clock.begin()
             await tab.cdp.send("Page.navigate", {"url": url})
@@ -326,11 +325,17 @@ class BrowserContext:
     def _numbered(self, number: int) -> Tab:
         return next(tab for tab in self.tabs if tab.number == number)
 
-    async def _add(self, session: CdpSession) -> Tab:
+    async def _open_tab(self) -> Tab:
+        """Open a blank tab."""
+        width, height = self._options.device.viewport
+        return await self._add(await self._connection.open_page(self.context_id, width, height), self._connection.child)
+
+    async def _add(self, session: CdpSession, child: Callable[[str], CdpSession] | None) -> Tab:
+        """Make a tab of a page; ``child`` gives the sessions of its workers."""
         options = self._options
         clock = VirtualClock(
             session,
-            open_session=self._connection.child,
+            open_session=child,
             background=options.background,
             fields=options.fields,
             virtual=options.virtual,
@@ -352,7 +357,7 @@ class BrowserContext:
     async def _adopt(self, session: CdpSession, has_opener: bool) -> None:
         try:
             first = None if has_opener else await FirstRequest.catch(session)
-            await self._add(session)
+            await self._add(session, self._connection.child)
             if not has_opener:
                 await show_blank(session)
             if first is not None:

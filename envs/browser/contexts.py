@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from envs.background import start_background
 from envs.browser.context import BrowserContext
+from envs.browser.devtools.lent import LentPage
 from envs.browser.options import ContextOptions, Device, PoolCounters, PoolOptions
 from envs.browser.process.browsers import BrowserSet, ContextCache
 from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask, read_date
+
+if TYPE_CHECKING:
+    from envs.browser.page import TaskPage
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +81,10 @@ class ContextLender:
             return context
         finally:
             self._opening -= 1
+
+    def lent_page(self, page: TaskPage) -> LentPage:
+        """Return the page of an episode as a foreign DevTools client gets it."""
+        return LentPage(page, self.cache.browsers[page.context].connection)
 
     def record_episode(self, site: Site, *, loaded: bool) -> None:
         """Count an episode that has begun, and open a context for the next one.

@@ -33,6 +33,10 @@ a step then takes 50 ms instead of 67, with four there are an eighth more steps;
 keep the cores busy anyway, 3 to 5 % fewer."""
 
 
+Inspect = Callable[[Cdp], Awaitable[Any]]
+"""Reads something of a shown tab by its session, and changes nothing."""
+
+
 class Device(Record):
     """The device that pages are shown on, instead of each site's viewport."""
 
@@ -160,9 +164,8 @@ class PoolOptions(BrowserOptions):
     """Draw the elements' numbers on the screenshots (set of marks)."""
     screenshots: bool = True
     """Make them; without, ``PageStep.screenshot`` is empty and a step costs a fifth."""
-    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
-    """Called with the shown tab's session at each look; what it gives is ``PageStep.inspected``. It
-    only reads."""
+    inspect: Inspect | None = None
+    """Called at each look, where a lease names no other; its result is ``PageStep.inspected``."""
     files: Path | None = None
     """Folder in which tasks' own folders of files (`WebTask.files`) lie; without it there is
     nothing to upload."""

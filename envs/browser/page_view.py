@@ -6,17 +6,16 @@ Every operation goes through the episode's queues of the `Dispatcher`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from envs.actions import ActionError
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import OperationKind, OperationQueues
+from envs.browser.options import Inspect
 from envs.browser.page_step import PageStep
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
 from envs.browser.tab import Tab, shown_address, white_picture
-from envs.cdp import Cdp
 from envs.observation import Observer, Reading
 from envs.observation.options import MESSAGE_CHARS
 from envs.observation.text_utils import shorten
@@ -37,7 +36,7 @@ class PageView:
     marks: bool = False
     """Draw the elements' numbers on the screenshots."""
     screenshots: bool = True
-    inspect: Callable[[Cdp], Awaitable[Any]] | None = None
+    inspect: Inspect | None = None
     """Called at each look (`PoolOptions.inspect`)."""
 
     def __post_init__(self) -> None:

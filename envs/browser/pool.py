@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from envs.browser.contexts import ContextLender
 from envs.browser.dispatcher import Dispatcher
-from envs.browser.options import ContextOptions, Device, PoolCounters, PoolOptions
+from envs.browser.options import ContextOptions, Device, Inspect, PoolCounters, PoolOptions
 from envs.browser.session import WebSession
 from envs.browser.tab import Tab
 from envs.cancel_scope import finish_shielded
@@ -22,6 +22,9 @@ from envs.egress import AllowList, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
 from envs.types import BrowserError, CapacityError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 T = TypeVar("T")
 
@@ -79,10 +82,14 @@ class BrowserPool:
         await self.close()
 
     @asynccontextmanager
-    async def lease(self, site: Site) -> AsyncIterator[WebSession]:
+    async def lease(self, site: Site, *, inspect: Inspect | None = None) -> AsyncIterator[WebSession]:
         """Lend a session on ``site``, closed at the end.
 
         Chromium is started (again) if it does not run.
+
+        Args:
+            site: A started site.
+            inspect: Takes the place of `PoolOptions.inspect`.
 
         Raises:
             CapacityError: All sessions are in use, and none became free in ``lease_deadline``.
@@ -90,7 +97,8 @@ class BrowserPool:
         """
         async with self._slot():
             self.contexts.browser_set.check_open()
-            session = WebSession(self.contexts, self.dispatcher, site, step_deadline=self.options.step_deadline)
+            deadline = self.options.step_deadline
+            session = WebSession(self.contexts, self.dispatcher, site, step_deadline=deadline, inspect=inspect)
             try:
                 yield session
             finally:
@@ -195,6 +203,15 @@ class BrowserPool:
                 await browser.close_context(context)
             finally:
                 await self.contexts.browser_set.remove_if_over(browser)
+
+
+def pool_of_one(page: Page | None) -> BrowserPool:
+    """Make the pool of a single session, on the caller's own page if there is one."""
+    if page is None:
+        return BrowserPool(max_sessions=1)
+    from envs.browser.user_page import UserPagePool  # Playwright is imported only where it is used
+
+    return UserPagePool(page)
 
 
 def _explain(problem: ErrorDetails) -> str:

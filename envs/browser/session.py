@@ -28,6 +28,7 @@ from envs.browser.dispatcher import Dispatcher
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.final_page import FinalPage
 from envs.browser.network_log import NetworkLog
+from envs.browser.options import Inspect
 from envs.browser.page import TaskPage
 from envs.browser.page_step import PageStep
 from envs.cancel_scope import finish_shielded
@@ -61,7 +62,15 @@ class WebSession:
     with the same epoch and step id it is answered from memory and the page is not touched twice.
     """
 
-    def __init__(self, contexts: ContextLender, dispatcher: Dispatcher, site: Site, *, step_deadline: float) -> None:
+    def __init__(
+        self,
+        contexts: ContextLender,
+        dispatcher: Dispatcher,
+        site: Site,
+        *,
+        step_deadline: float,
+        inspect: Inspect | None = None,
+    ) -> None:
         self.epoch = 0
         """Counts resets; a step of an earlier epoch is refused."""
         self.step_id = 0
@@ -70,6 +79,7 @@ class WebSession:
         self._dispatcher = dispatcher
         self._site = site
         self._step_deadline = step_deadline
+        self._inspect = inspect
         self._context: BrowserContext | None = None
         self._page: TaskPage | None = None
         self._site_episode: SiteEpisode | None = None
@@ -227,7 +237,7 @@ class WebSession:
             page.context.lent = True
             try:
                 async with real_time(page.context):
-                    yield LentPage(page, self._contexts.cache.browsers[page.context].connection)
+                    yield self._contexts.lent_page(page)
             finally:
                 what = f"look at {page.task.task_id} after it was lent"
                 self._result = await page.context.guard(page.look_again(), self._step_deadline, what)
@@ -266,7 +276,7 @@ class WebSession:
             screenshots=options.screenshots,
             clipboard=options.browser_per_episode,
             files=options.files / task.files if options.files and task.files else None,
-            inspect=options.inspect,
+            inspect=self._inspect or options.inspect,
         )
 
     def _answered(self, action: Action, epoch: int, step_id: int | None) -> PageStep | None:

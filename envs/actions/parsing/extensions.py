@@ -64,3 +64,26 @@ def as_parsed(parser: str | Parser) -> Reader:
         raise ConfigError(f"action parser {name} gave {value!r}; expected an action, a dictionary, or None")
 
     return read
+
+
+def read_turn(action: object, reader: Reader) -> tuple[Parsed, str]:
+    """Return an action that was given in any form, and the text that it was read from.
+
+    Args:
+        action: An action, a dictionary, or a model's text.
+        reader: Reader of texts.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if isinstance(action, str):
+        return reader(action, ACTIONS), action
+    if isinstance(action, Mapping):
+        given = dict(action)
+        known = given.get("type") in ACTIONS and "action" not in given
+        return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, ActionFormat.JSON), ""
+    if isinstance(action, Record) and hasattr(action, "type"):
+        return Parsed(action, ActionFormat.JSON), ""  # type: ignore[arg-type]
+    raise ConfigError(
+        f"{action!r} is no action; give one of envs (Click(element=1)), a dictionary, or the text of a model"
+    )

@@ -14,6 +14,8 @@ from envs.cdp.messages import target_gone
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
+    from playwright.async_api import Page
+
     from envs.browser.context import BrowserContext
     from envs.browser.page import TaskPage
     from envs.browser.tab import Tab
@@ -32,6 +34,8 @@ class LentPage:
 
     page: TaskPage
     connection: Connection
+    own: Page | None = None
+    """Playwright's page, where the episode is played on the caller's own."""
 
     @property
     def context(self) -> BrowserContext:

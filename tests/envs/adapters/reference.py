@@ -62,6 +62,13 @@ def without_texts(trajectory: Trajectory | dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def without_pictures(trajectory: Trajectory | dict[str, Any]) -> dict[str, Any]:
+    """A trajectory's JSON without its pictures, for browsers that make none, or others."""
+    data = trajectory if isinstance(trajectory, dict) else trajectory.model_dump(mode="json")
+    steps = [{**step, "screenshot": ""} for step in data["steps"]]
+    return {**data, "steps": steps, "final_screenshot": ""}
+
+
 @dataclass(frozen=True)
 class ReferenceEpisode:
     """An episode as `open_env` plays it."""
