@@ -70,30 +70,37 @@ class Scripted:
         return completions, [[-1.0] * len(ids) for ids in completions]
 
 
-def main(checkpoint: str) -> None:
+def tiny_model(checkpoint: str) -> tuple[Any, Any]:
+    """A model of one layer, and a tokenizer with a chat template that has tools."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
     shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=len(tokenizer), num_key_value_heads=2, head_dim=16, max_position_embeddings=32_768, **shape
-        )
+    sizes = {"num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 32_768}
+    return Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **sizes, **shape)), tokenizer
+
+
+def two_steps(folder: str) -> Any:
+    """Two steps on one group of three rollouts each."""
+    return GRPOConfig(
+        output_dir=folder,
+        max_steps=2,
+        per_device_train_batch_size=3,
+        num_generations=3,
+        max_completion_length=16_384,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        logging_steps=1,
+        save_strategy="no",
+        scale_rewards="none",
     )
+
+
+def main(checkpoint: str) -> None:
+    model, tokenizer = tiny_model(checkpoint)
     found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder,
-            max_steps=2,
-            per_device_train_batch_size=3,
-            num_generations=3,
-            max_completion_length=16_384,
-            use_cpu=True,
-            bf16=False,
-            report_to=[],
-            logging_steps=1,
-            save_strategy="no",
-            scale_rewards="none",
-        )
+        config = two_steps(folder)
         rows = [{"prompt": [{"role": "user", "content": "Use the browser.\n"}], "task": SHOP}] * 4
         trainer = GRPOTrainer(
             model=model,
