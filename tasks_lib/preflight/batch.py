@@ -31,15 +31,10 @@ def check_batch(config: BatchConfig) -> list[str]:
     else:
         config.endpoint.read_key()
     tasks = TaskIndex.build({planned.task.task_id: planned.task for planned in batch.episodes}.values())
-    if compared := [task.task_id for task in tasks if task.reference]:
-        raise ConfigError(
-            f"tasks.file: {compared[0]} is compared with a reference page, which flows.batch does not read; "
-            "leave it out (task_ids, sites)"
-        )
     check_uploads(tasks, task_root(config.tasks.file))
     check_sites(tasks, config.tasks, read_logins=True)
     lines = [describe_tasks(tasks)]
-    gradable = Gradable(RolloutConfig(judge=config.judge), RewardConfig(), config.tasks.live)
+    gradable = Gradable(RolloutConfig(judge=config.judge, dom_diffs=True), RewardConfig(), config.tasks.live)
     try:
         check_gradable(tasks, gradable, (Split(config.split),), lines.append)
     except ConfigError as error:

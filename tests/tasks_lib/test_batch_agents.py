@@ -33,12 +33,14 @@ from tasks_lib.commands.arguments import argument_parser
 from tasks_lib.config import PROJECT, parse_assignments, resolve
 from tasks_lib.config.parameters import parameters_of
 from tests.chat_endpoint import completion, endpoint
+from tests.envs.adapters.reference import CANARY
 
 chat = pytest.importorskip("openai.types.chat")
 responses = pytest.importorskip("openai.types.responses")
 
 CALL = {"action": "click", "element": 1}
 BUNDLED, TRAINED = "datasets/tasks/bundled.jsonl", "shop-open/200000/0"
+DESIGNS = PROJECT / "datasets/design2code"
 PAGE = b"\xff\xd8 a picture"
 
 
@@ -332,6 +334,34 @@ async def test_a_browser_that_fails_is_an_abstention_and_is_tried_again(tmp_path
         result = await player.play(PlannedEpisode(task, 0))
     assert killed and result.success and result.attempts == 2 and len(result.failures) == 1
     assert result.stop is StopReason.DONE
+
+
+def test_last_pages_are_compared_with_their_references(mine: ModuleType, tmp_path: Path) -> None:
+    pages = iter([(DESIGNS / "1.html").read_text(), "<p>Nothing of it"])
+
+    def builds(observation: Observation) -> dict[str, Any]:
+        design = observation.instruction.startswith("Write one HTML page")
+        return {"type": "submit", "html": next(pages)} if design else {"type": "terminate"}
+
+    mine.builds = builds  # type: ignore[attr-defined]
+    designs = [find_task(f"design2code/{number}") for number in (1, 2)]
+    compared = [
+        CANARY.model_copy(update={"task_id": f"canary/{name}", "reference": f"/{name}.html"})
+        for name in ("index", "gone")
+    ]
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(f"{task.model_dump_json()}\n" for task in (*designs, *compared)))
+    given = {"root": str(tmp_path), "run_id": "one", "tasks": {"file": str(file)}, "split": "train"}
+    given |= {"function": "my_test_agents:builds", "max_concurrent": 1, "retry_count": 0}
+    batch.fn(**parameters_of(resolve(BatchConfig, given)))
+    played = [
+        read_result(tmp_path / "one" / "tasks" / planned.name)
+        for planned in BatchRun(resolve(BatchConfig, given)).episodes
+    ]
+    right, wrong, same, gone = (result for result in played if result is not None)
+    assert right.score == pytest.approx(1.0, abs=0.01) and wrong.score is not None and wrong.score < 0.5
+    assert same.score == 1.0
+    assert gone.score is None and "gone.html is not there" in str(gone.error)
 
 
 def test_a_function_that_is_none_is_refused(mine: ModuleType) -> None:
