@@ -193,6 +193,7 @@ def test_every_command_is_of_a_module_that_is_there() -> None:
         "flows.doctor",
         "flows.replay",
         "flows.serve",
+        "flows.serve_environments",
         "training.proxy",
         "training.proxy.join",
         "training.warm_start.pretrain",

@@ -44,6 +44,7 @@ DOORS = {
     "envs.rewards",
     "envs.rewards.judge",
     "envs.rewards.webarena",
+    "envs.server",
     "envs.sites",
     "envs.tasks",
     "envs.tasks.assembly",

@@ -14,15 +14,44 @@ from envs.server.sessions import Session, SessionError, SessionTable
 if TYPE_CHECKING:
     from envs.server.app import EnvServer
     from envs.server.client import RemoteEnv
+    from envs.server.master import Master
     from envs.server.requests import ClientRules
+    from envs.server.running import (
+        DrainingServer,
+        EnvServerOptions,
+        add_server_arguments,
+        open_server,
+        server_options,
+    )
 
-__all__ = ["ClientRules", "EnvServer", "RemoteEnv", "Session", "SessionError", "SessionTable"]
+__all__ = [
+    "ClientRules",
+    "DrainingServer",
+    "EnvServer",
+    "EnvServerOptions",
+    "Master",
+    "RemoteEnv",
+    "Session",
+    "SessionError",
+    "SessionTable",
+    "add_server_arguments",
+    "open_server",
+    "server_options",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "envs.server.app": ("EnvServer",),
         "envs.server.client": ("RemoteEnv",),
+        "envs.server.master": ("Master",),
         "envs.server.requests": ("ClientRules",),
+        "envs.server.running": (
+            "DrainingServer",
+            "EnvServerOptions",
+            "add_server_arguments",
+            "open_server",
+            "server_options",
+        ),
     },
 )

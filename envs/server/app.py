@@ -64,6 +64,9 @@ class EnvServer:
     rules: ClientRules = field(default_factory=ClientRules)
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys by owner; none lets everybody on this machine in."""
+    master_key: str = field(default="", repr=False)
+    """Key of a master, which names the owners of its requests; with it nobody is let in without a
+    key."""
     max_per_owner: int | None = None
     """Sessions of one owner; the table's capacity if not given."""
     max_body: int = MAX_BODY
@@ -95,7 +98,7 @@ class EnvServer:
         ]
         return Starlette(
             routes=[*routes, *(route for front in self.fronts for route in front(self))],
-            middleware=[Middleware(Gate, keys=self.keys, answers=self.answers)],
+            middleware=[Middleware(Gate, keys=self.keys, answers=self.answers, master_key=self.master_key)],
             exception_handlers={
                 RollwrightError: answer_refusal,
                 HTTPException: answer_refusal,

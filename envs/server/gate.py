@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +22,9 @@ MIN_KEY = 16
 
 OPEN_PATHS = ("/health",)
 """Addresses without a key: they say only that the server lives, and how full it is."""
+
+OWNER_HEADER = "x-rollwright-owner"
+"""Header in which a master names the owner of a request; it is believed with the master's key."""
 
 
 def read_keys(path: AnyPath) -> dict[str, str]:
@@ -49,6 +52,11 @@ def read_keys(path: AnyPath) -> dict[str, str]:
     return keys
 
 
+def master_headers(owner: str, master_key: str) -> dict[str, str]:
+    """Return the headers of a master's request for an owner."""
+    return {"x-api-key": master_key, OWNER_HEADER: quote(owner, safe="")}
+
+
 def check_listens(host: str, keys: Mapping[str, str]) -> None:
     """Check that a server without keys listens on this machine alone.
 
@@ -63,12 +71,15 @@ def check_listens(host: str, keys: Mapping[str, str]) -> None:
 class Gate:
     """ASGI middleware that lets requests pass and names their owner in ``scope["owner"]``."""
 
-    def __init__(self, app: ASGIApp, *, keys: Mapping[str, str], answers: Counter[int]) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Mapping[str, str], answers: Counter[int], master_key: str = "") -> None:
         """
         Args:
             keys: Keys by owner; none lets everybody pass who is on this machine.
             answers: Is given the number of answers by HTTP status.
+            master_key: Key of a master, which names the owner itself; with it nobody passes without
+                a key.
         """
+        self._master = sha256(master_key.encode()).digest() if master_key else None
         self._app, self._answers = app, answers
         self._keys = {name: sha256(key.encode()).digest() for name, key in keys.items()}
 
@@ -85,7 +96,7 @@ class Gate:
 
         request = Request(scope)
         try:
-            scope["owner"] = self._owner(request) if self._keys else _local(request)
+            scope["owner"] = self._owner(request) if self._keys or self._master else _local(request)
         except Refusal as refusal:
             await refusal_answer(refusal)(scope, receive, counted)
             return
@@ -98,6 +109,8 @@ class Gate:
         digest = sha256(given.encode()).digest()
         # All are compared, so that the time does not say which one is near.
         owners = [name for name, key in self._keys.items() if hmac.compare_digest(key, digest)]
+        if self._master is not None and hmac.compare_digest(self._master, digest):
+            return unquote(request.headers.get(OWNER_HEADER, ""))
         if owners:
             return owners[0]
         if request.url.path in OPEN_PATHS:

@@ -3,20 +3,19 @@
 A node is the address of an environment server (``http://10.0.0.5:8700``). A session is opened on
 the node with most free places, and all its requests go there. The master keeps nothing that the
 nodes do not know: after its own restart it finds a session by asking them. Keys pass through, so
-all nodes and the master have one key file.
+all nodes and the master have one key file. Nodes of ``flows.serve_environments`` know the master's
+key alone, and it names the owner of each request.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 import uuid
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -33,20 +32,17 @@ from starlette.routing import Route
 
 from envs.background import start_background
 from envs.server.app import MAX_BODY, REQUEST_SECONDS, read_body
-from envs.server.gate import Gate, check_listens, read_keys
-from envs.server.metrics import metric
+from envs.server.gate import Gate, check_listens, master_headers, read_keys
+from envs.server.metrics import add_up, metric
+from envs.server.node import LOOK_DEADLINE, ServerNode
 from envs.server.refusals import Refusal, answer_failure, answer_refusal, json_answer
+from envs.server.sessions import SessionCode
 from envs.types import ConfigError, RollwrightError
-
-logger = logging.getLogger(__name__)
 
 PORT = 8700
 
 LOOK_SECONDS = 2.0
 """Seconds between two looks at the nodes' places, which sessions of other masters take too."""
-
-LOOK_DEADLINE = 5.0
-"""Seconds in which a node must say how full it is."""
 
 MAX_KNOWN = 100_000
 """Sessions whose nodes are remembered; the nodes are asked for others."""
@@ -58,51 +54,54 @@ PASSED = ("content-type", "retry-after", "www-authenticate", "allow")
 """Headers of a node's answer that the client gets."""
 
 
-@dataclass(slots=True)
-class ServerNode:
-    """A server, and its free places when it was last looked at."""
-
-    url: str
-    healthy: bool = False
-    capacity: int = 0
-    sessions: int = 0
-
-    @property
-    def free(self) -> int:
-        """Places for further sessions."""
-        return self.capacity - self.sessions if self.healthy else 0
-
-
 class Master:
     """Routes requests to nodes; `app` makes the ASGI application, which looks at the nodes."""
 
     def __init__(
         self,
-        urls: Sequence[str],
+        urls: Iterable[str] = (),
         *,
         keys: Mapping[str, str] | None = None,
+        node_key: str = "",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """
         Args:
-            urls: Addresses of the nodes.
-            keys: Keys by owner, those of the nodes; none serves this machine alone.
+            urls: Addresses of the nodes; `add_node` adds others.
+            keys: Keys by owner; none serves this machine alone.
+            node_key: The nodes' key of a master; without it the nodes have the same keys.
             transport: Way to the nodes; the network if not given.
 
         Raises:
-            ConfigError: An address is none, or there is none.
+            ConfigError: An address is none.
         """
-        self.nodes = {url.rstrip("/"): ServerNode(url.rstrip("/")) for url in urls}
-        for url in self.nodes:
-            if not url.startswith(("http://", "https://")):
-                raise ConfigError(f"node {url}: write http://HOST:PORT")
-        if not self.nodes:
-            raise ConfigError("a master needs nodes: give their addresses")
-        self._keys, self._transport = dict(keys or {}), transport
+        self.nodes: dict[str, ServerNode] = {}
+        self.draining = False
+        """True once no further session is opened."""
+        for url in urls:
+            self.add_node(url)
+        self._keys, self._node_key, self._transport = dict(keys or {}), node_key, transport
         self._node_of: OrderedDict[str, ServerNode] = OrderedDict()
         self._answers: Counter[int] = Counter()
         self._client: httpx.AsyncClient | None = None
         self._looking: set[asyncio.Task[None]] = set()
+
+    def add_node(self, url: str) -> None:
+        """Add a node, which gets sessions once it answers.
+
+        Raises:
+            ConfigError: The address is none.
+        """
+        url = url.rstrip("/")
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"node {url}: write http://HOST:PORT")
+        self.nodes[url] = ServerNode(url)
+
+    def remove_node(self, url: str) -> None:
+        """Remove a node that is gone; its sessions are refused as closed from now on."""
+        node = self.nodes.pop(url)
+        node.gone = True
+        node.fail()
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -110,7 +109,7 @@ class Master:
             routes=[
                 Route("/sessions", self._open, methods=["POST"]),
                 Route("/sessions/{id}", self._session, methods=["GET", "DELETE"]),
-                Route("/sessions/{id}/{what}", self._session, methods=["GET", "POST"]),
+                Route("/sessions/{id}/{what}", self._session, methods=["GET", "POST", "DELETE"]),
                 Route("/tasks", self._tasks, methods=["GET"]),
                 Route("/health", self._health, methods=["GET"]),
                 Route("/metrics", self._metrics, methods=["GET"]),
@@ -134,8 +133,10 @@ class Master:
         """Keep connections to the nodes, and look at their places."""
         timeout = httpx.Timeout(LOOK_DEADLINE, read=REQUEST_SECONDS + LOOK_DEADLINE)
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(transport=self._transport, timeout=timeout, limits=limits) as self._client:
-            await self._look()
+        async with httpx.AsyncClient(
+            transport=self._transport, timeout=timeout, limits=limits, trust_env=False
+        ) as self._client:  # no proxy gets the nodes' key
+            await self.look()
             task = start_background(self._look_again(), self._looking, "looking at the nodes")
             try:
                 yield
@@ -145,39 +146,35 @@ class Master:
     async def _look_again(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            await self._look()
+            await self.look()
 
-    async def _look(self) -> None:
-        await asyncio.gather(*(self._look_at(node) for node in self.nodes.values()))
-
-    async def _look_at(self, node: ServerNode) -> None:
+    async def look(self) -> None:
+        """Look at the places of all nodes now."""
         assert self._client is not None
-        try:
-            answer = await self._client.get(f"{node.url}/health", timeout=LOOK_DEADLINE)
-            state = answer.json()
-            node.capacity, node.sessions = int(state["capacity"]), int(state["sessions"])
-            healthy = answer.status_code == 200
-        except (httpx.TransportError, ValueError, KeyError, TypeError) as error:
-            healthy = False
-            if node.healthy:
-                logger.warning("node %s does not answer: %s", node.url, error)
-        node.healthy = healthy
+        await asyncio.gather(*(node.look(self._client) for node in self.nodes.values()))
+
+    def _keyed(self, request: Request) -> dict[str, str]:
+        """Return the headers that let a client's request in at a node."""
+        if self._node_key:
+            return master_headers(request.scope["owner"], self._node_key)
+        return {name: request.headers[name] for name in ("x-api-key", "authorization") if name in request.headers}
 
     async def _send(self, node: ServerNode, request: Request, path: bytes, body: bytes) -> httpx.Response:
-        """Pass a request on, with the client's key.
+        """Pass a request on, with the client's key or its owner's name.
 
         Raises:
             Refusal: The node does not answer.
         """
         assert self._client is not None
-        names = ("x-api-key", "authorization", "content-type")
-        headers = {name: request.headers[name] for name in names if name in request.headers}
+        headers = self._keyed(request)
+        if "content-type" in request.headers:
+            headers["content-type"] = request.headers["content-type"]
         query = request.scope.get("query_string", b"")
         url = httpx.URL(node.url).copy_with(raw_path=path + (b"?" + query if query else b""))
         try:
             return await self._client.request(request.method, url, content=body, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            node.healthy = False
+            node.fail()
             raise Refusal(504, UNREACHED, f"node {node.url} cannot be reached") from error
         except httpx.TransportError as error:
             raise Refusal(504, "not_yet", f"node {node.url} does not answer ({type(error).__name__})") from error
@@ -187,8 +184,10 @@ class Master:
 
     async def _place(self, request: Request, body: bytes, session_id: str = "") -> tuple[ServerNode, httpx.Response]:
         """Have a session opened by the node with most places, or the next one that has a place."""
+        if self.draining:
+            raise Refusal(503, SessionCode.DRAINING, "the server is draining: it opens no further sessions")
         if not any(node.free > 0 for node in self.nodes.values()):
-            await self._look()  # one may have been closed since the last look
+            await self.look()  # one may have been closed since the last look
         refused: tuple[ServerNode, httpx.Response] | None = None
         for node in sorted(self.nodes.values(), key=lambda node: -node.free):
             if node.free <= 0:
@@ -221,7 +220,8 @@ class Master:
             given = asked.get("session_id")
         except (orjson.JSONDecodeError, AttributeError) as error:
             raise Refusal(400, "json", "the body is no JSON object") from error
-        if isinstance(given, str) and (known := await self._find(given, request)) is not None:
+        known = await self._find(given, request) if isinstance(given, str) else None
+        if known is not None and not known.gone:
             return await self._pass(known, request, body)
         if given is None:
             asked["session_id"] = given = uuid.uuid4().hex
@@ -238,8 +238,7 @@ class Master:
         if session_id in self._node_of:
             return self._node_of[session_id]
         assert self._client is not None
-        headers = {name: request.headers[name] for name in ("x-api-key", "authorization") if name in request.headers}
-        client = self._client
+        headers, client = self._keyed(request), self._client
 
         async def has(node: ServerNode) -> bool:
             try:
@@ -248,9 +247,9 @@ class Master:
                 raise Refusal(504, "not_yet", f"node {node.url} does not answer ({type(error).__name__})") from error
             return answer.status_code in (200, 410)
 
-        healthy = [node for node in self.nodes.values() if node.healthy]
-        having = await asyncio.gather(*map(has, healthy))
-        for node in (node for node, there in zip(healthy, having, strict=True) if there):
+        asked = [node for node in self.nodes.values() if node.reachable]
+        having = await asyncio.gather(*map(has, asked))
+        for node in (node for node, there in zip(asked, having, strict=True) if there):
             self._remember(session_id, node)
             return node
         return None
@@ -261,6 +260,9 @@ class Master:
         node = await self._find(session_id, request)
         if node is None:
             raise Refusal(404, "unknown_session", f"no session {session_id[:100]!r} on any node; open another one")
+        if node.gone:
+            lost = f"no session {session_id[:100]!r}: its node {node.url} is gone; open another one"
+            raise Refusal(410, SessionCode.CLOSED, lost)
         return await self._pass(node, request, body)
 
     async def _tasks(self, request: Request) -> Response:
@@ -272,15 +274,21 @@ class Master:
     async def _health(self, request: Request) -> Response:
         healthy = [node for node in self.nodes.values() if node.healthy]
         counts = {
-            "sessions": sum(node.sessions for node in healthy),
+            "sessions": sum(node.sessions for node in self.nodes.values() if node.reachable),
             "capacity": sum(node.capacity for node in healthy),
             "nodes": len(healthy),
         }
-        return json_answer({"status": "ok" if healthy else "no node", **counts}, 200 if healthy else 503)
+        status = "draining" if self.draining else "ok" if healthy else "no node"
+        return json_answer({"status": status, **counts}, 200 if status == "ok" else 503)
 
     async def _metrics(self, request: Request) -> Response:
+        """Return the nodes' metrics added up, and how each of them is."""
         nodes = {f'node="{node.url}"': node for node in self.nodes.values()}
+        assert self._client is not None
+        headers = self._keyed(request)
+        texts = await asyncio.gather(*(node.metrics(self._client, headers) for node in nodes.values()))
         lines = [
+            *add_up(texts),
             *metric(
                 "node_healthy", "gauge", "1 if it answers.", {name: int(node.healthy) for name, node in nodes.items()}
             ),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+
+import orjson
 
 from envs.server.sessions import SessionTable
 
 PREFIX = "rollwright_"
+
+NOT_ADDED = tuple(f"{PREFIX}{name}" for name in ("http_answers_total", "free_memory_mb", "draining"))
+"""Metrics of nodes that a master does not add up: its own count of answers is what clients got,
+and nodes of one machine share its memory."""
 
 
 def metrics_text(table: SessionTable, answers: Mapping[int, int]) -> str:
@@ -49,3 +56,24 @@ def metric(name: str, kind: str, description: str, values: Mapping[str, float]) 
     yield f"# TYPE {PREFIX}{name} {kind}"
     for labels, value in values.items():
         yield f"{PREFIX}{name}{f'{{{labels}}}' if labels else ''} {value}"
+
+
+def add_up(texts: Iterable[str]) -> list[str]:
+    """Return the lines of several nodes' metrics, with the values of equal labels added up."""
+    descriptions: dict[str, list[str]] = {}
+    sums: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(int))
+    for text in texts:
+        described: dict[str, list[str]] = defaultdict(list)
+        for line in text.splitlines():
+            if line.startswith("#"):
+                described[line.split()[2]].append(line)
+            else:
+                series, _, value = line.rpartition(" ")
+                sums[series.partition("{")[0]][series] += orjson.loads(value)
+        descriptions |= described
+    return [
+        line
+        for name, lines in descriptions.items()
+        if name not in NOT_ADDED
+        for line in (*lines, *(f"{series} {value}" for series, value in sums[name].items()))
+    ]

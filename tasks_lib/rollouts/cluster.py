@@ -66,6 +66,26 @@ def use_cluster(
         ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource,
             or ``evaluation`` where it is needed.
     """
+    prefect_api = api_url()
+    with open_cluster(config, shards, evaluator=evaluator) as client:
+        worker_count = len(workers_for(client, config.address, BROWSER_RESOURCE))
+        client.register_plugin(RolloutWorker(warm))
+        token, connection = _current.set(client.cluster or config.address), _connection.set(client)
+        try:
+            watch = watched_workers(client, config.address, BROWSER_RESOURCE) if config.address else nullcontext()
+            with temporary_settings({PREFECT_API_URL: prefect_api}), _TaskSettings.current(), watch:
+                yield worker_count
+        finally:
+            _current.reset(token)
+            _connection.reset(connection)
+
+
+@contextmanager
+def open_cluster(config: ClusterConfig, shards: int = 1, *, evaluator: bool = False) -> Iterator[distributed.Client]:
+    """Open a cluster with nothing on its workers, and yield a client of it.
+
+    Arguments and errors are those of `use_cluster`.
+    """
     logging.getLogger("distributed").setLevel(logging.WARNING)
     dask.config.set(
         {
@@ -81,20 +101,10 @@ def use_cluster(
             **worker_settings(config.workers + evaluator),
         }
     )
-    prefect_api = api_url()
     with _cluster(config, shards, evaluator) as cluster, connect_client(cluster) as client:
-        worker_count = len(workers_for(client, config.address, BROWSER_RESOURCE))
-        if evaluator:
-            workers_for(client, config.address, EVALUATION_RESOURCE)
-        client.register_plugin(RolloutWorker(warm))
-        token, connection = _current.set(cluster), _connection.set(client)
-        try:
-            watch = watched_workers(client, config.address, BROWSER_RESOURCE) if config.address else nullcontext()
-            with temporary_settings({PREFECT_API_URL: prefect_api}), _TaskSettings.current(), watch:
-                yield worker_count
-        finally:
-            _current.reset(token)
-            _connection.reset(connection)
+        for resource in (BROWSER_RESOURCE, *([EVALUATION_RESOURCE] if evaluator else [])):
+            workers_for(client, config.address, resource)
+        yield client
 
 
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:

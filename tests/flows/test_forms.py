@@ -57,6 +57,11 @@ def test_the_form_has_a_titled_group_for_each_part(name: str) -> None:
 
 def test_every_deployment_is_of_these_flows_and_has_no_markup() -> None:
     deployments = yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]
-    commands = {path.stem for path in (PROJECT / "flows").glob("[!_]*.py")} - {"doctor", "replay", "serve"}
+    commands = {path.stem for path in (PROJECT / "flows").glob("[!_]*.py")} - {
+        "doctor",
+        "replay",
+        "serve",
+        "serve_environments",
+    }
     assert {each["entrypoint"].rpartition(":")[2] for each in deployments} == FLOWS == commands
     assert not [each["name"] for each in deployments if "<" in each["description"]]

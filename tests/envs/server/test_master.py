@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from envs import EnvHost
 from envs.server import EnvServer, omniboxes
 from envs.server.master import Master, main
+from envs.server.metrics import add_up
 
 from .serving import client_of, refused, remote, served
 
@@ -48,19 +50,22 @@ async def host() -> AsyncIterator[EnvHost]:
 
 
 @asynccontextmanager
-async def two_nodes(host: EnvHost) -> AsyncIterator[tuple[dict[str, EnvServer], Wires]]:
+async def two_nodes(host: EnvHost, **options: Any) -> AsyncIterator[tuple[dict[str, EnvServer], Wires]]:
     """Two servers on one host's browsers."""
     async with AsyncExitStack() as stack:
         servers = {}
         for url in NODES:
-            servers[url] = await stack.enter_async_context(served(host, keys=KEYS, fronts=[omniboxes.routes]))
+            server = served(host, fronts=[omniboxes.routes], **(options or {"keys": KEYS}))
+            servers[url] = await stack.enter_async_context(server)
         yield servers, Wires(servers)
 
 
 @asynccontextmanager
-async def clients(wires: Wires) -> AsyncIterator[tuple[Master, httpx.AsyncClient, httpx.AsyncClient]]:
+async def clients(
+    wires: Wires, node_key: str = ""
+) -> AsyncIterator[tuple[Master, httpx.AsyncClient, httpx.AsyncClient]]:
     """A master, and clients of two keys."""
-    master = Master(NODES, keys=KEYS, transport=wires)
+    master = Master(NODES, keys=KEYS, node_key=node_key, transport=wires)
     headers = [{"x-api-key": key} for key in KEYS.values()]
     async with master.looking(), client_of(master, **headers[0]) as ann, client_of(master, **headers[1]) as bob:
         yield master, ann, bob
@@ -104,7 +109,7 @@ async def test_a_full_master_says_so_and_sees_what_was_closed(host: EnvHost) -> 
         assert refused(many) == (429, "too_many_sessions") and many.headers["retry-after"]
         for server in servers.values():
             server.table.draining = True
-        await master._look()
+        await master.look()
         assert refused(await ann.post("/sessions", json={"task": COUNT})) == (503, "capacity")
         assert (await ann.get("/health")).status_code == 503
         assert (await ann.get("/sessions/session-0")).status_code == 200, "a draining node serves its sessions"
@@ -119,11 +124,79 @@ async def test_a_node_that_is_gone_and_a_lost_answer_open_no_second_session(host
             wires.cut = {NODES[1]}
             assert refused(await ann.get(f"/sessions/{first.session_id}")) == (504, "node_unreached")
             wires.cut = set()
-            await master._look()
+            await master.look()
             wires.lost.add(NODES[0])  # it has most places
             async with remote(ann, COUNT) as third:
                 assert (await third.reset()).observation.elements
             assert sum(server.table.counters.opened for server in servers.values()) == 3
+
+
+async def test_nodes_that_know_the_masters_key_alone_keep_owners_apart(host: EnvHost) -> None:
+    key = "m" * 20
+    async with (
+        two_nodes(host, master_key=key) as (servers, wires),
+        clients(wires, key) as (_, ann, bob),
+        remote(ann, COUNT, seed=7) as env,
+        remote(bob, COUNT),
+        client_of(servers[NODES[0]]) as direct,
+    ):
+        numbers = {element.text: element.index for element in (await env.reset()).observation.elements}
+        await env.step(f"click [{numbers['ONE']}]")
+        sessions = {id_: one.owner for server in servers.values() for id_, one in server.table.sessions.items()}
+        assert sorted(sessions.values()) == ["ann", "bob"]
+        for owner, client in {"ann": ann, "bob": bob}.items():
+            seen = {id_: (await client.get(f"/sessions/{id_}")).status_code for id_ in sessions}
+            assert seen == {id_: 200 if whose == owner else 404 for id_, whose in sessions.items()}
+        text = (await bob.get("/metrics")).text
+        assert "\nrollwright_sessions_opened_total 2\n" in text and "\nrollwright_sessions_steps_total 1\n" in text
+        for headers in ({}, {"x-api-key": KEYS["ann"]}, {"x-rollwright-owner": "ann"}):
+            assert refused(await direct.get("/tasks", headers=headers)) == (401, "key")
+
+
+async def test_the_sessions_of_a_node_that_was_removed_are_closed(host: EnvHost) -> None:
+    async with two_nodes(host) as (servers, wires), clients(wires) as (master, ann, _):
+        async with remote(ann, COUNT, seed=7) as env:
+            await env.reset()
+            (session,) = servers[NODES[0]].table.sessions
+            wires.cut.add(NODES[0])
+            master.remove_node(NODES[0])
+            answer = await ann.get(f"/sessions/{session}")
+            assert refused(answer) == (410, "closed_session") and f"node {NODES[0]} is gone" in answer.text
+            step = await env.step("click [1]")
+            assert step.done and step.reward is None and "is gone" in str(step.abstained)
+            again = await ann.post("/sessions", json={"task": COUNT, "session_id": session})
+            assert again.status_code == 201 and session in servers[NODES[1]].table.sessions
+            assert (await env.reset()).observation.elements
+            assert (await ann.get("/health")).json() == {"status": "ok", "sessions": 2, "capacity": 6, "nodes": 1}
+        wires.cut.clear()
+        master.add_node(NODES[0])
+        await master.look()
+        assert (await ann.get("/health")).json()["capacity"] == 12
+
+
+async def test_a_draining_master_opens_nothing_and_serves_what_is_open(host: EnvHost) -> None:
+    async with two_nodes(host) as (servers, wires), clients(wires) as (master, ann, _), remote(ann, COUNT) as env:
+        master.draining = True
+        assert refused(await ann.post("/sessions", json={"task": COUNT})) == (503, "draining")
+        assert (await ann.get("/health")).status_code == 503
+        for server in servers.values():
+            server.table.draining = True
+        await master.look()
+        assert (await ann.get("/health")).json() == {"status": "draining", "sessions": 1, "capacity": 0, "nodes": 0}
+        assert (await env.reset()).observation.elements
+
+
+def test_metrics_of_nodes_are_added_up_by_label() -> None:
+    one = ["# HELP rollwright_steps Steps.", "# TYPE rollwright_steps counter", "rollwright_steps 2"]
+    kinds = ["# HELP rollwright_kinds Kinds.", "# TYPE rollwright_kinds gauge"]
+    texts = [
+        "\n".join([*one, *kinds, 'rollwright_kinds{kind="a"} 0.5']),
+        "\n".join([*one, *kinds, 'rollwright_kinds{kind="b"} 1', 'rollwright_kinds{kind="a"} 1']),
+        "",
+    ]
+    total = ["rollwright_steps 4", 'rollwright_kinds{kind="a"} 1.5', 'rollwright_kinds{kind="b"} 1']
+    assert add_up(texts) == [*one[:2], total[0], *kinds, *total[1:]]
+    assert add_up(["# HELP rollwright_draining D.\n# TYPE rollwright_draining gauge\nrollwright_draining 1"]) == []
 
 
 async def test_instances_of_omniboxes_have_a_node(host: EnvHost) -> None:
