@@ -37,6 +37,7 @@ DOORS = {
     "envs.chat",
     "envs.ends",
     "envs.episodes",
+    "envs.garbage",
     "envs.memory",
     "envs.prompts",
     "envs.bundled.oracles",

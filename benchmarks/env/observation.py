@@ -27,13 +27,13 @@ from envs.browser import BrowserPool
 from envs.browser.process.chromium import LAUNCH_ARGS, find_chromium
 from envs.cdp import Cdp
 from envs.cdp.client import CdpSession, connect_client
+from envs.garbage import collect_seldom
 from envs.observation import FULL, IdBook, Observer, Reading, compose
 from envs.observation.dom import Dom
 from envs.observation.observer import kept_element
 from envs.observation.snapshot import capture, decode
 from envs.settle import Look
 from envs.sites.static_server import StaticServer
-from tasks_lib.worker.rollout_worker import collect_seldom
 
 TURNS = 40
 """Observations of each measurement."""

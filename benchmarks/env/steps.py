@@ -19,10 +19,10 @@ from benchmarks.env.pages import PAGES, VIEWPORT, page_task
 from benchmarks.peers import PAGE, peer_arms
 from benchmarks.rates import Rate, cpu_seconds, interleave
 from envs.browser import BrowserPool, PageStep, WebSession
+from envs.garbage import collect_seldom
 from envs.sites.static_server import StaticSite
 from envs.types import Click
 from tasks_lib.rollouts.cluster import worker_settings
-from tasks_lib.worker.rollout_worker import collect_seldom
 
 SESSIONS = (4, 8)
 ROUNDS = 3

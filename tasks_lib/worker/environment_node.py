@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 import distributed
 
+from envs.garbage import collect_seldom
 from envs.server import DrainingServer, EnvServerOptions, open_server
-from tasks_lib.worker.rollout_worker import collect_seldom
 
 LOOK_SECONDS = 0.5
 """Seconds between two looks whether the server is still wanted."""

@@ -45,6 +45,7 @@ from typing import Any, ClassVar
 
 import distributed
 
+from envs.garbage import collect_seldom
 from envs.types import BrowserError
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
@@ -53,14 +54,6 @@ from tasks_lib.worker.grading_service import GradingService
 from tasks_lib.worker.requests import GradeReport, GradeRequest, RolloutReport, RolloutRequest
 from tasks_lib.worker.resources import WorkerResources
 from tasks_lib.worker.rollout_service import RolloutService
-
-COLLECT_AFTER = 50_000
-"""New objects after which Python collects garbage.
-
-A snapshot of a page has ten thousand small lists, none of them garbage. With Python's default of
-700, collection takes two fifths of the time of an observation (measured on
-benchmarks/pages/cards.html: 4.8 ms, and 3.1 ms with this).
-"""
 
 
 class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
@@ -138,8 +131,3 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 async def serve_version(run_dir: str, version: int, checkpoint: str) -> None:
     """Have this worker's engine serve a published version; called by the run's flow."""
     await asyncio.to_thread(RolloutWorker.of_this_process().serve, run_dir, version, Path(checkpoint))
-
-
-def collect_seldom() -> None:
-    """Make this process collect garbage less often than Python does by default."""
-    gc.set_threshold(COLLECT_AFTER, 20, 20)

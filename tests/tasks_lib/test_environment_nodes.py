@@ -97,6 +97,7 @@ async def test_both_workers_play_behind_one_address(serving: tuple[psutil.Proces
             assert denied.status_code == 401 and denied.json()["error"]["code"] == "key"
 
 
+@pytest.mark.long
 async def test_a_killed_worker_ends_its_episode_alone_and_another_serves(
     serving: tuple[psutil.Process, str],
 ) -> None:
@@ -124,6 +125,7 @@ async def test_a_killed_worker_ends_its_episode_alone_and_another_serves(
             assert full.status_code == 503 and full.json()["error"]["code"] == "capacity"
 
 
+@pytest.mark.long
 async def test_a_signal_drains_all_workers_and_leaves_nothing_running(serving: tuple[psutil.Process, str]) -> None:
     process, url = serving
     children = process.children(recursive=True)
