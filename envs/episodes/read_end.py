@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from envs.browser import WebSession
 from envs.browser.final_page import FinalPage
 from envs.rewards.server_answers import record_answers
-from envs.rewards.webarena import Helper, read_pages
+from envs.rewards.webarena import Helper, read_pages, read_state
 from envs.types import Recorded, WebTask, needs
 from envs.types.evidence import PageText
 from envs.types.webarena import WebArenaEval, placed
@@ -35,13 +35,16 @@ async def read_end(
         evidence["server"] = await record_answers(task.rubric, session.server)
     if task.evaluators is not None:
         evaluators = placed(task.evaluators, addresses)
-        evidence["looked"] = await session.look(lambda page: _look(evaluators, page, helpers))
+        home = addresses.get(task.site, f"https://{task.site}")
+        evidence["looked"] = await session.look(lambda page: _look(evaluators, page, home, helpers))
     if session.records_network:
         evidence["requests"] = tuple(session.network.har()["log"]["entries"])
     return recorded.model_copy(update=evidence) if wanted or evidence else None
 
 
 async def _look(
-    evaluators: WebArenaEval, page: FinalPage, helpers: Mapping[str, Helper] | None
+    evaluators: WebArenaEval, page: FinalPage, home: str, helpers: Mapping[str, Helper] | None
 ) -> tuple[PageText, ...]:
-    return await read_pages(evaluators, page, await page.url(), helpers)
+    """Return the texts of the checks of pages, then the results of those of the state."""
+    texts = await read_pages(evaluators, page, await page.url(), helpers)
+    return (*texts, *await read_state(evaluators, page, home))

@@ -54,7 +54,7 @@ class GradingEvidence(Record):
     scripts: dict[str, PageReply] = Field(default_factory=dict)
     """Replies of the last page to the rubric's ``js`` facts, by expression."""
     looked: tuple[PageText, ...] | None = None
-    """Texts for the checks of WebArena's ``program_html``."""
+    """Texts for the checks of WebArena's ``program_html`` and ``state_match``."""
     validated: float | None = None
     """Reward that the task's script gave; ``None`` without one."""
     validation: str = ""

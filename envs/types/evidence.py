@@ -130,8 +130,8 @@ class Recorded(Record):
     """Answers of the site's server (`envs.rewards.server_answers`); ``None`` where it was not
     asked, or there is none."""
     looked: tuple[PageText, ...] | None = None
-    """Texts for the checks of the task's ``program_html``, in their order; ``None`` where the task
-    has no evaluators."""
+    """Texts for the checks of the task's ``program_html``, then results for those of its
+    ``state_match``, in their order; ``None`` where the task has no evaluators."""
     validated: float | None = None
     """Reward from 0 to 1 that the task's script gave (`WebTask.script`); ``None`` without one."""
     validation: str = ""

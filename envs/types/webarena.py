@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 NOT_ACHIEVABLE = "N/A"
 """Reference of a task that cannot be done."""
@@ -25,6 +25,10 @@ PLACEHOLDER = re.compile(r"__[A-Z][A-Z_]*?__(?![A-Z_])")
 """``__SHOPPING_ADMIN__``: stands for the address of a site."""
 
 
+INEQUALITY = re.compile(r"\s*(<=|>=|==|<|>)\s*([-+]?\d+(?:\.\d+)?)\s*")
+"""Bound of a number: ``>= 5``."""
+
+
 class Foreign(BaseModel):
     """Immutable base of somebody else's format; unknown keys are dropped."""
 
@@ -32,11 +36,12 @@ class Foreign(BaseModel):
 
 
 class EvalType(StrEnum):
-    """The three evaluators."""
+    """The evaluators: WebArena's three, and REAL's."""
 
     STRING_MATCH = "string_match"
     URL_MATCH = "url_match"
     PROGRAM_HTML = "program_html"
+    STATE_MATCH = "state_match"
 
 
 class ReferenceAnswers(Foreign):
@@ -48,13 +53,22 @@ class ReferenceAnswers(Foreign):
     must_include: tuple[str, ...] = ()
     """``a |OR| b`` needs one of them."""
     must_exclude: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
+    """VisualWebArena: one of them is a part of the answer."""
+    required_values: tuple[str, ...] = ()
+    """VisualWebArena: what holds of the number that the answer is: ``>= 5``, ``< 3 |OR| > 9``."""
     fuzzy_match: tuple[str, ...] | str = ()
     """Answers in other words, or ``N/A``."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        if self.exact_match is None and not (self.must_include or self.must_exclude or self.fuzzy_match):
-            raise ValueError("has nothing to compare with: give exact_match, must_include, must_exclude or fuzzy_match")
+        lists = (self.must_include, self.must_exclude, self.one_of, self.required_values, self.fuzzy_match)
+        if self.exact_match is None and not any(lists):
+            raise ValueError(
+                "has nothing to compare with: give exact_match, must_include, must_exclude, one_of, required_values or "
+                "fuzzy_match"
+            )
+        _check_inequalities(self.required_values)
         return self
 
 
@@ -65,11 +79,17 @@ class RequiredContents(Foreign):
 
     exact_match: str | None = None
     must_include: tuple[str, ...] = ()
+    must_exclude: tuple[str, ...] = ()
+    required_values: tuple[str, ...] = ()
+    fuzzy_match: tuple[str, ...] = ()
+    """WebArena-lite: the judge says whether the text has all of it, in other words."""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.exact_match is None) == (not self.must_include):
-            raise ValueError("give either exact_match or must_include")
+        lists = (self.must_include, self.must_exclude, self.required_values, self.fuzzy_match)
+        if sum(map(bool, (self.exact_match is not None, *lists))) != 1:
+            raise ValueError("give one of exact_match, must_include, must_exclude, required_values and fuzzy_match")
+        _check_inequalities(self.required_values)
         return self
 
 
@@ -94,6 +114,16 @@ class PageCheck(Foreign):
         return text
 
 
+class StateCheck(Foreign):
+    """REAL's check of a site's state: the result of a JMESPath query."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: str = Field(min_length=1)
+    expected: JsonValue = True
+    description: str = ""
+
+
 class WebArenaEval(Foreign):
     """The grading of a task: the product of its evaluators."""
 
@@ -103,6 +133,9 @@ class WebArenaEval(Foreign):
     """Alternatives are separated by `` |OR| ``."""
     url_note: Literal["GOLD in PRED", "EXACT"] = "GOLD in PRED"
     program_html: tuple[PageCheck, ...] = ()
+    state: tuple[StateCheck, ...] = ()
+    """Checks of the JSON that ``state_page`` shows at the end."""
+    state_page: str = Field(default="/finish", pattern=r"^/")
     string_note: str = ""
     """Reason why the task cannot be done."""
     visual: bool = False
@@ -117,7 +150,15 @@ class WebArenaEval(Foreign):
             raise ValueError("eval_types has url_match, and there is no reference_url")
         if EvalType.PROGRAM_HTML in self.eval_types and not self.program_html:
             raise ValueError("eval_types has program_html, and program_html is empty")
+        if EvalType.STATE_MATCH in self.eval_types and not self.state:
+            raise ValueError("eval_types has state_match, and state is empty")
         return self
+
+
+def _check_inequalities(bounds: tuple[str, ...]) -> None:
+    for bound in (one for alternatives in bounds for one in alternatives.split(" |OR| ")):
+        if INEQUALITY.fullmatch(bound) is None:
+            raise ValueError(f"required_values: {bound!r} is no bound; write it as >= 5, with <=, >=, ==, < or >")
 
 
 def placed(evaluators: WebArenaEval, addresses: Mapping[str, str]) -> WebArenaEval:

@@ -25,8 +25,10 @@ from envs.rewards.webarena import (
     NOT_ACHIEVABLE,
     PLACEHOLDER,
     EvalType,
+    PageCheck,
     WebArenaEval,
     lacking,
+    lacking_state,
     placed,
     read_account,
 )
@@ -141,7 +143,7 @@ class Gradable:
         if EvalType.STRING_MATCH in evaluators.eval_types and wanted is not None:
             # The answer N/A itself is right without asking a judge.
             others |= wanted.exact_match is not None or wanted.fuzzy_match == NOT_ACHIEVABLE
-            others |= bool(wanted.must_include or wanted.must_exclude)
+            others |= bool(wanted.must_include or wanted.must_exclude or wanted.one_of or wanted.required_values)
             if wanted.fuzzy_match and self._rollout.judge is None:
                 lacks.append(NEEDS_JUDGE)
             elif wanted.fuzzy_match:
@@ -154,10 +156,19 @@ class Gradable:
             else:
                 others = True
         if EvalType.PROGRAM_HTML in evaluators.eval_types:
-            missing = [lacking(check, self._live.addresses, self._live.logins) for check in evaluators.program_html]
+            missing = [self._lacking(check) for check in evaluators.program_html]
             lacks += filter(None, missing)
             others |= not all(missing)
+        if EvalType.STATE_MATCH in evaluators.eval_types:
+            package = lacking_state(evaluators)
+            lacks += [package] if package else []
+            others |= not package
         return Missing(lacks[0], never=not others) if lacks else None
+
+    def _lacking(self, check: PageCheck) -> str:
+        if check.required_contents.fuzzy_match and self._rollout.judge is None:
+            return NEEDS_JUDGE
+        return lacking(check, self._live.addresses, self._live.logins)
 
     def _page_declares(self, task: WebTask) -> bool:
         if task.site not in self._declares:

@@ -4,6 +4,7 @@ that cannot be used."""
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,18 @@ def test_evaluators_that_look_at_what_cannot_be_had() -> None:
     types = (EvalType.URL_MATCH, EvalType.PROGRAM_HTML)
     there = both.model_copy(update={"eval_types": types, "reference_url": "http://h/"})
     assert refused(make_task(evaluators=there)) is False, "a wrong address is a zero all the same"
+
+
+def test_evaluators_that_need_a_package_or_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"eval_types": ["state_match"], "state": [{"query": "a", "expected": 1}]}
+    task = make_task(evaluators=WebArenaEval.model_validate(state))
+    monkeypatch.setitem(sys.modules, "jmespath", None)
+    assert missing(task) == (True, "the package jmespath, where the browsers run: pip install jmespath")
+    page = {"url": "last", "required_contents": {"fuzzy_match": ["a"]}}
+    judged = {"eval_types": ["program_html"], "program_html": [page]}
+    task = make_task(evaluators=WebArenaEval.model_validate(judged))
+    assert missing(task) == (True, "a judge: set rollout.judge (docs/rewards.md)")
+    assert refused(task, **JUDGE) is None
 
 
 def test_pages_that_declare_nothing_need_a_rubric() -> None:

@@ -1,10 +1,11 @@
-"""WebArena's evaluators over its own task files: string_match, url_match, program_html.
+"""WebArena's evaluators over its own task files: string_match, url_match, program_html; and REAL's.
 
 ``config`` reads the public benchmark's format, ``match`` holds the comparisons (pure), ``program``
-looks into pages through a protocol that a browser session offers, ``helpers`` reads the ``func:``
-programs, of which ``shop`` and ``members`` ask sites and ``site_helpers`` has all, and ``evaluate``
-takes it all together. The semantics are the benchmark's; what it would turn into an exception or a
-zero (an unreachable judge, an unknown helper, a site that does not answer) is *unavailable* here.
+looks into pages through a protocol that a browser session offers, ``state`` reads the state that
+REAL's sites show, ``helpers`` reads the ``func:`` programs, of which ``shop`` and ``members`` ask
+sites and ``site_helpers`` has all, and ``evaluate`` takes it all together. The semantics are the
+benchmark's; what it would turn into an exception or a zero (an unreachable judge, an unknown
+helper, a site that does not answer) is *unavailable* here.
 """
 
 from envs.rewards.webarena.config import (
@@ -23,6 +24,7 @@ from envs.rewards.webarena.parts import WebArenaParts
 from envs.rewards.webarena.program import PageAccess, PageScriptError, read_pages
 from envs.rewards.webarena.shop import ADMIN, Shop, read_account
 from envs.rewards.webarena.site_helpers import KNOWN, lacking, site_helpers
+from envs.rewards.webarena.state import lacking_state, read_state
 from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, SITES, placed
 
 __all__ = [
@@ -47,11 +49,13 @@ __all__ = [
     "WebArenaTask",
     "evaluate",
     "lacking",
+    "lacking_state",
     "placed",
     "read_account",
     "read_configs",
     "read_eval",
     "read_pages",
+    "read_state",
     "read_task",
     "site_helpers",
 ]

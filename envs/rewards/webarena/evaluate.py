@@ -10,8 +10,17 @@ from pydantic import Field
 
 from envs.rewards.judge import CallRecord, Judgement
 from envs.rewards.page_text import CUT
-from envs.rewards.webarena.match import exact_match, includes_one, must_include, same_url, url_match
+from envs.rewards.webarena.match import (
+    exact_match,
+    has_one_of,
+    includes_one,
+    must_include,
+    same_url,
+    url_match,
+    within,
+)
 from envs.rewards.webarena.program import compare_page
+from envs.rewards.webarena.state import compare_state
 from envs.types import Record
 from envs.types.evidence import PageText
 from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval
@@ -73,7 +82,7 @@ async def evaluate(
         question: Instruction of the task.
         answer: Answer of the policy; ``None`` counts as empty, as in the benchmark.
         last_url: Address on which the episode ended.
-        seen: Result of `look_at_pages`, for program_html.
+        seen: Result of `read_pages`, for program_html and state_match.
         judge: Judge for fuzzy_match and for the reasons of tasks that cannot be done.
     """
     grader = _Grader(evaluators, question, answer or "", last_url, judge)
@@ -82,7 +91,9 @@ async def evaluate(
     if EvalType.URL_MATCH in evaluators.eval_types:
         grader.address()
     if EvalType.PROGRAM_HTML in evaluators.eval_types:
-        grader.pages(seen)
+        await grader.pages(seen)
+    if EvalType.STATE_MATCH in evaluators.eval_types:
+        grader.state(seen[len(evaluators.program_html) if EvalType.PROGRAM_HTML in evaluators.eval_types else 0 :])
     parts = tuple(grader.parts)
     return EvaluatorResult(score=product(parts), partial=partial(parts), parts=parts, calls=tuple(grader.calls))
 
@@ -129,12 +140,16 @@ class _Grader:
         for number, reference in enumerate(wanted.must_exclude):
             held = must_include(reference, self.answer, alone=True, words=self.rules.visual)
             self._string(f"must_exclude {number}", not held, reference)
+        if wanted.one_of:
+            self._string("one_of", has_one_of(wanted.one_of, self.answer), " or ".join(wanted.one_of))
+        for number, bounds in enumerate(wanted.required_values):
+            self._string(f"required_values {number}", within(bounds, self.answer), bounds)
         if wanted.fuzzy_match == NOT_ACHIEVABLE:
             await self._unachievable()
         else:
             fuzzy = (wanted.fuzzy_match,) if isinstance(wanted.fuzzy_match, str) else wanted.fuzzy_match
             for number, reference in enumerate(fuzzy):
-                await self._judged(f"fuzzy_match {number}", reference)
+                await self._judged(f"fuzzy_match {number}", reference, self.answer)
 
     def address(self) -> None:
         wanted = self.rules.reference_url or ""
@@ -148,12 +163,21 @@ class _Grader:
             return
         self._add(EvalType.URL_MATCH, "url_match", float(held), f"{self.last_url} for {wanted}")
 
-    def pages(self, seen: Sequence[PageText]) -> None:
+    async def pages(self, seen: Sequence[PageText]) -> None:
         for number, check in enumerate(self.rules.program_html):
             value, evidence = (None, NO_PAGE)
             if number < len(seen):
+                if check.required_contents.fuzzy_match and not seen[number].trouble:
+                    reference, text = ", ".join(check.required_contents.fuzzy_match), seen[number].text
+                    await self._judged(f"fuzzy_match page {number}", reference, text, EvalType.PROGRAM_HTML)
+                    continue
                 value, evidence = compare_page(check, seen[number], words=self.rules.visual)
             self._add(EvalType.PROGRAM_HTML, f"program_html {number}", value, evidence)
+
+    def state(self, seen: Sequence[PageText]) -> None:
+        for number, check in enumerate(self.rules.state):
+            value, evidence = compare_state(check, seen[number]) if number < len(seen) else (None, NO_PAGE)
+            self._add(EvalType.STATE_MATCH, f"state_match {number}", value, evidence)
 
     async def _unachievable(self) -> None:
         """``N/A`` itself will do; otherwise the answer must give the right reason."""
@@ -162,19 +186,27 @@ class _Grader:
         elif not self.rules.string_note.strip():
             self._string("unachievable", False, f"{NOT_ACHIEVABLE} (the task gives no reason to compare with)")
         else:
-            await self._judged("unachievable", self.rules.string_note, unachievable=True)
+            await self._judged("unachievable", self.rules.string_note, self.answer, unachievable=True)
 
-    async def _judged(self, name: str, reference: str, *, unachievable: bool = False) -> None:
-        if not self.answer.strip() and not unachievable:  # as in the benchmark, which does not ask either
-            self._string(name, False, reference)
+    async def _judged(
+        self,
+        name: str,
+        reference: str,
+        text: str,
+        evaluator: EvalType = EvalType.STRING_MATCH,
+        *,
+        unachievable: bool = False,
+    ) -> None:
+        if not text.strip() and not unachievable:  # as in the benchmark, which does not ask either
+            self._add(evaluator, name, 0.0, f"'' for {reference!r}")
             return
         if self.judge is None:
-            self._add(EvalType.STRING_MATCH, name, None, "needs a judge, and there is none")
+            self._add(evaluator, name, None, "needs a judge, and there is none")
             return
-        verdict = await self.judge.compare(self.question, reference, self.answer, unachievable=unachievable)
+        verdict = await self.judge.compare(self.question, reference, text, unachievable=unachievable)
         self.calls += verdict.calls
         value = None if verdict.state == "abstained" else float(verdict.state == "passed")
-        self._add(EvalType.STRING_MATCH, name, value, verdict.reason)
+        self._add(evaluator, name, value, verdict.reason)
 
     def _string(self, name: str, held: bool, reference: str) -> None:
         self._add(EvalType.STRING_MATCH, name, float(held), f"{self.answer[:200]!r} for {reference!r}")

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from envs.types import PageScriptError
 from envs.types.near import near
 
 Helper = Callable[..., Awaitable[str]]
@@ -32,7 +34,15 @@ async def reddit_get_post_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/f/{names[2]}/{names[3]}/"
 
 
-HELPERS: Mapping[str, Helper] = {"reddit_get_post_url": reddit_get_post_url}
+async def get_query_text(page: Any, selector: str) -> str:
+    """Text of the first element of a selector; empty without one (VisualWebArena)."""
+    try:
+        return str(await page.evaluate(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
+    except PageScriptError:  # no selector
+        return ""
+
+
+HELPERS: Mapping[str, Helper] = {"reddit_get_post_url": reddit_get_post_url, "get_query_text": get_query_text}
 """Helpers that need no site. The others of the benchmark ask a shop or GitLab: `site_helpers` has
 all."""
 

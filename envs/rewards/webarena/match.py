@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
+
+from envs.types.webarena import INEQUALITY
 
 OR = " |OR| "
 """Separator of alternatives."""
+
+TOLERANCE = 1e-8
+"""VisualWebArena's, of bounds."""
 
 _TOKEN = re.compile(r"\w+(?:[.,:/'-]\w+)*|\S")
 """Words and numbers (``3.5``, ``10:30``), and each other sign alone. The benchmark uses NLTK's
@@ -43,6 +49,37 @@ def must_include(reference: str, text: str, *, alone: bool = False, words: bool 
 def includes_one(references: str, text: str, *, alone: bool = False, words: bool = False) -> bool:
     """One of the alternatives ``a |OR| b`` is in the text."""
     return any(must_include(one, text, alone=alone, words=words) for one in references.split(OR))
+
+
+def has_one_of(references: Sequence[str], text: str) -> bool:
+    """One of the references is a part of the text (VisualWebArena)."""
+    return any(clean(one) in clean(text) for one in references)
+
+
+def within(bounds: str, text: str) -> bool:
+    """The text is a whole number, and one of the alternatives ``< 3 |OR| >= 9`` holds of it.
+
+    As in VisualWebArena, thousands may be separated by commas, any other text fails, and each bound
+    has a tolerance, so that 3 is ``< 3`` too.
+    """
+    try:
+        number = int(clean(text).strip().replace(",", ""))
+    except ValueError:
+        return False
+    return any(_holds(bound, number) for bound in bounds.split(OR))
+
+
+def _holds(bound: str, number: int) -> bool:
+    parts = INEQUALITY.fullmatch(bound)
+    assert parts is not None, "checked when the task was read"
+    limit = float(parts[2])
+    return {
+        "<": number < limit + TOLERANCE,
+        "<=": number <= limit + TOLERANCE,
+        "==": abs(number - limit) <= TOLERANCE,
+        ">=": number >= limit - TOLERANCE,
+        ">": number > limit - TOLERANCE,
+    }[parts[1]]
 
 
 def same_url(references: str, url: str, *, exact: bool) -> bool:

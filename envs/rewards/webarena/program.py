@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, call
-from envs.rewards.webarena.match import OR, clean, exact_match, includes_one
+from envs.rewards.webarena.match import OR, clean, exact_match, includes_one, must_include, within
 from envs.types import BrowserError, PageScriptError, SiteError
 from envs.types.evidence import PageText
 from envs.types.webarena import PLACEHOLDER, EvalType, PageCheck, WebArenaEval
@@ -101,7 +101,7 @@ async def read_page(
 
 
 def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tuple[float | None, str]:
-    """Return the share of the required contents that is there (1 or 0 for exact_match), and the
+    """Return the share of the required contents that holds (1 or 0 for exact_match), and the
     evidence.
 
     The share is ``None`` if nothing was seen. Pure.
@@ -112,10 +112,20 @@ def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tu
     if seen.trouble:
         return None, seen.trouble
     text, wanted = seen.text, check.required_contents
+    if wanted.fuzzy_match:
+        return None, "only a judge can compare it"
     shown = f"{check.locator or 'the page'} at {seen.address}: {' '.join(text.split())[:MAX_SHOWN]!r}"
     if wanted.exact_match is not None:
         held = exact_match(wanted.exact_match, text)
         return float(held), f"{'is' if held else 'is not'} {wanted.exact_match!r}: {shown}"
+    if wanted.must_exclude:
+        present = [one for one in wanted.must_exclude if must_include(one, text, alone=True, words=words)]
+        share = 1 - len(present) / len(wanted.must_exclude)
+        return share, f"has {', '.join(map(repr, present))}: {shown}" if present else f"has none: {shown}"
+    if wanted.required_values:
+        outside = [bounds for bounds in wanted.required_values if not within(bounds, text)]
+        share = 1 - len(outside) / len(wanted.required_values)
+        return share, f"is not {', '.join(outside)}: {shown}" if outside else f"is within the bounds: {shown}"
     missing = [one for one in wanted.must_include if not includes_one(one, text, words=words)]
     share = 1 - len(missing) / len(wanted.must_include)
     return share, f"lacks {', '.join(map(repr, missing))}: {shown}" if missing else f"has all: {shown}"
@@ -125,16 +135,19 @@ def as_needed(check: PageCheck, text: str, *, words: bool = False) -> str:
     """Cut a text to what the check's comparison needs: its beginning, and each match with its
     surroundings.
 
-    The comparison has the same result as with the whole text. Pure.
+    The comparison has the same result as with the whole text, but for a judge's. Pure.
     """
     if len(text) <= MAX_TEXT:
         return text
     wanted, plain = check.required_contents, clean(text)
+    if wanted.fuzzy_match:
+        return text[:MAX_TEXT]  # for the judge
     if wanted.exact_match is not None:
         kept = plain[:MAX_TEXT]
     else:
         kept = plain[:MAX_SHOWN]
-        for needle in (clean(one) for alternatives in wanted.must_include for one in alternatives.split(OR)):
+        references = (*wanted.must_include, *wanted.must_exclude)
+        for needle in (clean(one) for alternatives in references for one in alternatives.split(OR)):
             place = plain.find(needle)
             if place >= 0:
                 kept += f" … {plain[max(0, place - AROUND) : place + len(needle) + AROUND]}"

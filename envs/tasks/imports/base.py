@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from envs.ends import max_steps
+from envs.tasks.imports.files import set_files
 from envs.tasks.rows import CHECKS, OnProblem, RowProblems, SeenIds, TaskProblem, field_name, parse_object, refuse
 from envs.tasks.stream import UnreadableError, raw_rows
 from envs.types import Record, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
@@ -105,8 +106,8 @@ R = TypeVar("R", bound=ForeignRow)
 class RowFormat(TaskFormat, Generic[R]):
     """A task set of JSON objects.
 
-    It is a ``.jsonl`` file, a ``.json`` file (a list or one object), or a folder of ``.json``
-    files.
+    It is a ``.jsonl`` file, a ``.json`` file (a list or one object), a folder of ``.json`` files,
+    or the wheel (``.whl``) that has them.
     """
 
     model: type[R]
@@ -114,6 +115,16 @@ class RowFormat(TaskFormat, Generic[R]):
     """Split of the tasks, unless the caller names one."""
     instruction_key: str
     url_key: str | None = None
+    wheel_files: str = ""
+    """Pattern of the files in the set's wheel; empty if it comes in none."""
+
+    def fields_in(self, row: R, file: Path) -> dict[str, Any]:
+        """Return the fields of the task in a file, whose name may say more than the row.
+
+        Raises:
+            ValueError: a problem of the row, as ``field: reason``.
+        """
+        return self.fields(row)
 
     @abstractmethod
     def fields(self, row: R) -> dict[str, Any]:
@@ -136,22 +147,23 @@ class RowFormat(TaskFormat, Generic[R]):
     def read(self, path: Path, split: Split | None = None, on_problem: OnProblem = refuse) -> Iterator[ImportedTask]:
         """Yield the tasks of a file or folder."""
         seen, columns = SeenIds(), UnknownColumns(self.name)
-        for file in _files(path):
-            number = 0
-            try:
-                for number, text in enumerate(raw_rows(file), start=1):
-                    item, problems = self._read_row(text, split or self.split, columns)
-                    if item and (first := seen.claim(item.task.task_id, str(file), number)):
-                        problems = [("task_id", f"{item.task.task_id!r} is already used by {first}")]
-                    for field, reason in problems:
-                        on_problem(TaskProblem(str(file), number, field, reason))
-                    if item and not problems:
-                        yield item
-            except UnreadableError as error:
-                on_problem(TaskProblem(str(file), 0, "file", f"cannot be read: {error}"))
-            else:
-                if number == 0:
-                    on_problem(TaskProblem(str(file), 0, "file", "has no tasks"))
+        with set_files(path, self.wheel_files) as files:
+            for file, shown in files:
+                number = 0
+                try:
+                    for number, text in enumerate(raw_rows(file), start=1):
+                        item, problems = self._read_row(text, file, split or self.split, columns)
+                        if item and (first := seen.claim(item.task.task_id, shown, number)):
+                            problems = [("task_id", f"{item.task.task_id!r} is already used by {first}")]
+                        for field, reason in problems:
+                            on_problem(TaskProblem(shown, number, field, reason))
+                        if item and not problems:
+                            yield item
+                except UnreadableError as error:
+                    on_problem(TaskProblem(shown, 0, "file", f"cannot be read: {error}"))
+                else:
+                    if number == 0:
+                        on_problem(TaskProblem(shown, 0, "file", "has no tasks"))
 
     def export(self, item: ImportedTask) -> dict[str, Any]:
         """Return the row as it came, with the changes of the task."""
@@ -174,7 +186,7 @@ class RowFormat(TaskFormat, Generic[R]):
                 file.write_text(json.dumps(row, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
     def _read_row(
-        self, text: bytes | str, split: Split, columns: UnknownColumns
+        self, text: bytes | str, file: Path, split: Split, columns: UnknownColumns
     ) -> tuple[ImportedTask | None, RowProblems]:
         raw, problems = parse_object(text)
         if raw is None:
@@ -182,7 +194,7 @@ class RowFormat(TaskFormat, Generic[R]):
         try:
             row = self.model.model_validate(raw)
             columns.look(unknown_columns(row))
-            fields = self.fields(row)
+            fields = self.fields_in(row, file)
             task = WebTask(**{**fields, "task_id": f"{self.name}/{fields['task_id']}"}, seeds={split: ONE_SEED})
         except ValidationError as error:
             return None, [(field_name(one["loc"]), one["msg"]) for one in error.errors()]
@@ -273,15 +285,3 @@ def load_imported(path: AnyPath) -> list[ImportedTask]:
     except UnreadableError as error:
         raise TaskError(f"{path}: cannot be read: {error}") from error
     return items
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    files = sorted(path.glob("*.json"), key=lambda file: numbered(file.stem))
-    return files or [path / "*.json"]  # cannot be read, which is then reported
-
-
-def numbered(stem: str) -> tuple[int, str]:
-    """Return a sort key that puts 2 before 10, and names after numbers."""
-    return (int(stem), "") if stem.isdecimal() and stem.isascii() else (1 << 62, stem)

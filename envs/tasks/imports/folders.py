@@ -10,7 +10,8 @@ from typing import Any
 
 from envs.sites import miniwob
 from envs.sites.design2code import INSTRUCTION
-from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat, numbered, size_fields
+from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat, size_fields
+from envs.tasks.imports.files import numbered
 from envs.tasks.rows import OnProblem, TaskProblem, refuse
 from envs.types import Split, TaskError, WebTask
 

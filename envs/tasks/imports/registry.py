@@ -9,8 +9,11 @@ from typing import Any
 
 from envs.rewards.formats import rubric_of_instruction
 from envs.tasks.imports.base import ONE_SEED, ImportedTask, TaskFormat
+from envs.tasks.imports.browsergym_sets import TimeWarp, WebArenaLite
 from envs.tasks.imports.folders import Design2Code, MiniWob
 from envs.tasks.imports.live import Mind2Web, OnlineMind2Web, WebGym, WebVoyager
+from envs.tasks.imports.real import Real
+from envs.tasks.imports.visualwebarena import VisualWebArena
 from envs.tasks.imports.w8 import W8
 from envs.tasks.imports.webarena import WebArena
 from envs.tasks.imports.webarena_verified import WebArenaVerified
@@ -28,6 +31,10 @@ FORMATS: Extensions[Any] = Extensions(
             MiniWob(),
             WebArena(),
             WebArenaVerified(),
+            WebArenaLite(),
+            VisualWebArena(),
+            TimeWarp(),
+            Real(),
             WebGym(),
             Mind2Web(),
             OnlineMind2Web(),

@@ -39,7 +39,7 @@ class PageRow(ForeignRow):
 class EvalRow(ForeignRow):
     """Configuration of the evaluators."""
 
-    kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation"})
+    kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation", "page_image_query"})
 
     eval_types: list[str] = Field(min_length=1)
     reference_answers: dict[str, Any] | list[Any] | str | None = None
@@ -87,6 +87,7 @@ class WebArena(RowFormat[WebArenaRow]):
     split = Split.HELD_OUT
     instruction_key = "intent"
     url_key = "start_url"
+    wheel_files = "webarena/test.raw.json"
 
     def fields(self, row: WebArenaRow) -> dict[str, Any]:
         """Return the fields of the task."""
@@ -114,11 +115,17 @@ class WebArena(RowFormat[WebArenaRow]):
 
     def new_url(self, old: str, task: WebTask) -> str:
         """Return the first tab's address, as a placeholder if it was one."""
-        first, *others = old.split(TABS)
-        if start_place(first) != {"site": task.site, "path": task.path}:
-            known = _PLACEHOLDER.fullmatch(first)
-            first = f"__{task.site.upper()}__{task.path}" if known else f"https://{task.site}{task.path}"
-        return TABS.join([first, *others])
+        return moved_start(old, task)
+
+
+def moved_start(old: str, task: WebTask) -> str:
+    """Return a row's start address with the task's place in the first tab, as a placeholder if it
+    was one."""
+    first, *others = old.split(TABS)
+    if start_place(first) != {"site": task.site, "path": task.path}:
+        known = _PLACEHOLDER.fullmatch(first)
+        first = f"__{task.site.upper()}__{task.path}" if known else f"https://{task.site}{task.path}"
+    return TABS.join([first, *others])
 
 
 def start_place(url: str) -> dict[str, str]:

@@ -20,13 +20,13 @@ from envs.rewards.webarena import (
     read_eval,
     read_task,
 )
-from envs.rewards.webarena.match import clean, exact_match, includes_one, must_include, url_match
-from envs.rewards.webarena.program import as_needed
+from envs.rewards.webarena.match import clean, exact_match, has_one_of, includes_one, must_include, url_match, within
+from envs.rewards.webarena.program import as_needed, compare_page
 from envs.tasks import TaskProblem
 from envs.tasks.imports import import_tasks
 from envs.types import TaskError
 from envs.types.evidence import PageText
-from envs.types.webarena import evaluators_hash
+from envs.types.webarena import PageCheck, evaluators_hash
 
 from .configs import FILE, broken
 
@@ -38,6 +38,30 @@ from .configs import FILE, broken
 )  # fmt: skip
 def test_exact_match(reference: str, text: str, held: bool) -> None:
     assert exact_match(reference, text) is held
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text", "held"),
+    [(">= 5", "5", True), (">= 5", "4", False), ("< 3 |OR| > 9", "12", True), ("< 3 |OR| > 9", "5", False),
+     ("== 1200", " 1,200 ", True), ("== 1200", "1200 km", False), ("<= 2.5", "2", True), ("> 5", "5.5", False),
+     ("< 3", "3", True)],  # the benchmark's tolerance
+)  # fmt: skip
+def test_bounds_of_a_number(bounds: str, text: str, held: bool) -> None:
+    assert within(bounds, text) is held
+
+
+def test_one_of_several_is_a_part_of_the_text() -> None:
+    assert has_one_of(("Red", "blue"), "a BLUE lamp") and not has_one_of(("red", "blue"), "a green lamp")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text", "share"),
+    [({"must_exclude": ["milk", "tea"]}, "milk and sugar", 0.5), ({"must_exclude": ["milk"]}, "milky way", 1.0),
+     ({"required_values": [">= 5", "< 9"]}, "12", 0.5), ({"required_values": [">= 5"]}, "many", 0.0)],
+)  # fmt: skip
+def test_contents_that_visualwebarena_asks_for(wanted: dict[str, Any], text: str, share: float) -> None:
+    check = PageCheck.model_validate({"url": "last", "required_contents": wanted})
+    assert compare_page(check, PageText(address="x", text=text), words=True)[0] == share
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from envs.rewards.judge import Judgement
 from envs.rewards.webarena import (
+    HELPERS,
     EvalType,
     EvaluatorResult,
     PageScriptError,
@@ -157,6 +158,25 @@ async def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> Non
     assert [part.name for part in found.parts] == ["url_match", "program_html 0", "program_html 1"]
 
 
+async def test_a_text_of_a_page_may_be_judged() -> None:
+    check = {"url": "last", "locator": "document.title", "required_contents": {"fuzzy_match": ["a refund", "12.99"]}}
+    rules = WebArenaEval.model_validate({"eval_types": ["program_html"], "program_html": [check]})
+    seen, judge = (PageText(address="http://x/", text="Refund of 12.99, please"),), Says("passed")
+    found = await evaluate(rules, question="Ask for it", answer="", last_url="http://x/", seen=seen, judge=judge)
+    assert found.score == 1.0
+    assert judge.asked == [("Ask for it", "a refund, 12.99", "Refund of 12.99, please", False)]
+    alone = await evaluate(rules, question="Ask for it", answer="", last_url="http://x/", seen=seen)
+    assert alone.score is None and alone.abstained and "needs a judge" in alone.abstained
+
+
+async def test_text_of_a_selector() -> None:
+    asked = "document.querySelector(\".price\")?.textContent ?? ''"
+    page = Page("http://x/", {"http://x/": {asked: "$ 12"}})
+    for selector, text in ((".price", "$ 12"), ("][", "")):
+        program = f"func:get_query_text(__page__, '{selector}')"
+        assert await call(program, HELPERS, page=page, last_url="http://x/") == text
+
+
 async def test_the_page_is_reloaded_and_the_last_page_is_not() -> None:
     page = Page("http://git.test/x", {"http://git.test/x": {"html": "saved"}})
     checks = [PageCheck(url=url, required_contents={"must_include": ["saved"]}) for url in (page.at, "last", page.at)]  # type: ignore[arg-type]
@@ -203,7 +223,9 @@ async def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, Web
     page = reddit()
     found = await grade(tasks[9005], at=LAST_COMMENT, page=page)
     assert found.score is None and found.partial == 1.0 and page.visits == [POST]
-    assert "no helper 'gitlab_get_project_memeber_role'; there are reddit_get_post_url" in str(found.abstained)
+    assert "no helper 'gitlab_get_project_memeber_role'; there are get_query_text, reddit_get_post_url" in str(
+        found.abstained
+    )
     assert page.ran == ["document.querySelector('details').open = true", BOLD]  # a failed preparation does not matter
 
 

@@ -192,9 +192,110 @@ VERIFIED: list[dict[str, Any]] = [
 ]
 """WebArena-Verified."""
 
+LITE: list[dict[str, Any]] = [{**WEBARENA[0], "task_id": 0, "old_task_id": 7}]
+VISUAL: list[dict[str, Any]] = [
+    {
+        **WEBARENA[0],
+        "sites": ["shopping"],
+        "task_id": 3,
+        "start_url": "__SHOPPING__/",
+        "intent": "Show me the dearest blue lamp",
+        "viewport_size": {"width": 1280},
+        "eval": {
+            "eval_types": ["url_match"],
+            "reference_answers": None,
+            "reference_url": "__SHOPPING__/blue-lamp.html",
+            "program_html": [],
+            "url_note": "EXACT",
+        },
+        "reasoning_difficulty": "medium",
+        "visual_difficulty": "easy",
+        "comments": "",
+        "overall_difficulty": "medium",
+    },
+    {
+        **WEBARENA[0],
+        "sites": ["classifieds"],
+        "task_id": 5,
+        "start_url": "__CLASSIFIEDS__",
+        "intent": "How many miles has the red van driven?",
+        "eval": {
+            "eval_types": ["string_match"],
+            "reference_answers": {"required_values": [">= 12000", "< 13000 |OR| == 40000"]},
+            "reference_url": "",
+            "program_html": [],
+        },
+        "overall_difficulty": "easy",
+    },
+]
+TIMEWARP: list[dict[str, Any]] = [
+    {
+        "task_id": 1,
+        "intent": "In which state is Harlan?",
+        "intent_template_id": 1,
+        "sites": ["wiki"],
+        "start_url": "__WIKI__",
+        "eval": {"eval_types": ["llm_judge"], "reference_answers": {"fuzzy_match": "Kentucky"}},
+    },
+    {
+        "task_id": 2,
+        "intent": "Name the first headline.",
+        "intent_template_id": 9,
+        "sites": ["news"],
+        "start_url": "__NEWS__/today",
+        "additional_instructions": "1. Read the headline. 2. Send a message: Bridge opens",
+        "eval": {"eval_types": ["exact_match"], "reference_answers": {"exact_match": "Bridge opens"}},
+    },
+]
+REAL: list[dict[str, Any]] = [
+    {
+        "id": "shopnizon-1",
+        "goal": "Buy a lamp for less than $22.",
+        "website": {
+            "id": "shopnizon",
+            "name": "Shopnizon",
+            "similarTo": "A shop",
+            "previewImage": "/previews/shop.jpg",
+            "url": "https://shopnizon.example/",
+        },
+        "difficulty": "easy",
+        "challengeType": "action",
+        "possible": True,
+        "evals": [
+            {
+                "description": "the total is below $22",
+                "type": "jmespath",
+                "expected_value": True,
+                "query": "order.orders[0].total < `22`",
+            },
+            {"type": "jmespath", "expected_value": "lamp", "query": "order.orders[0].item"},
+        ],
+        "points": 1,
+        "config": {},
+    },
+    {
+        "id": "shopnizon-2",
+        "goal": "What does the lamp cost?",
+        "website": {"id": "shopnizon", "url": "https://shopnizon.example/"},
+        "evals": [
+            {
+                "description": "the price is right",
+                "type": "llm_boolean",
+                "rubric": "The answer says that it costs $20.",
+                "expected_value": True,
+            }
+        ],
+        "points": 1,
+    },
+]
+
 SAMPLES = {
     "webarena": WEBARENA,
     "webarena-verified": VERIFIED,
+    "webarena-lite": LITE,
+    "visualwebarena": VISUAL,
+    "timewarp": TIMEWARP,
+    "real": REAL,
     "webgym": WEBGYM,
     "mind2web": MIND2WEB,
     "online-mind2web": ONLINE,
