@@ -30,6 +30,7 @@ HORIZON = 25
 class RealStart:
     """Page script of the tasks: opens the site after its ``/config`` page."""
 
+    @staticmethod
     async def setup(page: Page) -> None:
         """Open the site."""
         await page.goto(urljoin(page.url, "/"))

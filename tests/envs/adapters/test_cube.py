@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs import StepRenderer
+from envs import StepRenderer, list_tasks
 from envs.actions.parsing import parse
 from envs.types.actions import ACTIONS
 
@@ -75,14 +75,70 @@ print(json.dumps(out))
 """
 
 
-@pytest.fixture(scope="module")
-def out() -> dict[str, Any]:
-    """What CUBE's runner reported of each script, and of what else is tested."""
+SUITE = """
+import json, sys
+from types import SimpleNamespace
+from cube.core import Action
+from cube.seed import AbstractSeedGenerator
+from cube.testing import check_benchmark_metadata, check_reset_reproducibility, run_debug_suite
+from envs.adapters.cube import CubeToolConfig
+from envs.adapters.cube_benchmark import CubeBenchmarkConfig
+from envs import list_tasks
+
+cases = {task_id: (seed, actions) for task_id, seed, actions in json.loads(sys.argv[1])}
+
+class ScriptSeeds(AbstractSeedGenerator):
+    def __call__(self, task_metadata):
+        yield cases[task_metadata.id][0]
+
+def agent_of(task_id):
+    left = iter(cases[task_id][1])
+    return lambda observation, action_set: Action(name="browser", arguments=next(left))
+
+whole = CubeBenchmarkConfig(tool_config=CubeToolConfig(screenshot=True), seed_generator=ScriptSeeds())
+again = CubeBenchmarkConfig.model_validate_json(whole.model_dump_json(exclude={"seed_generator"}))
+subset = whole.subset_from_list(list(cases))
+module = SimpleNamespace(get_debug_benchmark=lambda: subset, make_debug_agent=agent_of)
+out = {
+    "listed": list(again.tasks()) == list_tasks() and again.num_tasks == again.benchmark_metadata.num_tasks,
+    "families": {name: whole.named_subset(name).num_tasks for name in whole.named_subsets()},
+    "reports": run_debug_suite("rollwright", module, print_json=False, workers=2),
+    "checks": [check_benchmark_metadata(module), check_reset_reproducibility(module)],
+}
+with whole.subset_from_list(["miniwob/click-test"]).make() as benchmark:
+    try:
+        benchmark.spawn(next(iter(whole.subset_from_list(["miniwob/enter-text"]).get_task_configs())))
+    except ValueError as error:
+        out["foreign"] = str(error)
+print(json.dumps(out))
+"""
+
+
+def test_the_benchmark_layer_lists_and_runs_all_tasks() -> None:
+    found = run_in("cube", SUITE, json.dumps(script_cases()))
+    assert found["listed"]
+    assert found["families"] == {family: len(list_tasks(family)) for family in ("miniwob", "bundled", "design2code")}
+    assert "not found in benchmark 'rollwright'" in found["foreign"]
+    assert [report["error"] for report in found["reports"]] == [None] * len(SCRIPTS)
+    assert {report["task_id"]: (report["done"], report["reward"]) for report in found["reports"]} == {
+        task: (True, reference(task).reward) for task in SCRIPTS
+    }
+    assert [check[0] for check in found["checks"]] == [True, True], found["checks"]
+
+
+def script_cases() -> list[Any]:
+    """Task, seed and CUBE's arguments of each action of the scripts."""
     cases = []
     for task, (seed, texts) in SCRIPTS.items():
         actions = [parse(text, ACTIONS).action.model_dump(mode="json") for text in texts]
         cases.append([task, seed, [{"action": one.pop("type"), **one} for one in actions]])
-    answers: dict[str, Any] = run_in("cube", PLAY, json.dumps(cases))
+    return cases
+
+
+@pytest.fixture(scope="module")
+def out() -> dict[str, Any]:
+    """What CUBE's runner reported of each script, and of what else is tested."""
+    answers: dict[str, Any] = run_in("cube", PLAY, json.dumps(script_cases()))
     return answers
 
 
