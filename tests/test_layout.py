@@ -73,6 +73,14 @@ def test_data_folders_hold_no_python() -> None:
     assert found == [], "see datasets/README.md"
 
 
+def test_shell_scripts_are_read_by_bash() -> None:
+    scripts = [
+        path for path in tracked("scripts/*", ".ci/*") if path.read_bytes()[:32].startswith(b"#!/usr/bin/env bash")
+    ]
+    done = [subprocess.run(["bash", "-n", path], capture_output=True, text=True, check=False) for path in scripts]
+    assert scripts and [one.stderr for one in done if one.returncode] == []
+
+
 @pytest.mark.parametrize("package", ["datasets", "docker"])
 def test_the_real_package_is_imported_from_the_project_folder(package: str) -> None:
     code = f"import importlib.util as u; spec = u.find_spec({package!r}); print(spec and spec.origin)"
