@@ -16,9 +16,12 @@ from typing import Any
 import orjson
 
 from benchmarks import Figure
+from benchmarks.async_stand_ins import StandIns, StandInSeconds, mean_period, stand_in_config, stand_in_loop
+from benchmarks.async_stand_ins import train as train_stand_ins
 from benchmarks.async_workload import ARMS, TURN_MEAN, TURN_SIGMA, VERSIONS, SleepingTrainer, traffic_path
 from tasks_lib.config import PROJECT
 from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
+from tasks_lib.loops.run import open_run
 from tasks_lib.simulation.fit import Fitted, fit
 from training.ledger.store import RunStore
 from training.pacing.simulate import simulate
@@ -26,6 +29,9 @@ from training.pacing.workload import Distribution
 
 SEEDS = 8
 """Simulations of a run; their mean is compared."""
+
+LONG_PUBLICATION = StandInSeconds(update=1.0, publication=1.0, rollout=0.5)
+"""A publication as long as an update, and a shorter rollout."""
 
 
 def run() -> list[Figure]:
@@ -48,7 +54,22 @@ def run() -> list[Figure]:
         Figure("orchestration share, async", orchestration_share(lines["async"]), "share", "<= 0.02"),
         *_idle(lines["async"]),
         *traffic,
+        publication_figure(),
     ]
+
+
+def publication_figure() -> Figure:
+    """Period of the loop over stand-ins whose publication is as long as their update, in
+    updates."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rollwright-publications-") as folder,
+        open_run(stand_in_config(Path(folder), iterations=10)) as run,
+    ):
+        stand_ins = StandIns(run.store, LONG_PUBLICATION)
+        with stand_in_loop(run, stand_ins) as loop:
+            train_stand_ins(loop)
+    period = mean_period(stand_ins.publications, skipped=2) / LONG_PUBLICATION.update
+    return Figure("period / update, publications as long as updates", period, "ratio", "<= 1.05")
 
 
 def lag_figures(lines: list[IterationMetrics], eta: int) -> list[Figure]:

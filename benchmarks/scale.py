@@ -114,7 +114,8 @@ def _shares(lines: list[IterationMetrics], samples: list[dict[str, Any]]) -> lis
         used = process["cpu"] - first["processes"].get(role, {"cpu": 0.0})["cpu"]
         figures.append(Figure(f"CPU, {role}", used / wall, "cores", ""))
     total = sum(line.seconds["total"] for line in lines)
-    for name in ("rollout", "sample", "batch", "orchestrate", "publish"):
+    for name in ("rollout", "sample", "batch", "orchestrate"):
         share = sum(line.seconds[name] for line in lines) / total
         figures.append(Figure(f"share of the loop's time, {name}", share, "share", ""))
-    return figures
+    published = sum(line.asynchronous.publish for line in lines if line.asynchronous is not None)
+    return [*figures, Figure("share of the loop's time, publish", published / total, "share", "")]

@@ -259,7 +259,7 @@ class EvaluationConfig(Settings):
     every: int = Field(10, ge=1, le=100_000, description="Updates between evaluations (first and last always).")
     where: Literal["boundary", "replica", "adapter"] = Field(
         "boundary",
-        description="boundary: the next update waits for it. replica, adapter: a worker of its own evaluates during "
+        description="boundary: the next publication waits for it. replica, adapter: a worker of its own evaluates during "
         "updates (mode=async), with a vLLM server of its own, or with a LoRA adapter on the shared ones.",
     )
 

@@ -99,6 +99,8 @@ class Overlap(Record):
     """Number of rows by the age of their oldest token, in versions."""
     train: Number = 0.0
     """Seconds of the update."""
+    publish: Number = 0.0
+    """Seconds in which the engines were given the version."""
     trainer_idle: Number = 0.0
     """Seconds that the trainer waited for its batch."""
     workers_idle: Number = 0.0

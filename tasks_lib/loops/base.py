@@ -58,7 +58,7 @@ class TrainingLoop(ABC):
         self._episode_seconds = _pace(evaluations)
         self._recorded = {line.iteration for line in run.metrics.lines(IterationMetrics)}
         """Iterations that have their metrics line."""
-        self._set_outdated_aside()
+        self._set_outdated_aside(run.store.latest_policy() or 0)
         self._recover_ledger()
         self._recover_lines()
         recover_evaluations(run.store, evaluations)
@@ -161,12 +161,13 @@ class TrainingLoop(ABC):
         self.run.journal.record_update(batch, group_ids)
         run = self.run
         means = {line.version: line.mean for line in run.metrics.lines(EvaluationMetrics)}
-        if removed := remove_old_policies(run.store, run.config.trainer, means, self._versions_under_way()):
+        if removed := remove_old_policies(run.store, run.config.trainer, means, self._needed_versions()):
             self._progress.log(f"weights removed (trainer.keep_policies): {', '.join(map(policy_name, removed))}")
         return batch
 
-    def _versions_under_way(self) -> Collection[int]:
-        """Return the versions that groups under way were started with."""
+    def _needed_versions(self) -> Collection[int]:
+        """Return the versions whose weights are still needed: groups were started with them, or
+        they are to be served or evaluated."""
         return ()
 
     def _publish(self, version: int) -> TrainingBatch:
@@ -254,8 +255,9 @@ class TrainingLoop(ABC):
         idle |= trainer_idle(manifest)
         return {"idle": idle, "queues": {**mean_waits(pipelines), **queues}, "batches": {**batches}}
 
-    def _set_outdated_aside(self) -> None:
-        if message := move_outdated_aside(self.run.store, self.run.store.latest_policy() or 0):
+    def _set_outdated_aside(self, version: int) -> None:
+        """Move the evaluation of a version aside if it has other weights since."""
+        if message := move_outdated_aside(self.run.store, version):
             self._progress.log(message)
 
     def _recover_ledger(self) -> None:

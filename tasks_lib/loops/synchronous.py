@@ -37,7 +37,7 @@ class SynchronousLoop(TrainingLoop):
             manifest = update_policy(
                 run.store.root, batch, self._trainer, partial(self._batch, iteration + 1, rollout.records)
             )
-        self._set_outdated_aside()
+        self._set_outdated_aside(iteration + 1)
         with clock("ledger"):
             batch = self._publish(iteration + 1)
         line = self._line(rollout.records, batch, manifest, **self._timings(rollout, manifest, clock))

@@ -122,12 +122,10 @@ def _update_seconds(line: IterationMetrics) -> float:
 
 
 def _until_served(line: IterationMetrics) -> float:
-    """Return the seconds from the end of an update until groups of the new version start.
-
-    Work that runs beside rollouts does not count.
-    """
-    names = ("publish",) if line.asynchronous is not None else ("batch", "sample", "orchestrate")
-    return sum(line.seconds.get(name, 0.0) for name in names)
+    """Return the seconds in which a version was published to the engines."""
+    if line.asynchronous is not None:
+        return line.asynchronous.publish
+    return sum(line.seconds.get(name, 0.0) for name in ("batch", "sample", "orchestrate"))
 
 
 def beta_of(groups: Sequence[tuple[int, int]]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from training.config import AlgorithmConfig
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import read_batch, read_group
 from training.ledger.store import RunStore, write_json
-from training.pacing.admission import Pace
+from training.pacing.admission import Pace, update_may_start
 from training.records.batches import build_batch
 from training.records.groups import EpisodeSummary, GroupRecord
 from training.records.states import EpisodeState
@@ -58,37 +58,60 @@ def record(group_id: str, version: int, scores: list[float]) -> GroupRecord:
 
 
 class Walk:
-    """A run in which groups end at random, the trainer publishes at random, and the flow process is
-    killed at random."""
+    """A run in which groups end at random, the trainer writes versions at random and engines serve
+    them later, and the flow process is killed at random."""
 
-    def __init__(self, folder: Path, seed: int, pace: Pace, *, replace: bool = True, learnable: float = 0.6) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        pace: Pace,
+        *,
+        depth: int | None = None,
+        replace: bool = True,
+        learnable: float = 0.6,
+    ) -> None:
         self.store, self.pace, self.replace, self.random = RunStore(folder), pace, replace, random.Random(seed)
+        self.depth = pace.staleness if depth is None else depth
         self.learnable = learnable
         self._publish(0)
         self.open()
 
     def open(self) -> None:
         """As a process that starts: everything is read from the files."""
-        self.version = self.store.latest_policy() or 0
+        self.version = self.served = self.store.latest_policy() or 0
         self.admissions = AdmittedGroups(
             self.store,
             cast(Any, Sampler(self.pace.batch)),
             self.pace,
             AlgorithmConfig(),
             newest=self.version,
-            depth=-(-self.pace.staleness // 2),
+            depth=self.depth,
             batches=BATCHES,
             replace_empty=self.replace,
         )
         self.running: list[tuple[str, int]] = []
+        consumed = {name for version in self.store.versions()[1:] for name in self._groups_of(version)}
+        self.ready = {name for name in self.store.group_ids("i*") if name not in consumed and self._counts(name)}
         self.training = self.store.batch_path(self.version + 1).exists()
         if self.training:
-            self.admissions.take(read_batch(self.store, self.version + 1).group_ids or ())
+            self.admissions.take(self._groups_of(self.version + 1))
+            self.ready -= {*self._groups_of(self.version + 1)}
+
+    def _groups_of(self, version: int) -> tuple[str, ...]:
+        return read_batch(self.store, version).group_ids or ()
+
+    def _counts(self, group_id: str) -> bool:
+        """Whether a group that ended counts for a batch."""
+        return not self.replace or has_signal(read_group(self.store, group_id))
 
     def step(self) -> None:
-        self.running += [(group.group_id, self.version) for group in self.admissions.admit(self.version)]
+        started = [(group.group_id, self.served) for group in self.admissions.admit(self.served)]
+        self.running += started
         assert len(self.running) <= self.pace.running
-        if not self.training:
+        ahead = len(self.running) + len(self.ready) + self.pace.batch * (self.version + self.training)
+        assert not started or ahead <= (self.depth + self.served + 1) * self.pace.batch
+        if not self.training and update_may_start(self.version, self.served):
             self._train()
         event = self.random.random()
         if event < 0.02:
@@ -96,6 +119,8 @@ class Walk:
         elif self.training and (event < 0.2 or not self.running):
             self.version, self.training = self.version + 1, False
             self._publish(self.version)
+        elif self.served < self.version and (event < 0.4 or not self.running):
+            self.served += 1
         else:
             assert self.running, "nothing is under way and the trainer waits"
             self._end(*self.running.pop(self.random.randrange(len(self.running))))
@@ -106,6 +131,8 @@ class Walk:
         if found is None:
             return
         assert len(found.trained) == self.pace.batch or lost
+        assert all(self._counts(name) for name in found.trained) and {*found.trained} <= self.ready
+        self.ready -= {*found.trained}
         records = [read_group(self.store, group_id) for group_id in found.group_ids]
         batch = build_batch(
             self.version + 1, [each.episodes for each in records], AlgorithmConfig(), group_ids=found.group_ids
@@ -119,18 +146,26 @@ class Walk:
         ended = record(group_id, version, scores)
         write_json(self.store.group_path(group_id), ended)
         self.admissions.end(ended)
+        if self._counts(group_id):
+            self.ready.add(group_id)
 
     def _publish(self, version: int) -> None:
         write_json(self.store.policy_path(version) / MANIFEST, {"version": version, "files": {}})
 
 
+def has_signal(record: GroupRecord) -> bool:
+    return len({episode.score for episode in record.episodes}) > 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("learnable", [0.6, 0.1, 0.0])
-@pytest.mark.parametrize(("batch", "eta", "running"), [(2, 0, 8), (3, 1, 4), (4, 2, 40)])
+@pytest.mark.parametrize(
+    ("batch", "eta", "depth", "running"), [(2, 0, 0, 8), (3, 1, 1, 4), (4, 2, 1, 40), (3, 2, 2, 40)]
+)
 def test_each_group_is_in_one_batch_and_none_is_too_old(
-    tmp_path: Path, seed: int, learnable: float, batch: int, eta: int, running: int
+    tmp_path: Path, seed: int, learnable: float, batch: int, eta: int, depth: int, running: int
 ) -> None:
-    walk = Walk(tmp_path, seed, Pace(batch=batch, staleness=eta, running=running), learnable=learnable)
+    walk = Walk(tmp_path, seed, Pace(batch=batch, staleness=eta, running=running), depth=depth, learnable=learnable)
     for _ in range(4000):
         if walk.version == BATCHES:
             break
@@ -141,7 +176,7 @@ def test_each_group_is_in_one_batch_and_none_is_too_old(
     for version in range(1, BATCHES + 1):
         for group_id in read_batch(store, version).group_ids or ():
             consumed[group_id] += 1
-            if len({episode.score for episode in read_group(store, group_id).episodes}) > 1:
+            if has_signal(read_group(store, group_id)):
                 assert version - 1 - read_group(store, group_id).policy_version <= eta
     assert set(consumed) == set(store.group_ids("i*")), "every group that ended is in a batch"
     assert set(consumed.values()) == {1}

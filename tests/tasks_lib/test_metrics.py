@@ -144,7 +144,7 @@ WRITTEN = [
         "idle": {"browsers": 0.5, "engines": 0.25, "trainer": 0.75},
         "queues": {"permit": 0.5, "encode": 0.25, "reward": 0.0, "engine": 1.5, "trainer": 2.5}, "batches": {"turns": 4},
         "asynchronous": {
-            "staleness": {"0": 3, "2": 1}, "train": 1.5, "trainer_idle": 0.5, "workers_idle": 0.25, "running": 2, "ready": 1,
+            "staleness": {"0": 3, "2": 1}, "train": 1.5, "publish": 0.5, "trainer_idle": 0.5, "workers_idle": 0.25, "running": 2, "ready": 1,
             "limit": 4, "timeline": [["groups", 1795805054.23, 1795805056.5], ["update-v000002", 1795805057, 1795805058.5]],
         },
         "episodes": {"started": 4, "consumed": 4}, "abstentions": {"block": 1}, "recovered": True,

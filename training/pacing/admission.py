@@ -1,4 +1,4 @@
-"""Admission: the number of groups that may start, within the bound on staleness.
+"""Admission: the numbers of groups and of updates that may start, within the bound on staleness.
 
 The formula is AReaL's (Fu et al. 2025, arXiv 2505.24298; ``StalenessManager.get_capacity``),
 counted in groups.
@@ -7,6 +7,12 @@ counted in groups.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MAX_UNSERVED = 1
+"""Trained versions that the engines do not serve yet, with which an update may still start.
+
+One more is in training then. More would not make a slow publication faster.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +64,13 @@ def capacity(pace: Pace, *, version: int, accepted: int, running: int) -> int:
     by_machine = pace.running - running
     by_staleness = (pace.staleness + version + 1) * pace.batch - (accepted + running)
     return max(0, min(by_machine, by_staleness))
+
+
+def update_may_start(trained: int, served: int) -> bool:
+    """Return True if the trainer may go on with the next batch while versions are published.
+
+    Args:
+        trained: Newest version that the trainer has written.
+        served: Newest version that every engine serves; versions are published in order.
+    """
+    return trained - served <= MAX_UNSERVED

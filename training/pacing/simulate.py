@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from training.pacing import concurrency
-from training.pacing.admission import Pace, capacity
+from training.pacing.admission import Pace, capacity, update_may_start
 from training.pacing.results import Result, Totals, result_of
 from training.pacing.staleness import staleness
 from training.pacing.station import Clock, Station
@@ -243,7 +243,7 @@ class _Simulation:
 
     def train(self) -> None:
         """Start an update if the trainer is free and the window gives a batch."""
-        if self.training:
+        if self.training or not update_may_start(self.version, self.published):
             return
         live = [group for group in self.live.values() if group.ready or not self.schedule.surplus]
         chosen = next_batch(self.pace, self.version, live, overtake=self.schedule.overtake)
@@ -277,12 +277,19 @@ class _Simulation:
         self.training, self.version = False, self.version + 1
         if self.schedule.engine_stops:
             self.engine.resume()
-        self.engine.pause(self.workload.pause_seconds)
-        self.clock.after(self.workload.publish_seconds, partial(self.publish, self.version))
+        if self.version - self.published == 1:
+            self.publish()
         self.schedule_work()
 
-    def publish(self, version: int) -> None:
-        self.published = version
+    def publish(self) -> None:
+        """Publish the next trained version; one is published after the other."""
+        self.engine.pause(self.workload.pause_seconds)
+        self.clock.after(self.workload.publish_seconds, self.end_publication)
+
+    def end_publication(self) -> None:
+        self.published += 1
+        if self.published < self.version:
+            self.publish()
         self.schedule_work()
 
     # Measurements
