@@ -119,7 +119,7 @@ class SleepingEngine:
         await asyncio.sleep(turn_seconds(request.key))
         return self._model.turn(request)
 
-    async def publish(self, version: int, folder: Path) -> None:
+    async def publish(self, version: int, folder: Path, *, or_newer: bool = False) -> None:
         """Later turns are of this version."""
         self._model.load(version, folder)
 

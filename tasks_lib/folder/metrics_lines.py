@@ -185,6 +185,8 @@ class IterationMetrics(MetricsLine):
     """Mean waits in each queue."""
     batches: Numbers = Field(default_factory=dict)
     """Counters of the generation batches (`EngineStatistics`)."""
+    servers_behind: StrictInt | None = None
+    """Number of vLLM servers without the version when it was served; they get no turns."""
     asynchronous: Overlap | None = None
     """Work in parallel; only in asynchronous runs."""
     episodes: Numbers = Field(default_factory=dict)

@@ -217,6 +217,8 @@ class TrainingLoop(ABC):
             measured: Fields that follow from no file: times, waits and counters.
         """
         journal, groups = self.run.journal, groups_of_version(self.run.store, batch.version)
+        if (servers := self.run.rollouts.servers) is not None and not measured.get("recovered"):
+            measured["servers_behind"] = len(servers.behind)
         return IterationMetrics(
             **episode_figures(records),
             iteration=batch.version - 1,

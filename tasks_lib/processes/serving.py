@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envs.types import ConfigError, EngineError
 from tasks_lib.config import TrainConfig, resolve_path
-from tasks_lib.processes.prefect_run import run_as_task
+from tasks_lib.processes.prefect_run import emit, run_as_task
 from training.config import PolicyConfig
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore
@@ -46,6 +46,8 @@ class PolicyServers:
         self._supervisor, self._portal, self._store = supervisor, portal, store
         self.addresses = tuple(replica.client.address for replica in supervisor.replicas)
         """Address of each server, ``http://HOST:PORT``."""
+        self._behind: frozenset[str] = frozenset()
+        """Servers that had not got the version of the newest publication."""
 
     def publish(self, version: int) -> None:
         """Serve a published version on all servers, as a Prefect task.
@@ -64,6 +66,21 @@ class PolicyServers:
                 f"serve-{policy_name(version)}",
                 lambda: self._load_with_retries(self._supervisor.publish, version),
             )
+            self._report_behind(version)
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Addresses of the servers that do not serve the current version: they get no turns."""
+        return self._supervisor.behind
+
+    def _report_behind(self, version: int) -> None:
+        """Emit an event of each server that is left out or is back since the last publication."""
+        behind, before = frozenset(self.behind), self._behind
+        self._behind = behind
+        for event, addresses in (("behind", behind - before), ("back", before - behind)):
+            for address in sorted(addresses):
+                payload = {"version": version, "server": address}
+                emit(f"rollwright.server.{event}", self._store.root.name, payload)
 
     def for_evaluations(self) -> PolicyServers:
         """Return the same servers for evaluations.
@@ -135,7 +152,8 @@ def serve_policy(
     # A server refuses to read images below a folder that does not exist.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
     options = server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images)
-    probe = Probe(renderer, limit=probe_limit(config, options.dtype), images=policy.max_images)
+    limit = probe_limit(config, options.dtype)
+    probe = Probe(renderer, limit=limit, images=policy.max_images, every=config.probe_every)
     supervisor = make_supervisor(options, renderer, store.root / name, probe)
     with start_blocking_portal() as portal:
         run_as_task(

@@ -16,7 +16,7 @@ import orjson
 
 from envs.ends import HorizonPolicy
 from envs.tasks import TaskIndex
-from envs.types import ConfigError, Memory, Split, StorageError, WebTask
+from envs.types import ConfigError, Memory, PolicyError, Split, StorageError, WebTask
 from tasks_lib.config import EvaluateConfig
 from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
 from tasks_lib.folder.metrics_lines import EvaluationMetrics
@@ -30,7 +30,7 @@ from tasks_lib.worker.reward_stage import judge_account
 from training.ledger.journal import read_group
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore, move_aside_advice, read_json, sha256_of, write_json
-from training.records.groups import GroupSpec
+from training.records.groups import EpisodeSummary, GroupSpec
 
 PHASES = "es"
 """First letters of measuring phases: an evaluation (e) or a warm start's sampling (s)."""
@@ -104,6 +104,8 @@ def _measure(
     rollout = rollouts.run(with_memories(groups, memories or {}), version=version, workers=workers, actor=actor)
     model = {"model": rollouts.teacher.model} if actor == "teacher" and rollouts.teacher is not None else {}
     summaries = [episode for record in rollout.records for episode in record.episodes]
+    if actor == "policy":
+        _check_measured(rollouts.store, version, summaries)
     return {
         "version": version,
         "policy": policy_digest(rollouts.store, version),
@@ -120,6 +122,23 @@ def _measure(
         "batches": rollout.batches,
         **judge_account(rollouts.rollout.judge, rollouts.store.spent_path()),
     }
+
+
+def _check_measured(store: RunStore, version: int, episodes: Sequence[EpisodeSummary]) -> None:
+    """Refuse an evaluation with tokens of other versions, and move its groups aside.
+
+    Raises:
+        PolicyError: it has such tokens.
+    """
+    for episode in episodes:
+        if others := {number for pair in episode.versions for number in pair} - {version}:
+            folder = _set_aside(store, version)
+            raise PolicyError(
+                f"the evaluation of v{version} has tokens of v{min(others)} (episode {episode.episode_id}), so it measures "
+                f"no version: its groups were moved to {folder}. Does another run publish to the same servers? Give "
+                "each run servers of its own, and start the same command again: v"
+                f"{version} is measured anew"
+            )
 
 
 def evaluation_groups(
@@ -268,6 +287,12 @@ def move_outdated_aside(store: RunStore, version: int) -> str:
     """
     if not is_outdated(store, version):
         return ""
+    folder = _set_aside(store, version)
+    return f"policy v{version} was made again with other weights: its evaluation was moved to {folder}"
+
+
+def _set_aside(store: RunStore, version: int) -> Path:
+    """Move the measurements of a version to a new folder below ``outdated/``."""
     number, name = 1, policy_name(version)
     while (folder := store.root / "outdated" / f"{name}-{number}").exists():
         number += 1
@@ -277,7 +302,7 @@ def move_outdated_aside(store: RunStore, version: int) -> str:
     # The record of the weights goes last: it says that there is something to move.
     for path in (*moved, evaluated_path(store, version)):
         _move(path, folder / path.relative_to(store.root))
-    return f"policy v{version} was made again with other weights: its evaluation was moved to {folder}"
+    return folder
 
 
 def mark_evaluations_doubtful(store: RunStore) -> None:

@@ -230,7 +230,8 @@ class Rollouts:
 
     def warm_request(self, task: WebTask, version: int) -> RolloutRequest:
         """Return a request that tells workers what to prepare while the rest starts."""
-        return self.request([GroupSpec(group_id="warm", task=task, seeds=(0,))], version)
+        groups = [GroupSpec(group_id="warm", task=task, seeds=(0,))]
+        return self.request(groups, version, or_newer=True)  # a worker may start long after the run
 
     def start(self, requests: Sequence[RolloutRequest], priority: int = 0) -> list[RunningShard]:
         """Submit shards to the cluster, each as a Prefect task. A higher priority is taken

@@ -93,7 +93,7 @@ class RunResources:
             or_newer: Keep this or a newer version if the engine serves it.
         """
         if self.engine is not None and not (or_newer and version <= self._served):
-            await self.engine.publish(version, checkpoint)
+            await self.engine.publish(version, checkpoint, or_newer=or_newer)
             self._served = version
 
     async def start_web(self, sites: Collection[str]) -> None:

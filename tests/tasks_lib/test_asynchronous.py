@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ from benchmarks.async_stand_ins import (
     stand_in_loop,
     train,
 )
+from envs.types import PolicyError
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
 from tasks_lib.loops.run import open_run
+from tasks_lib.rollouts.evaluation import evaluate_version
 from training.ledger.journal import Journal, read_batch, read_group
 from training.pacing.simulate import simulate
 from training.pacing.workload import Distribution, Machine, Schedule, Workload
@@ -181,3 +184,18 @@ def test_whatever_moment_a_process_is_killed_at_the_run_is_whole(
     assert journal.updates() == list(range(1, VERSIONS + 1))
     assert journal.episodes()["consumed"] == sum(len(batch.rows) for batch in batches)
     journal.close()
+
+
+def test_an_evaluation_with_tokens_of_another_version_is_refused(tmp_path: Path) -> None:
+    def switch(seconds: float) -> None:
+        parts.engine = 1  # as another run does that publishes to the same servers
+
+    with open_run(stand_in_config(tmp_path)) as run:
+        parts = StandIns(run.store, StandInSeconds(), SimpleNamespace(sleep=switch))
+        with stand_in_loop(run, parts):
+            with pytest.raises(PolicyError, match=r"of v0 has tokens of v1 .* its groups were moved to"):
+                evaluate_version(run.rollouts, 0, run.tasks, episodes=2, workers=1)
+            assert not run.store.group_ids("e*") and not run.store.evaluation_path(0).exists()
+            assert list((run.store.root / "outdated").rglob("e000000-g0000.json"))
+            parts.clock = SimpleNamespace(sleep=lambda seconds: None)
+            assert evaluate_version(run.rollouts, 0, run.tasks, episodes=2, workers=1)["mean"] == 0.5

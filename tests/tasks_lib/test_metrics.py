@@ -143,6 +143,7 @@ WRITTEN = [
         "train": {"loss": 0.5, "ess": None, "rows": 4, "kl_by_images": {"1": 0.25, "2": None}}, "train_split": {"load": 0.25},
         "idle": {"browsers": 0.5, "engines": 0.25, "trainer": 0.75},
         "queues": {"permit": 0.5, "encode": 0.25, "reward": 0.0, "engine": 1.5, "trainer": 2.5}, "batches": {"turns": 4},
+        "servers_behind": 1,
         "asynchronous": {
             "staleness": {"0": 3, "2": 1}, "train": 1.5, "publish": 0.5, "trainer_idle": 0.5, "workers_idle": 0.25, "running": 2, "ready": 1,
             "limit": 4, "timeline": [["groups", 1795805054.23, 1795805056.5], ["update-v000002", 1795805057, 1795805058.5]],

@@ -52,7 +52,7 @@ class Recorded(RunResources):
         run, events = Path(self.needs.run_dir).name, self.events
         events.append(f"engine of {run}")
 
-        async def publish(version: int, folder: Path) -> None:
+        async def publish(version: int, folder: Path, *, or_newer: bool) -> None:
             events.append(f"{run} serves {version} of {folder}")
 
         async def close() -> None:

@@ -7,12 +7,14 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from envs.types import ErrorCode, StopReason, Trajectory
 from tasks_lib.config import resolve_path
+from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.worker.requests import RolloutReport, RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.ledger.journal import Journal, read_group
@@ -126,3 +128,21 @@ def test_a_prompt_that_leaves_no_room_for_a_turn_is_an_abstention(tmp_path: Path
     for each in episodes:
         assert (each.stop_reason, each.steps, each.reward.score) == (StopReason.CONTEXT_OVERFLOW, (), None)
         assert "policy.max_new_tokens" in str(each.error)
+
+
+def test_a_publication_tells_which_servers_lack_the_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    addresses, events = ("http://a", "http://b"), list[tuple[str, int, str]]()
+
+    def emit(event: str, run_id: str, payload: dict[str, Any]) -> None:
+        events.append((event, payload["version"], payload["server"]))
+
+    monkeypatch.setattr("tasks_lib.processes.serving.emit", emit)
+    replicas = [SimpleNamespace(client=SimpleNamespace(address=address)) for address in addresses]
+    supervisor: Any = SimpleNamespace(replicas=replicas, served=None, asleep=False, behind=(), publish=None)
+    portal: Any = SimpleNamespace(call=lambda load, version, folder: None)
+    servers = PolicyServers(supervisor, portal, RunStore(tmp_path))
+    for version, behind in ((1, ()), (2, ("http://b",)), (3, ("http://b",)), (4, ())):
+        supervisor.behind = behind
+        servers.publish(version)
+        assert servers.behind == behind
+    assert events == [("rollwright.server.behind", 2, "http://b"), ("rollwright.server.back", 4, "http://b")]

@@ -70,7 +70,7 @@ class FollowingEngine:
         self._statistics.turns += 1
         return turn
 
-    async def publish(self, version: int, folder: Path) -> None:
+    async def publish(self, version: int, folder: Path, *, or_newer: bool = False) -> None:
         """Serve a checkpoint folder, which the server can read, as ``version``."""
         await publish([self._client], version, folder)
 

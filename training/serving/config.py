@@ -47,6 +47,13 @@ class ServingConfig(Settings):
     probe_limit: float = Field(
         0.0, ge=0, le=10, description="Largest mean difference of log-probs after a publication; 0: by the data type."
     )
+    probe_every: int = Field(
+        10,
+        ge=0,
+        le=100_000,
+        description="Publications from one comparison with the checkpoint's log-probs to the next, besides doubtful ones; "
+        "0: the first one only.",
+    )
     vllm: dict[str, Any] = Field(
         {}, examples=[{"gpu_memory_utilization": 0.9}], description="Every other flag of vLLM's, by its name."
     )

@@ -104,8 +104,12 @@ class Engine(Protocol):
             PolicyError: the request or the policy is wrong; a retry does not help.
         """
 
-    async def publish(self, version: int, folder: Path) -> None:
-        """Serve the checkpoint in ``folder`` as ``version``, unless it is served already."""
+    async def publish(self, version: int, folder: Path, *, or_newer: bool = False) -> None:
+        """Serve the checkpoint in ``folder`` as ``version``, unless it is served already.
+
+        Args:
+            or_newer: Be content with a newer version, where another process publishes them.
+        """
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
         """Return the context of one episode's turns, which are requested one after the other."""

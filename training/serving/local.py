@@ -76,7 +76,7 @@ class LocalEngine:
         """Return the model's turn for ``request``, generated in the next batch."""
         return await self._batches.generate(request)
 
-    async def publish(self, version: int, folder: Path) -> None:
+    async def publish(self, version: int, folder: Path, *, or_newer: bool = False) -> None:
         """Serve a checkpoint, from the next token of a running batch on.
 
         On failure the previous version stays.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from http.server import ThreadingHTTPServer
@@ -40,6 +41,8 @@ class FakeVllm(Quiet):
     """Seconds before a turn is answered."""
     refused: ClassVar[str] = ""
     """A folder with this in its name is refused."""
+    stuck: ClassVar[threading.Event | None] = None
+    """Weights are not loaded before it is set."""
     label: ClassVar[str] = "default"
     model: ClassVar[str] = "policy"
     max_model_len: ClassVar[int] = 64
@@ -83,6 +86,8 @@ class FakeVllm(Quiet):
             kind.adapters = (*kind.adapters, body["lora_name"])
         if path == "/v1/unload_lora_adapter":
             kind.adapters = tuple(name for name in kind.adapters if name != body["lora_name"])
+        if path == "/start_weight_update" and kind.stuck is not None:
+            kind.stuck.wait(60)
         if path == "/finish_weight_update":
             kind.label = body["weight_version"]
         return self._json(200, {})

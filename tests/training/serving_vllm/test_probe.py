@@ -61,6 +61,68 @@ async def test_the_wrong_one_is_named(probe: Probe) -> None:
         await probe.check(clients(None, None), 2, FOLDER)
 
 
+class Checkpoints:
+    """A scorer that gives every token the log-prob of the current version, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.logprob, self.calls = -1.0, 0
+
+    def __call__(self, folder: Path, turns: Sequence[ProbeTurn]) -> list[list[float]]:
+        self.calls += 1
+        return [[self.logprob]] * len(turns)
+
+
+async def publish_updates(probe: Probe, checkpoints: Checkpoints, found: list[Any], versions: range) -> list[int]:
+    """Publish versions that each change log-probs a little; the forward passes after each."""
+    calls = []
+    for version in versions:
+        checkpoints.logprob -= 0.01
+        for server in found:
+            server.logprob = checkpoints.logprob
+        await probe.check(found, version, FOLDER)
+        calls.append(checkpoints.calls)
+    return calls
+
+
+@pytest.mark.parametrize(("every", "calls"), [(1, [1, 2, 3, 4]), (3, [1, 1, 1, 2]), (0, [1, 1, 1, 1])])
+async def test_a_forward_pass_is_made_at_the_start_and_every_few_versions(every: int, calls: list[int]) -> None:
+    checkpoints = Checkpoints()
+    probe = Probe(Renderer(READER, ""), checkpoints, every=every)
+    assert await publish_updates(probe, checkpoints, clients(-1.0, -1.0), range(1, 5)) == calls
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wrong"),
+    [
+        (-1.03, -1.2, "server-1"),  # one tensor of the second is wrong
+        (-1.02, -1.03, "server-0"),  # the first has the weights of the version before
+        (-1.02, -1.02, "server-0"),  # both have
+        (-4.0, -4.0, "server-0"),  # layers are swapped on both
+    ],
+)
+async def test_a_server_in_doubt_is_compared_with_the_checkpoint(first: float, second: float, wrong: str) -> None:
+    checkpoints, found = Checkpoints(), clients(-1.0, -1.0)
+    probe = Probe(Renderer(READER, ""), checkpoints, every=0)
+    assert await publish_updates(probe, checkpoints, found, range(1, 3)) == [1, 1]
+    checkpoints.logprob, found[0].logprob, found[1].logprob = -1.03, first, second
+    with pytest.raises(PolicyError, match=f"http://{wrong} does not serve v3"):
+        await probe.check(found, 3, FOLDER)
+    found[0].logprob = found[1].logprob = -1.02  # they went back
+    assert (await probe.check(found, 2, FOLDER)).mean == 0.0 and checkpoints.calls == 2
+    (started_again,) = clients(-1.2)
+    checkpoints.logprob = -1.02
+    with pytest.raises(PolicyError, match="does not serve v2"):
+        await probe.check([started_again], 2, FOLDER)
+
+
+async def test_a_version_that_changes_nothing_is_compared_and_passes() -> None:
+    checkpoints, found = Checkpoints(), clients(-1.0, -1.0)
+    probe = Probe(Renderer(READER, ""), checkpoints, every=0)
+    for version in (1, 2):
+        await probe.check(found, version, FOLDER)
+    assert checkpoints.calls == 2
+
+
 class Exact(Server):
     """Its log-probs are those of the reader, before temperature where vLLM was started without
     ``--logprobs-mode``."""

@@ -54,6 +54,17 @@ def test_a_failed_server_rests_longer_each_time_and_its_episodes_move() -> None:
     assert router.choose("a", FIRST_REST) == 1  # it stays where it is now
 
 
+def test_a_server_that_is_left_out_gets_no_turns_until_it_is_taken_back() -> None:
+    router = Router(2)
+    assert [router.choose(name, 0) for name in ("a", "b")] == [0, 1]
+    router.leave_out({0})
+    assert [router.choose(name, 0) for name in ("a", "b", "c")] == [1, 1, 1]
+    router.leave_out({0, 1})
+    assert router.choose("a", 0) is None
+    router.leave_out({1})
+    assert router.choose("d", 0) == 0, "the others are taken back"
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=60), st.integers(1, 4))
 def test_no_server_has_two_episodes_more_than_another(events: list[tuple[int, bool]], servers: int) -> None:
     """While nobody leaves."""

@@ -6,16 +6,20 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from envs.types import EngineError, PolicyError
+from envs.types import EngineError, PolicyError, StorageError
 from tests.loopback import serving
+from training.ledger.checkpoint_files import MANIFEST, file_hashes
+from training.ledger.store import write_json
 from training.policy.rendered import RenderedPrompt
 from training.serving.engine import GenerationRequest, VersionSpan
 from training.serving.vllm.client import ServerClient
@@ -69,6 +73,33 @@ async def test_a_publication_is_pause_load_and_resume_on_each_server(servers: Se
         assert kind.label == "3"
     await publish(clients, 4, V1, update="fast", together=False)
     assert kinds[0].calls[-4] == "/pause?mode=keep&clear_cache=false"
+
+
+async def test_a_server_that_hangs_holds_no_other_one_back(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.serving.vllm.publishing.LATE_SECONDS", 0.05)
+    kinds, clients = servers
+    kinds[1].stuck = threading.Event()
+    try:
+        publication = await publish(clients, 3, V1)
+        assert publication.failed.keys() == {clients[1].address} and kinds[0].label == "3"
+        assert kinds[0].calls[-1] == "/resume", "it generates again"
+    finally:
+        kinds[1].stuck.set()
+
+
+async def test_damaged_weights_are_found_before_a_server_is_paused(servers: Servers, tmp_path: Path) -> None:
+    kinds, clients = servers
+    folder = tmp_path / "v000001"
+    folder.mkdir()
+    save_file({"layer": torch.ones(4)}, folder / "model.safetensors")
+    write_json(folder / MANIFEST, {"version": 1, "files": file_hashes(folder)}, sealed=True)
+    await publish(clients, 1, folder, same_machine=True)
+    assert [kind.label for kind in kinds] == ["1", "1"]
+    save_file({"layer": torch.zeros(4)}, folder / "model.safetensors")
+    before = [list(kind.calls) for kind in kinds]
+    with pytest.raises(StorageError, match=r"model\.safetensors does not hold what manifest\.json says"):
+        await publish(clients, 1, folder, same_machine=True)
+    assert [kind.calls for kind in kinds] == before, "nobody was asked anything"
 
 
 async def test_a_server_that_refuses_goes_on(servers: Servers) -> None:
@@ -186,7 +217,7 @@ async def test_a_version_that_is_measured_stays_beside_those_that_are_published(
             turn = await engine.generate(REQUEST)
             assert {span.version for span in turn.version_spans} == {expected}
     late = VllmEngine(clients)
-    await late.publish(2, folders[2])
+    await late.publish(2, folders[2], or_newer=True)
     turn = await late.generate(REQUEST)
     assert {span.version for span in turn.version_spans} == {4}, "of a version that is gone the newest takes the place"
 
@@ -247,22 +278,67 @@ async def test_a_start_that_fails_leaves_no_process(tmp_path: Path) -> None:
     assert all(group_members(each.pid) == [] for each in (good, bad) if each.pid is not None)
 
 
-async def test_an_engine_without_a_supervisor_waits_for_the_version(servers: Servers) -> None:
+async def test_an_engine_waits_until_one_server_has_the_version(servers: Servers) -> None:
     kinds, clients = servers
     engine = VllmEngine(clients)
     with pytest.raises(PolicyError, match="call publish"):
         await engine.generate(REQUEST)
+    kinds[0].label = "2"
     arrival = asyncio.create_task(engine.publish(3, V1))
     await asyncio.sleep(0.3)
-    kinds[0].label = "3"
-    await asyncio.sleep(0.3)
-    assert not arrival.done()  # the other one has it not
+    assert not arrival.done(), "an older version is not this one"
     kinds[1].label = "3"
     await arrival
     async with engine.session("e1"):
         assert (await engine.generate(REQUEST)).finish_reason == "length"
     assert sum(len(kind.bodies) for kind in kinds) == 1
     await engine.close()
+
+
+async def test_a_server_that_is_behind_gets_no_turns_until_it_has_caught_up(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("training.serving.vllm.engine.FOLLOW_SECONDS", 0.02)
+    kinds, clients = servers
+    kinds[0].label, kinds[1].label = "4", "5"
+    engine = VllmEngine(clients)
+
+    async def play(episode: int) -> None:
+        await engine.generate(replace(REQUEST, episode=f"e{episode}"))
+
+    await engine.publish(5, V1)
+    for episode in range(4):
+        await play(episode)
+    assert [len(kind.bodies) for kind in kinds] == [0, 4]
+    assert caplog.messages == [f"{clients[0].address} does not have v5: it gets no turns until it does"]
+    kinds[0].label = "5"
+    await until(lambda: len(caplog.messages) == 2)
+    assert caplog.messages[1] == f"{clients[0].address} has v5 now, and gets turns again"
+    for episode in range(4, 8):
+        await play(episode)
+    assert [len(kind.bodies) for kind in kinds] == [4, 4]
+    kinds[0].label = "4"
+    with pytest.raises(EngineError, match="has gone back to v4: v5 was requested"):
+        await engine.generate(replace(REQUEST, episode="e4"))
+    await engine.generate(replace(REQUEST, episode="e4"))
+    assert [len(kind.bodies) for kind in kinds] == [5, 5], "its episodes go to the other one"
+    await engine.close()
+
+
+async def test_a_newer_version_takes_the_place_only_where_it_may(servers: Servers) -> None:
+    kinds, clients = servers
+    kinds[0].label, kinds[1].label = "9", "9"
+    training, measuring = VllmEngine(clients), VllmEngine(clients)
+    await training.publish(5, V1, or_newer=True)
+    assert {span.version for span in (await training.generate(REQUEST)).version_spans} == {9}
+    arrival = asyncio.create_task(measuring.publish(5, V1))
+    await asyncio.sleep(0.3)
+    assert not arrival.done(), "an evaluation is of its own version"
+    kinds[0].label = "5"
+    await arrival
+    assert {span.version for span in (await measuring.generate(REQUEST)).version_spans} == {5}
+    for engine in (training, measuring):
+        await engine.close()
 
 
 async def test_turns_of_a_failed_server_go_to_another(servers: Servers) -> None:

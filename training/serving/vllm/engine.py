@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -25,6 +26,10 @@ ARRIVAL_SECONDS = 600.0
 """Limit of the wait for a version that another process publishes to the servers."""
 LOOK_SECONDS = 0.2
 """Pause between two checks for that version."""
+FOLLOW_SECONDS = 1.0
+"""Pause between two checks of servers that are left out."""
+
+logger = logging.getLogger(__name__)
 
 
 class VllmEngine:
@@ -49,7 +54,9 @@ class VllmEngine:
         self._statistics = EngineStatistics()
         self._running, self._since = 0, 0.0
         self._version: int | None = None
-        self._adapter = False
+        self._adapter = self._or_newer = False
+        self._following: asyncio.Task[None] | None = None
+        """Checks of the servers that are left out."""
 
     @property
     def statistics(self) -> EngineStatistics:
@@ -72,12 +79,20 @@ class VllmEngine:
         failed = False
         try:
             with self._busy(), self._counted():
-                return await self._clients[server].generate(request, self._version, adapter=self._adapter)
+                return await self._turn(server, request, self._version)
         except EngineError:
             failed = True
             raise
         finally:
             self._router.end(server, time.monotonic(), failed=failed)
+
+    async def _turn(self, server: int, request: GenerationRequest, version: int) -> Generation:
+        """Generate a turn. A server whose tokens are of an older version is left out."""
+        turn = await self._clients[server].generate(request, version, adapter=self._adapter)
+        if (oldest := min((span.version for span in turn.version_spans), default=version)) < version:
+            self._leave_out({*self._router.left_out, server})
+            raise EngineError(f"{self._clients[server].address} has gone back to v{oldest}: v{version} was requested")
+        return turn
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -92,49 +107,88 @@ class VllmEngine:
             if not self._running:
                 self._statistics.seconds += time.monotonic() - self._since
 
-    async def publish(self, version: int, folder: Path) -> None:
-        """Wait until the supervisor has published ``version``, then request its turns.
+    async def publish(self, version: int, folder: Path, *, or_newer: bool = False) -> None:
+        """Wait until a server has ``version``, then request its turns.
 
-        If the servers have only newer versions, use the newest.
+        Servers without it get no turns until they have it.
+
+        Args:
+            or_newer: Be content with the servers' newest version if that is newer.
 
         Raises:
-            EngineError: the version does not arrive in time.
+            EngineError: no server has the version in time.
         """
-        if version == self._version:
+        adapter, self._or_newer = is_adapter(folder), or_newer
+        if version == self._version and adapter == self._adapter:
             return
-        version = await self._arrival(version, adapter=is_adapter(folder))
-        self._version, self._adapter = version, is_adapter(folder)
+        self._version, behind = await self._arrival(version, adapter)
+        self._adapter = adapter
+        self._leave_out(behind)
 
-    async def _arrival(self, version: int, *, adapter: bool) -> int:
-        """Wait until all servers that answer have this version or a newer one.
+    async def _arrival(self, version: int, adapter: bool) -> tuple[int, set[int]]:
+        """Wait until a server has this version, or a newer one in its place.
 
-        At least one must answer. Returns the version that they have.
+        Returns the version, and the servers that do not have it.
         """
-
-        async def served_by(client: ServerClient) -> set[int | None]:
-            return set(await client.adapters()) if adapter else {await client.weight_version()}
-
         until = time.monotonic() + ARRIVAL_SECONDS
         while True:
-            answers = await asyncio.gather(*map(served_by, self._clients), return_exceptions=True)
-            if unexpected := [
-                answer
-                for answer in answers
-                if isinstance(answer, BaseException) and not isinstance(answer, EngineError)
-            ]:
-                raise unexpected[0]
-            served = [versions for versions in answers if not isinstance(versions, BaseException)]
-            arrived = {number for number in set.intersection(*served) if number is not None} if served else set()
-            if version in arrived:
-                return version
-            if max(arrived, default=-1) > version:
-                return max(arrived)
+            answers = await self._answers(range(len(self._clients)), adapter)
+            held = {number for answer in answers.values() if isinstance(answer, set) for number in answer}
+            if version in held or (self._or_newer and max(held, default=-1) > version):
+                arrived = version if version in held else max(held)
+                return arrived, {
+                    server for server, answer in answers.items() if not self._has(answer, arrived, adapter)
+                }
             if time.monotonic() > until:
                 raise EngineError(
-                    f"the vLLM servers do not have v{version} after {ARRIVAL_SECONDS:.0f} s; "
-                    f"their answers: {list(map(str, answers))}"
+                    f"no vLLM server has v{version} after {ARRIVAL_SECONDS:.0f} s; their answers: "
+                    f"{[str(answer) for answer in answers.values()]}"
                 )
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _answers(self, servers: Iterable[int], adapter: bool) -> dict[int, set[int] | EngineError]:
+        """Return the versions that each server has, or its fault."""
+
+        async def ask(server: int) -> set[int] | EngineError:
+            client = self._clients[server]
+            try:
+                held = await client.adapters() if adapter else [await client.weight_version()]
+            except EngineError as error:
+                return error
+            return {number for number in held if number is not None}
+
+        chosen = list(servers)
+        return dict(zip(chosen, await asyncio.gather(*map(ask, chosen)), strict=True))
+
+    def _has(self, answer: set[int] | EngineError, version: int, adapter: bool) -> bool:
+        """Return True if a server can generate turns of a version, by its answer."""
+        if isinstance(answer, EngineError):
+            return False
+        # Weights that are newer take the place of older ones; an adapter is requested by its name.
+        newer = self._or_newer and not adapter
+        return version in answer or (newer and max(answer, default=-1) > version)
+
+    def _leave_out(self, servers: set[int]) -> None:
+        """Give these servers no turns until they have the current version."""
+        for server in sorted(servers - self._router.left_out):
+            address = self._clients[server].address
+            logger.warning("%s does not have v%s: it gets no turns until it does", address, self._version)
+        self._router.leave_out(servers)
+        if servers and (self._following is None or self._following.done()):
+            self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Take servers back that were left out, each once it has the current version."""
+        while self._router.left_out:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            version, adapter = self._version, self._adapter
+            answers = await self._answers(self._router.left_out, adapter)
+            if version is None or version != self._version:
+                continue  # another version was published meanwhile
+            for server, answer in answers.items():
+                if self._has(answer, version, adapter):
+                    logger.warning("%s has v%d now, and gets turns again", self._clients[server].address, version)
+                    self._router.leave_out(self._router.left_out - {server})
 
     def session(self, episode: str) -> AbstractAsyncContextManager[None]:
         """Keep the episode's turns on one server; forget the episode at the end."""
@@ -149,4 +203,6 @@ class VllmEngine:
 
     async def close(self) -> None:
         """Close the connections; the servers keep running."""
+        if self._following is not None:
+            self._following.cancel()
         await asyncio.gather(*(client.close() for client in self._clients))

@@ -14,13 +14,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import anyio
 
 from envs.types import EngineError, PolicyError, RollwrightError
-from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, read_manifest
+from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, read_manifest
 from training.ledger.disk import folder_bytes
 from training.serving.vllm.client import ServerClient
 
@@ -30,10 +31,15 @@ UpdateMode = Literal["exact", "fast"]
 Fault = RollwrightError | None
 """Fault of one server: it died (`EngineError`), it refused (other errors), or none."""
 
+SwitchResult = tuple[Fault, float]
+"""Fault of a server at a switch, and the seconds for which it generated nothing."""
+
 CONTROL_SECONDS = 60.0
 """Limit of a step that does not depend on the model's size."""
 SLOWEST_BYTES_PER_SECOND = 50e6
 """Lowest read speed of weights that is waited for; a slower server counts as stopped."""
+LATE_SECONDS = 10.0
+"""Seconds that a server may take longer than twice the time of the first one that switched."""
 OPEN_UPDATE = "already active"
 """Text of vLLM's refusal to begin an update after the publisher of another one died."""
 
@@ -48,7 +54,7 @@ class Publication:
     pause_seconds: float
     """Longest time in seconds for which a server generated nothing."""
     failed: dict[str, EngineError]
-    """Servers that died before or during it, by address; a restart gives them the version."""
+    """Servers that died or were too late, by address; their watchers give them the version."""
 
 
 async def prepare(client: ServerClient, weights_root: Path) -> None:
@@ -72,28 +78,34 @@ async def publish(
     *,
     update: UpdateMode = "exact",
     together: bool = True,
+    same_machine: bool = False,
 ) -> Publication:
     """Serve a checkpoint folder as ``version`` on all servers.
 
     Args:
         update: Treatment of caches, see the module.
-        together: True to switch all servers at once; False to switch them one by one, while the
-            others go on generating.
+        together: True to switch all servers at once, each at its own pace; False to switch them
+            one by one, while the others go on generating.
+        same_machine: The servers run here, so their files are hashed here, once for all of them and
+            before the first pause. Others hash what they read, while they are paused.
 
     Raises:
         PolicyError: a server refuses the folder and keeps its version; others may have switched.
-        StorageError: the folder's manifest is damaged.
+        StorageError: the folder's manifest or its weights are damaged; no server was paused.
         EngineError: every server failed.
     """
     sha256 = manifest_hashes(folder)
+    if same_machine and sha256:
+        await asyncio.to_thread(check_weights, folder)
+        sha256 = {}
     begun = time.monotonic()
-    groups = [list(clients)] if together else [[client] for client in clients]
-    failed: dict[str, EngineError] = {}
-    longest = 0.0
-    for group in groups:
-        faults, paused = await _switch(group, version, folder, sha256, clear_cache=update == "exact")
-        longest = max(longest, paused)
-        failed |= engine_errors(group, faults)
+    switch = partial(_switch, version=version, folder=folder, sha256=sha256, clear_cache=update == "exact")
+    if together:
+        results = await _switch_together(clients, switch)
+    else:
+        results = [await switch(client) for client in clients]
+    failed = engine_errors(clients, [fault for fault, _ in results])
+    longest = max((paused for _, paused in results), default=0.0)
     return Publication(version, time.monotonic() - begun, longest, require_one(clients, version, failed))
 
 
@@ -126,46 +138,57 @@ def require_one(
     return failed
 
 
-async def _switch(
-    clients: Sequence[ServerClient], version: int, folder: Path, sha256: dict[str, str], *, clear_cache: bool
-) -> tuple[list[Fault], float]:
-    """Pause, load and resume on all of them.
+async def _switch_together(
+    clients: Sequence[ServerClient], switch: Callable[[ServerClient], Awaitable[SwitchResult]]
+) -> list[SwitchResult]:
+    """Switch all servers at once. One that is much later than the first is given up."""
 
-    Returns the fault of each server, and the seconds from the first pause to the last resume.
-    """
+    async def run(client: ServerClient) -> SwitchResult:
+        return await switch(client)
+
+    begun = time.monotonic()
+    tasks = [asyncio.create_task(run(client)) for client in clients]
+    try:
+        pending = set(tasks)
+        while pending and not any(task.done() and task.result()[0] is None for task in tasks):
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        seconds = time.monotonic() - begun + LATE_SECONDS
+        if pending:
+            _, pending = await asyncio.wait(pending, timeout=seconds)
+        return [
+            (EngineError(f"{client.address} was {seconds:.0f} s later than the first server"), 0.0)
+            if task in pending
+            else task.result()
+            for client, task in zip(clients, tasks, strict=True)
+        ]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _switch(
+    client: ServerClient, *, version: int, folder: Path, sha256: dict[str, str], clear_cache: bool
+) -> SwitchResult:
+    """Pause, load and resume on one server."""
     keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
     info = {"update_info": {"path": str(folder), "sha256": sha256}}
-    label = {"weight_version": str(version)}
-    faults = await _each(clients, [None] * len(clients), _begin)
+    fault: Fault = None
+    try:
+        await _begin(client)
+    except RollwrightError as error:
+        return error, 0.0
     paused = time.monotonic()
     try:
-        faults = await _each(clients, faults, lambda client: client.post("/pause", CONTROL_SECONDS, params=keep))
-        faults = await _each(
-            clients, faults, lambda client: client.post("/update_weights", load_seconds(folder), json=info)
-        )
-        faults = await _each(
-            clients, faults, lambda client: client.post("/finish_weight_update", CONTROL_SECONDS, json=label)
-        )
+        await client.post("/pause", CONTROL_SECONDS, params=keep)
+        await client.post("/update_weights", load_seconds(folder), json=info)
+        await client.post("/finish_weight_update", CONTROL_SECONDS, json={"weight_version": str(version)})
+    except RollwrightError as error:
+        fault = error
     finally:
         with anyio.CancelScope(shield=True):  # a paused server would hold its turns for ever
-            resumed = await _each(clients, [None] * len(clients), _resume)
-    return [last or first for first, last in zip(faults, resumed, strict=True)], time.monotonic() - paused
-
-
-async def _each(
-    clients: Sequence[ServerClient], faults: Sequence[Fault], step: Callable[[ServerClient], Awaitable[object]]
-) -> list[Fault]:
-    """Take a step on all servers without a fault, concurrently; return all faults."""
-
-    async def take(client: ServerClient, fault: Fault) -> Fault:
-        if fault is None:
-            try:
-                await step(client)
-            except RollwrightError as error:
-                return error
-        return fault
-
-    return list(await asyncio.gather(*map(take, clients, faults)))
+            stuck = await _resume(client)
+    return stuck or fault, time.monotonic() - paused
 
 
 async def _begin(client: ServerClient) -> None:
@@ -177,11 +200,15 @@ async def _begin(client: ServerClient) -> None:
             raise
 
 
-async def _resume(client: ServerClient) -> None:
+async def _resume(client: ServerClient) -> Fault:
+    """Have a server generate again, and return its fault if it does not."""
     try:
         await client.post("/resume", CONTROL_SECONDS)
     except PolicyError as error:
-        raise EngineError(f"{client.address} does not go on after an update: {error}") from error
+        return EngineError(f"{client.address} does not go on after an update: {error}")
+    except RollwrightError as error:
+        return error
+    return None
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
@@ -198,3 +225,14 @@ def manifest_hashes(folder: Path) -> dict[str, str]:
         for name, entry in files.items()
         if WEIGHT_FILES.fullmatch(name) and name.endswith(".safetensors")
     }
+
+
+def check_weights(folder: Path) -> None:
+    """Compare a folder's weights with its manifest. Hashes all of them.
+
+    Raises:
+        StorageError: a file is missing or damaged; names it.
+    """
+    files = read_manifest(folder)["files"]
+    weights = {name: entry for name, entry in files.items() if WEIGHT_FILES.fullmatch(name)}
+    check_files(folder, weights, MANIFEST)

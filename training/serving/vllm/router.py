@@ -2,12 +2,14 @@
 
 An episode stays on one server, whose prefix cache holds its earlier turns. A new episode goes to
 the server with the fewest episodes. A failed server rests for a time that doubles with each further
-failure, and its episodes move to the others.
+failure, and its episodes move to the others. So do those of a server that is left out, because it
+has not got the current version.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 FIRST_REST = 1.0
 """Seconds that a server rests after its first failure."""
@@ -23,15 +25,23 @@ class Router:
         self._failures = [0] * servers
         self._turns = [0] * servers
         self._home: dict[str, int] = {}
+        self.left_out: frozenset[int] = frozenset()
+        """Servers that get no turns until they are taken back."""
+
+    def leave_out(self, servers: Iterable[int]) -> None:
+        """Give these servers no turns from now on, and take all others back."""
+        self.left_out = frozenset(servers)
 
     def choose(self, episode: str, now: float) -> int | None:
-        """Return the server for a turn of ``episode``; ``None`` if all servers rest.
+        """Return the server for a turn of ``episode``; ``None`` if all rest or are left out.
 
         Args:
             now: Seconds on any clock that goes forward.
         """
         home = self._home.get(episode)
-        usable = [server for server, until in enumerate(self._rests_until) if until <= now]
+        usable = [
+            server for server, until in enumerate(self._rests_until) if until <= now and server not in self.left_out
+        ]
         if not usable:
             return None
         if home not in usable:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from envs.types import EngineError, RollwrightError
@@ -234,11 +235,14 @@ class Supervisor:
         self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool = False
     ) -> Publication:
         update: UpdateMode = "exact" if used else self._update
+        load = partial(
+            publish, clients, update=update, together=self._together, same_machine=not has_foreign(self.replicas)
+        )
         if not is_adapter(folder):
-            return await publish(clients, version, folder, update=update, together=self._together)
+            return await load(version, folder)
         base = base_of(folder)
         if used and base.is_relative_to(self._root.resolve()):
-            await publish(clients, BASE_VERSION, base, update=update, together=self._together)
+            await load(BASE_VERSION, base)
         return await publish_adapter(clients, version, folder, keep={self._held[0]} if self._held else ())
 
     async def _go_back(self, replicas: Sequence[Replica]) -> None:
@@ -250,6 +254,11 @@ class Supervisor:
                 await self._publish([replica.client], *self._served)
             except RollwrightError as error:
                 replica.ready, replica.fault = False, f"it does not go back to v{self._served[0]}: {error}"
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Addresses of the servers that do not serve the current version."""
+        return tuple(replica.client.address for replica in self.replicas if not replica.ready)
 
     def faults(self) -> str:
         """Describe in one line why servers are down."""
@@ -304,6 +313,7 @@ class Supervisor:
                         await publish_adapter([replica.client], *self._held)
                     await self._publish_and_probe([replica.client], *self._served, used=has_foreign([replica]))
                     replica.ready = True
+                    logger.warning("%s serves v%d again", replica.client.address, self._served[0])
             except RollwrightError as error:
                 replica.fault = str(error)
                 logger.warning("%s: %s; the next try is in %.0f s", replica.client.address, error, backoff)
