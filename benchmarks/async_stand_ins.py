@@ -6,6 +6,7 @@ Dask, browser or model. ``tests/tasks_lib/test_asynchronous.py`` drives it in si
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,8 @@ class StandInSeconds:
     rollout: float = 0.5
     """Of each group; all that are admitted are played at once."""
     evaluation: float = 0.0
+    slowest: float = 1.0
+    """How many times as long one group in four takes."""
 
 
 class WallClock:
@@ -107,7 +110,8 @@ class StandIns:
         """Play the groups of a shard, and commit them."""
         oldest = self.engine
         self.live |= {group.group_id: shard.version for group in shard.groups}
-        self.clock.sleep(self.seconds.rollout)
+        slow = random.Random(shard.groups[0].group_id).random() < 0.25
+        self.clock.sleep(self.seconds.rollout * (self.seconds.slowest if slow else 1.0))
         for group in shard.groups:
             self.live.pop(group.group_id)
             self.commit(group, shard.version, (oldest, self.engine))

@@ -192,6 +192,22 @@ def test_without_replacement_and_ahead_of_nothing_each_batch_is_a_block(tmp_path
         assert read_batch(walk.store, version).group_ids == tuple(f"i{version - 1:06d}-g{n:04d}" for n in range(4))
 
 
+def test_a_ready_group_keeps_the_version_at_which_it_was_started(tmp_path: Path) -> None:
+    """After a kill too, where a group of a lower number is started again at a newer version."""
+    walk = Walk(tmp_path, 0, Pace(batch=1, staleness=1, running=8))
+    consumed, ready = record("i000000-g0000", 0, [0.0, 1.0]), record("i000002-g0000", 0, [0.0, 1.0])
+    for ended in (consumed, ready):
+        write_json(walk.store.group_path(ended.group_id), ended)
+    batch = build_batch(1, [consumed.episodes], AlgorithmConfig(), group_ids=[consumed.group_id])
+    write_json(walk.store.batch_path(1), batch)
+    write_json(walk.store.policy_path(1) / MANIFEST, {"version": 1, "files": {}})
+    walk.open()
+    assert [group.group_id for group in walk.admissions.admit(1)] == ["i000001-g0000"]
+    walk.admissions.end(record("i000001-g0000", 1, [0.0, 1.0]))
+    chosen = walk.admissions.next_batch(1)
+    assert chosen is not None and chosen.trained == (ready.group_id,), "it may not wait for another batch"
+
+
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_no_asynchronous_run_trains_on_a_group_that_comes_too_late(staleness: int) -> None:
     """As one that a worker of before a kill commits: admission and window did not let it become so

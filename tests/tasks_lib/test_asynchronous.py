@@ -100,10 +100,10 @@ def test_the_simulator_says_what_the_loop_does(
     running: int,
 ) -> None:
     pacing = {"staleness": staleness, "depth": depth, "running": running}
-    runs = Runs(tmp_path, monkeypatch, pacing=pacing, iterations=14)
+    runs = Runs(tmp_path, monkeypatch, pacing=pacing, iterations=11)
     parts = runs.process(StandInSeconds(update, publication, rollout))
     workload = Workload(
-        group_size=24,
+        group_size=12,
         success_steps=Distribution(1),
         failure_steps=Distribution(1),
         reset_seconds=Distribution(0.0),
@@ -114,8 +114,8 @@ def test_the_simulator_says_what_the_loop_does(
         success=(1000.0, 1000.0),
     )
     schedule = Schedule(batch=4, staleness=staleness, depth=depth, running=running)
-    found = simulate(workload, Machine(browsers=10_000, engine_turns=10_000), schedule, versions=8, warmup=6)
-    assert mean_period(parts.publications, skipped=5) == pytest.approx(found.period, rel=0.02)
+    found = simulate(workload, Machine(browsers=10_000, engine_turns=10_000), schedule, versions=6, warmup=5)
+    assert mean_period(parts.publications, skipped=4) == pytest.approx(found.period, rel=0.02)
     assert max(staleness_of(parts)) <= staleness
     chain = (update + publication + rollout) / (depth + 1)
     batch = rollout * 4 / min(running, 4 * (depth + 1))
@@ -137,7 +137,7 @@ def test_a_shared_evaluation_holds_publications_back_and_not_updates(
 
 
 @pytest.mark.parametrize("where", ["boundary", "replica"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_moment_a_process_is_killed_at_the_run_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, where: str
 ) -> None:
@@ -151,7 +151,7 @@ def test_whatever_moment_a_process_is_killed_at_the_run_is_whole(
         evaluation={"every": 1, "episodes": 2, "where": where},
         trainer={"keep_policies": 2},
     )
-    seconds = [StandInSeconds(chance.random(), chance.random(), chance.random(), chance.random()) for _ in range(30)]
+    seconds = [StandInSeconds(*(chance.random() for _ in range(4)), slowest=6.0) for _ in range(30)]
     measured: list[tuple[int, set[int]]] = []
     for paces in seconds:
         parts = runs.process(paces, chance.randrange(1, 12))
@@ -175,8 +175,10 @@ def test_whatever_moment_a_process_is_killed_at_the_run_is_whole(
     assert set(consumed) == set(store.group_ids("i*")) and set(consumed.values()) == {1}
     for batch in batches:
         assert len(batch.group_ids or ()) == 4
-        started = [read_group(store, group_id).policy_version for group_id in batch.group_ids or ()]
-        assert max(batch.version - 1 - version for version in started) <= staleness
+        for record in (read_group(store, group_id) for group_id in batch.group_ids or ()):
+            assert batch.version - 1 - record.policy_version <= staleness
+            tokens = [oldest for episode in record.episodes for oldest, _ in episode.versions]
+            assert min(tokens) >= record.policy_version, "engines served it when the group was started"
     assert staleness_of(parts) <= set(range(staleness + 1))
     assert all(versions == {version} for version, versions in measured)
     assert {version for version, _ in measured} == set(range(VERSIONS + 1)), "no due evaluation is left out"
