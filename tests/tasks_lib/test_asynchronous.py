@@ -80,6 +80,8 @@ def test_slow_groups_are_in_time_while_publications_are_behind(
     runs = Runs(tmp_path, monkeypatch, iterations=20)
     parts = runs.process(StandInSeconds(update=1.0, publication=1.0, rollout=0.4, slowest=slowest))
     assert max(staleness_of(parts)) == 2, "the bound, which is reached"
+    batches = [read_batch(parts.store, version) for version in parts.store.versions()[1:]]
+    assert not any(batch.left_out for batch in batches), "and no group is dropped for its age"
 
 
 def staleness_of(parts: StandIns) -> set[int]:
@@ -183,7 +185,7 @@ def test_whatever_moment_a_process_is_killed_at_the_run_is_whole(
     consumed = Counter(group_id for batch in batches for group_id in batch.group_ids or ())
     assert set(consumed) == set(store.group_ids("i*")) and set(consumed.values()) == {1}
     for batch in batches:
-        assert len(batch.group_ids or ()) == 4
+        assert len(batch.group_ids or ()) == 4 and not batch.left_out
         for record in (read_group(store, group_id) for group_id in batch.group_ids or ()):
             assert batch.version - 1 - record.policy_version <= staleness
             tokens = [oldest for episode in record.episodes for oldest, _ in episode.versions]
