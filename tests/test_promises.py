@@ -122,12 +122,16 @@ PROMISES: dict[str, dict[str, str]] = {
         "Hosts other than the address's are refused": "envs/test_front_door.py::test_an_address_reaches_its_own_origin_alone",
     },
     "docs/serving.md": {
+        "gets no turns until it has caught up": "training/serving_vllm/test_supervisor.py::test_a_server_that_is_behind_gets_no_turns_until_it_has_caught_up",
         "gets the current version before any turn": "training/serving_vllm/test_supervisor.py::test_a_server_that_died_is_started_again_with_the_version",
         "leave the last good version": "training/serving_vllm/test_supervisor.py::test_a_bad_version_leaves_the_last_good_one_everywhere",
         "so that each token is of one version": "training/serving_vllm/test_server.py::test_turns_in_flight_go_on_with_tokens_of_one_version_each",
         "A prompt that leaves no room for it is an abstention": "tasks_lib/test_serving.py::test_a_prompt_that_leaves_no_room_for_a_turn_is_an_abstention",
     },
     "docs/async.md": {
+        "the loop starts the next update first": "tasks_lib/test_asynchronous.py::test_the_trainer_goes_on_while_a_version_is_published",
+        "a test compares the two": "tasks_lib/test_asynchronous.py::test_the_simulator_says_what_the_loop_does",
+        "An evaluation with tokens of another version is refused": "tasks_lib/test_asynchronous.py::test_an_evaluation_with_tokens_of_another_version_is_refused",
         "no group is too old, none is dropped for staleness": "tasks_lib/test_admitted_groups.py::test_each_group_is_in_one_batch_and_none_is_too_old",
         "gives the synchronous run token for token": "flows/test_resume.py::test_a_seed_gives_the_same_episodes_to_a_run_with_staleness_zero",
     },
