@@ -40,7 +40,7 @@ from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
-from tasks_lib.rollouts.evaluation import evaluate_version, fit_default, is_outdated, mark_evaluations_doubtful
+from tasks_lib.rollouts.evaluation import evaluate_version, fit_default, is_outdated
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
 
@@ -70,7 +70,6 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         checkpoint = resolve_path(config.policy.checkpoint).resolve()
         version = evaluated_version(store, checkpoint)
         if version not in store.versions():
-            mark_evaluations_doubtful(store)
             publish_base(store, checkpoint, version)
         rollouts = Rollouts(
             store,

@@ -38,23 +38,15 @@ def _groups_of(store: RunStore, version: int) -> list[tuple[EpisodeSummary, ...]
 def possible_files(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator[bytes]:
     """Yield the files that a batch may have had.
 
-    They hold all episodes, or no damaged ones, or have the fields of older code.
+    They hold all episodes, or no damaged ones.
     """
     batch = batch_of(store, version, settings)
     yield json_bytes(batch)
-    newer = {"group_ids", "versions"} if batch.group_ids is None else set()
-    yield json_bytes(batch.model_dump(mode="json", exclude=newer))
-    newer |= {"replayed", "damaged_earlier"}
-    yield json_bytes(batch.model_dump(mode="json", exclude=newer))
-    yield json_bytes(batch.model_dump(mode="json", exclude={"left_out", *newer}))
-    without_lost = batch_of(store, version, settings, lost_evidence(store, batch))
-    yield json_bytes(without_lost)
-    if batch.group_ids is None:
-        yield json_bytes(without_lost.model_dump(mode="json", exclude={"group_ids", "versions"}))
+    yield json_bytes(batch_of(store, version, settings, lost_evidence(store, batch)))
 
 
 def damaged_in(batch: TrainingBatch) -> dict[str, str]:
     """Return the damaged episodes that a batch was made without, each with what is damaged."""
-    left_out = (batch.left_out or {}).items()
+    left_out = batch.left_out.items()
     own = {episode_id: episode.reason for episode_id, episode in left_out if episode.state is EpisodeState.DAMAGED}
     return own | batch.damaged_earlier

@@ -61,17 +61,6 @@ def success(episodes: Sequence[EpisodeSummary]) -> dict[str, Any]:
     return {"mean": passed / len(usable), "low": low, "high": high, "n": len(usable)}
 
 
-def mark_unknown(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored success, also by kind, with ``None`` for unknown values.
-
-    Older files have 0.0 there.
-    """
-    marked = {**result, **{name: None for name in RATE if name in result}} if result["n"] == 0 else dict(result)
-    if "by_kind" in marked:
-        marked["by_kind"] = {kind: mark_unknown(entry) for kind, entry in marked["by_kind"].items()}
-    return marked
-
-
 def describe_success(result: Mapping[str, Any], digits: int = 3) -> str:
     """Return a `success` in words: ``0.954 [0.920, 0.974]``.
 

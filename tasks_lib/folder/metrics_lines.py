@@ -1,7 +1,7 @@
 """Lines of ``metrics.jsonl`` as records, with which they are written and read.
 
 Loops write them; report, simulator and doctor read them. A measurement that was not taken has no
-key (older runs lack some), or null.
+key, or null.
 """
 
 from __future__ import annotations
@@ -38,17 +38,14 @@ Numbers = Annotated[dict[str, Number], BeforeValidator(_without_null)]
 
 
 class Measurement(Record):
-    """A success rate; unknown over no episodes: ``None``, also where an older file has 0.0."""
+    """A success rate; over no episodes it is unknown: ``None``."""
 
     @model_validator(mode="before")
     @classmethod
-    def _unknown_of_none(cls, values: Any) -> Any:
+    def _check_null(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        names = [name for name in RATE if name in values]
-        if values.get("n") == 0:
-            return {**values, **dict.fromkeys(names)}
-        if null := [name for name in names if values[name] is None]:
+        if values.get("n") != 0 and (null := [name for name in RATE if name in values and values[name] is None]):
             raise ValueError(f"{null[0]} is null, over {values.get('n')} episodes")
         return values
 
@@ -67,7 +64,7 @@ class Success(Measurement):
 
 
 class IdleShares(Record):
-    """Idle shares of the time since the previous line, in [0, 1]; empty in older runs."""
+    """Idle shares of the time since the previous line, in [0, 1]."""
 
     browsers: Number | None = None
     """Share of time that a browser is lent to no episode."""
@@ -78,7 +75,7 @@ class IdleShares(Record):
 
 
 class QueueWaits(Record):
-    """Mean seconds in each queue since the previous line; empty in older runs."""
+    """Mean seconds in each queue since the previous line."""
 
     permit: Number | None = None
     """Wait of an episode from its shard's arrival at the worker to its start."""
@@ -195,19 +192,6 @@ class IterationMetrics(MetricsLine):
     """Number of abstentions by cause."""
     recovered: bool = False
     """True if the line was lost in a kill and made again from the iteration's files."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unknown_of_none(cls, values: Any) -> Any:
-        """Read the success of older lines without any reward, which have 0.0 there, as unknown."""
-        kinds = values.get("success_by_kind") if isinstance(values, dict) else None
-        if (
-            kinds
-            and isinstance(kinds, dict)
-            and not any(isinstance(kind, dict) and kind.get("n") for kind in kinds.values())
-        ):
-            return {**values, "success": None}
-        return values
 
     @property
     def trained(self) -> dict[str, float]:

@@ -55,7 +55,7 @@ def write_result(run: TrainingRun, *, set_up: float, loop: float, peak_rss_mb: f
 def result_sentence(result: dict[str, Any]) -> str:
     """Return the result as a sentence."""
     before, after = result["success_before"], result["success_after"]
-    split = describe_split(result.get("split", "held_out"))  # older results have no split
+    split = describe_split(result["split"])
     kinds = len(result["success_by_kind"])
     return (
         f"{split} success {describe_success(before, 2)} -> {describe_success(after, 2)} over {kinds} task kind{'s' * (kinds != 1)} "

@@ -20,7 +20,6 @@ from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.processes.dask_clients import EVALUATION_RESOURCE
 from tasks_lib.processes.serving import PolicyServers, serve_policy
-from tasks_lib.rollouts.evaluation import mark_evaluations_doubtful
 from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutRequest
@@ -43,7 +42,6 @@ class TrainingRun:
         """Newest version when the run was opened. The trainer may publish a newer one by itself."""
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
-        mark_evaluations_doubtful(self.store)
         self.repairs = repair_run(self.store, config)
         """Repairs of damaged files when the run was opened, a line each."""
         self.choices = describe_choices(given.trainer, config.trainer)

@@ -133,9 +133,6 @@ SETTLED: dict[str, str] = {
 """Reasons for which the wait for a page after an action ended (`envs.settle.SettleReason`), with
 their meanings."""
 
-OLDER = {"discarded": "in a group without variance, or did not pass the filter; older runs do not say which"}
-"""States of runs from before each episode had a state: the rest of ``started``."""
-
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCounts:
@@ -143,16 +140,16 @@ class OutcomeCounts:
 
     started: int
     states: dict[str, int]
-    """Number of episodes by state. States that a run of this age cannot have are left out."""
+    """Number of episodes by state."""
     causes: dict[str, int]
-    """Number of abstentions by cause; empty in older runs."""
+    """Number of abstentions by cause."""
 
     @property
     def rows(self) -> list[tuple[str, int, str]]:
         """(name, episodes, meaning) of each state, and of each cause of abstentions after their
         state."""
         rows = []
-        for state, why in (STATES | OLDER).items():
+        for state, why in STATES.items():
             if self.states.get(state) or state == "consumed":
                 rows.append((state.replace("_", " "), self.states.get(state, 0), why))
             if state == "abstained":
@@ -268,7 +265,7 @@ def episode_counts(run: RunData) -> OutcomeCounts:
     entries = [run.result] if run.result and run.result.episodes else run.iterations
     counts = sum_by_name(entry.episodes for entry in entries)
     causes = sum_by_name(entry.abstentions for entry in entries)
-    states = {name: int(counts[name]) for name in STATES | OLDER if name in counts}
+    states = {name: int(counts[name]) for name in STATES if name in counts}
     return OutcomeCounts(int(counts["started"]), states, {name: int(causes[name]) for name in sorted(causes)})
 
 

@@ -18,7 +18,7 @@ from envs.ends import HorizonPolicy
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, Memory, PolicyError, Split, StorageError, WebTask
 from tasks_lib.config import EvaluateConfig
-from tasks_lib.folder.metrics import count_causes, mark_unknown, success, success_by_kind
+from tasks_lib.folder.metrics import count_causes, success, success_by_kind
 from tasks_lib.folder.metrics_lines import EvaluationMetrics
 from tasks_lib.folder.repair import recount_advice
 from tasks_lib.folder.task_sets import with_hashes
@@ -229,7 +229,8 @@ def read_evaluation(store: RunStore, version: int) -> dict[str, Any]:
         raise StorageError(f"{path} is damaged: it is no evaluation; {remedy}")
     if evaluation.get("version") != version:
         raise StorageError(f"{path} is the evaluation of version {evaluation.get('version')}; {remedy}")
-    return mark_unknown(evaluation)
+    found: dict[str, Any] = evaluation
+    return found
 
 
 def recover_evaluations(store: RunStore, lines: Iterable[EvaluationMetrics]) -> None:
@@ -303,18 +304,6 @@ def _set_aside(store: RunStore, version: int) -> Path:
     for path in (*moved, evaluated_path(store, version)):
         _move(path, folder / path.relative_to(store.root))
     return folder
-
-
-def mark_evaluations_doubtful(store: RunStore) -> None:
-    """Mark evaluations without a policy and without recorded weights as outdated.
-
-    Called before versions are made again: such an evaluation, by older code, may be of any weights.
-    """
-    played = [path.name for path in (store.root / "groups").glob(f"[{PHASES}]{'[0-9]' * 6}")]
-    counted = [path.stem for path in store.evaluation_path(0).parent.glob(f"v{'[0-9]' * 6}.json")]
-    for version in {int(name[1:]) for name in (*played, *counted)} - set(store.versions()):
-        if not evaluated_path(store, version).exists():
-            write_json(evaluated_path(store, version), "")
 
 
 def prepare_evaluation(store: RunStore, version: int) -> None:

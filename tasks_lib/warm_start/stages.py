@@ -35,7 +35,7 @@ from tasks_lib.folder.checkpoints import check_checkpoint, publish_base
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.folder.metrics import format_share, mark_unknown, success, success_by_kind
+from tasks_lib.folder.metrics import format_share, success, success_by_kind
 from tasks_lib.folder.task_sets import select_kinds
 from tasks_lib.folder.values import freeze_config, git_commit, versions
 from tasks_lib.processes.trainer import Trainer, update_policy
@@ -184,7 +184,8 @@ class WarmStart:
             )
             summary = _summary(self.rollouts.run(groups, version=version, workers=workers))
             write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
-        return mark_unknown(read_json(path))
+        measured: dict[str, Any] = read_json(path)
+        return measured
 
     def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         """Copy the checkpoint to the output folder atomically, and return its ``recipe.json``."""

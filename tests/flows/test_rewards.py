@@ -81,13 +81,8 @@ def write_tasks(path: Path) -> None:
     save_tasks(path, [tasks["click-test"].model_copy(update=both), tasks["click-option"]])
 
 
-def make_old(store: RunStore) -> None:
-    """The folder as it would be if a run from before blobs were told apart had been killed at its
-    end."""
-    for document in (store.root / "blobs").glob("*/*/*.json"):
-        document.rename(document.with_suffix(".jpg"))
-    for rubric in (store.root / "rubrics").iterdir():
-        rubric.unlink()
+def cut_end(store: RunStore) -> None:
+    """The folder as it would be if the run had been killed at its end."""
     store.evaluation_path(0).unlink()
     store.group_path(store.group_ids()[-1]).unlink()
 
@@ -122,11 +117,9 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(
     with endpoint(lost=True) as fake:
         values["rollout"]["judge"]["base_url"] = fake.url
         evaluate(**parameters_of(resolve(EvaluateConfig, values)))
-        make_old(store)
+        cut_end(store)
         asked = len(fake.requests)
-        assert evaluate(**parameters_of(resolve(EvaluateConfig, values)))["n"] == 2, (
-            "what is missing is played, beside blobs of the older names"
-        )
+        assert evaluate(**parameters_of(resolve(EvaluateConfig, values)))["n"] == 2, "what is missing is played"
         assert fake.count("same_answer") == 2 < asked < len(fake.requests)
         asked = len(fake.requests)
         evaluate(**parameters_of(resolve(EvaluateConfig, values)))
@@ -134,8 +127,6 @@ def test_episodes_that_no_judge_graded_are_graded_when_it_is_back(
     regrading = {"run": str(store.root), "which": "all", "name": "dead", "judge": {**judge, "base_url": fake.url}}
     with pytest.raises(ConfigError, match=r"judge: no judge answers .*start it, or correct judge\.base_url"):
         regrade(**parameters_of(resolve(RegradeConfig, regrading)))
-    names = [path.stem for path in (store.root / "blobs").glob("*/*/*")]
-    assert len(names) == len(set(names)), "none is there under both names"
     before = {each: store.trajectory(each).reward for each in store.episode_ids()}
     assert [reward.score is None or "unreachable" in reward.parts[1].evidence for reward in before.values()] == [
         True

@@ -164,7 +164,7 @@ class SyntheticRun:
                 "episodes": {
                     "started": 256,
                     "consumed": 192 - int(96 * done) - abstained,
-                    "discarded": 64 + int(96 * done),
+                    "failed_filter": 64 + int(96 * done),
                     "abstained": abstained,
                 },
                 "pipelines": [
@@ -318,7 +318,7 @@ class SyntheticRun:
                 "episodes": {
                     "started": 256 * n,
                     "consumed": 150 * n,
-                    "discarded": 106 * n - 3,
+                    "failed_filter": 106 * n - 3,
                     "abstained": 1,
                     "in_flight": 2,
                 },

@@ -158,21 +158,6 @@ def test_a_damaged_batch_that_nothing_was_trained_on_is_put_aside(
     assert not store.batch_path(3).exists() and (said != []) == (damage is not missing)
 
 
-def test_a_batch_of_an_older_run_is_made_again_as_it_was_written_then(run: tuple[TrainConfig, RunStore]) -> None:
-    config, store = run
-    document = json.loads(store.batch_path(1).read_bytes())
-    for added_later in ("left_out", "replayed", "damaged_earlier", "group_ids", "versions"):
-        del document[added_later]
-    store.batch_path(1).write_text(json.dumps(document, indent=2))
-    older = store.batch_path(1).read_bytes()
-    manifest = store.policy_path(1) / "manifest.json"
-    manifest.write_text(json.dumps(store.manifest(1) | {"batch": hashlib.sha256(older).hexdigest()}))
-    counted = states(store)
-    truncated(store.batch_path(1))
-    repair_run(store, config)
-    assert store.batch_path(1).read_bytes() == older and states(store) == counted
-
-
 def test_a_batch_whose_groups_give_another_one_is_refused(run: tuple[TrainConfig, RunStore]) -> None:
     config, store = run
     truncated(store.batch_path(1))

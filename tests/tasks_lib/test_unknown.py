@@ -1,5 +1,5 @@
 """Where no episode has a reward the success is unknown: null in files, a gap in curves, a word in
-tables; so too of older files with 0.0."""
+tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 
 from envs.types import PolicyError, TrainingError
 from tasks_lib.config import EvaluateConfig, WarmStartConfig
-from tasks_lib.folder.metrics import MetricsLog, episode_figures, format_share, mark_unknown, success, success_by_kind
+from tasks_lib.folder.metrics import MetricsLog, episode_figures, format_share, success, success_by_kind
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.loops.base import describe_iteration
 from tasks_lib.loops.results import result_sentence, write_result
@@ -31,9 +31,7 @@ from training.ledger.store import RunStore, read_json, write_json
 
 MakeRun = Callable[..., Any]
 NOTHING = {"mean": None, "low": None, "high": None, "n": 0}
-OLD = {"mean": 0.0, "low": 0.0, "high": 1.0, "n": 0}
 SOME = {"mean": 0.5, "low": 0.1, "high": 0.9, "n": 4}
-BOTH = pytest.mark.parametrize("nothing", [NOTHING, OLD], ids=["null", "older"])
 
 
 def evaluation(version: int, found: dict[str, Any], **kinds: dict[str, Any]) -> dict[str, Any]:
@@ -59,22 +57,9 @@ def test_nothing_graded_is_unknown_by_kind_too(synthetic_group: Any) -> None:
     assert success(synthetic_group("i0-g0", [0.0]).episodes)["mean"] == 0.0, "a failure is known"
 
 
-def test_older_files_are_read_as_unknown_and_others_as_they_are() -> None:
-    whole = evaluation(0, SOME, a=SOME, b=SOME)
-    assert mark_unknown(whole) == whole and orjson.dumps(mark_unknown(whole)) == orjson.dumps(whole), (
-        "not a byte is another"
-    )
-    assert mark_unknown(evaluation(0, OLD, a=OLD)) == evaluation(0, NOTHING, a=NOTHING)
-    assert mark_unknown({**whole, "by_kind": {"a": {"mean": 0.0, "n": 0}, "b": SOME}})["by_kind"] == {
-        "a": {"mean": None, "n": 0},
-        "b": SOME,
-    }
-
-
-@BOTH
-def test_an_evaluation_that_is_there_is_read_as_unknown(nothing: dict[str, Any], tmp_path: Path) -> None:
+def test_an_evaluation_that_is_there_is_read_as_unknown(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    write_json(store.evaluation_path(3), evaluation(3, nothing, a=nothing, b=SOME))
+    write_json(store.evaluation_path(3), evaluation(3, NOTHING, a=NOTHING, b=SOME))
     found = evaluate_version(SimpleNamespace(store=store), 3, [], episodes=4, workers=1)  # type: ignore[arg-type]
     assert found == evaluation(3, NOTHING, a=NOTHING, b=SOME)
 
@@ -102,11 +87,10 @@ def test_metrics_have_null_and_tensorboard_no_point(tmp_path: Path, synthetic_gr
     }
 
 
-@BOTH
-def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any], tmp_path: Path) -> None:
+def test_a_result_has_null_and_its_sentence_says_unknown(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    write_json(store.evaluation_path(0), evaluation(0, nothing, a=nothing, b=nothing))
-    write_json(store.evaluation_path(2), evaluation(2, SOME, a=nothing, b=SOME))
+    write_json(store.evaluation_path(0), evaluation(0, NOTHING, a=NOTHING, b=NOTHING))
+    write_json(store.evaluation_path(2), evaluation(2, SOME, a=NOTHING, b=SOME))
     run: Any = SimpleNamespace(
         store=store,
         version=2,
@@ -127,11 +111,10 @@ def test_a_result_has_null_and_its_sentence_says_unknown(nothing: dict[str, Any]
     assert " over 1 task kind (" in result_sentence({**result, "success_by_kind": {"b": {}}})
 
 
-@BOTH
-def test_the_report_says_unknown(nothing: dict[str, Any], make_run: MakeRun) -> None:
+def test_the_report_says_unknown(make_run: MakeRun) -> None:
     run = make_run(iterations=1, every=1, finished=False)
-    rewrite(run, 0, nothing, **{"click-test": nothing, "enter-text": SOME})
-    rewrite(run, 1, SOME, **{"click-test": SOME, "enter-text": nothing})
+    rewrite(run, 0, NOTHING, **{"click-test": NOTHING, "enter-text": SOME})
+    rewrite(run, 1, SOME, **{"click-test": SOME, "enter-text": NOTHING})
     data = read_run(run.root)
     assert not data.problems and [e.mean for e in data.evaluations] == [None, 0.5]
     assert {row.kind: (row.before, row.after, set(row.unknown)) for row in kind_rows(data)} == {
@@ -150,16 +133,15 @@ def test_the_report_says_unknown(nothing: dict[str, Any], make_run: MakeRun) -> 
     assert "held-out unknown, no episode has a reward" in page
 
 
-@BOTH
-def test_a_finished_runs_report_says_unknown(nothing: dict[str, Any], make_run: MakeRun) -> None:
+def test_a_finished_runs_report_says_unknown(make_run: MakeRun) -> None:
     run = make_run(iterations=1, every=1)
-    rewrite(run, 0, SOME, **{"click-test": nothing, "enter-text": SOME})
+    rewrite(run, 0, SOME, **{"click-test": NOTHING, "enter-text": SOME})
     result = read_json(run.store.result_path)
     changes = {
-        "click-test": {"before": nothing["mean"], "after": 0.5, "n": 4},
-        "enter-text": {"before": 0.5, "after": nothing["mean"], "n": 0},
+        "click-test": {"before": NOTHING["mean"], "after": 0.5, "n": 4},
+        "enter-text": {"before": 0.5, "after": NOTHING["mean"], "n": 0},
     }
-    write_json(run.store.result_path, result | {"success_after": nothing, "success_by_kind": changes})
+    write_json(run.store.result_path, result | {"success_after": NOTHING, "success_by_kind": changes})
     data = read_run(run.root)
     assert not data.problems
     after = headline(data).after
@@ -171,13 +153,12 @@ def test_a_finished_runs_report_says_unknown(nothing: dict[str, Any], make_run: 
     assert "<b>unknown</b>" in build_report(run.root).read_text()
 
 
-@BOTH
-def test_an_evaluation_alone_says_unknown(nothing: dict[str, Any], tmp_path: Path) -> None:
+def test_an_evaluation_alone_says_unknown(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "e")
     store.root.mkdir()
     config = EvaluateConfig.model_validate({"run_id": "e", "root": str(tmp_path)}).model_dump(mode="json")
     write_json(store.config_path, {"config": config, "versions": {}, "git_commit": None})
-    write_json(store.evaluation_path(0), evaluation(0, nothing, **{"click-test": nothing}))
+    write_json(store.evaluation_path(0), evaluation(0, NOTHING, **{"click-test": NOTHING}))
     page = build_report(store.root).read_text()
     assert (
         "Success <b>unknown</b>" in page
@@ -194,19 +175,18 @@ def evaluated(folder: Path, *found: dict[str, Any]) -> Path:
     return folder
 
 
-@BOTH
-def test_the_curve_leaves_a_gap(nothing: dict[str, Any], tmp_path: Path) -> None:
+def test_the_curve_leaves_a_gap(tmp_path: Path) -> None:
     def held_out(*found: dict[str, Any]) -> DrawnSeries:
         chart = learning_curves(read_run(evaluated(tmp_path / "r", *found)))["updates"]
         return next(series for series in chart.series if series.name == "held-out")
 
-    line = held_out(SOME, SOME, nothing, SOME, SOME)
+    line = held_out(SOME, SOME, NOTHING, SOME, SOME)
     assert line.path.count("M") == line.band.count("M") == line.path.count("L") == 2
     assert [x for x, _ in line.dots] == [x for x, _, _ in line.whiskers] == [0.0, 25.0, 75.0, 100.0]
     assert {y for _, y in line.dots} == {50.0}
     whole = held_out(SOME, SOME, SOME)
     assert (whole.path.count("M"), whole.band.count("M"), len(whole.dots)) == (1, 1, 3)
-    none = held_out(nothing, nothing)
+    none = held_out(NOTHING, NOTHING)
     assert (none.path, none.band, none.dots) == ("", "", ())
 
 
@@ -219,8 +199,7 @@ def test_null_over_episodes_is_a_problem_of_the_page(tmp_path: Path) -> None:
     )
 
 
-@BOTH
-def test_the_picture_leaves_a_gap(nothing: dict[str, Any], tmp_path: Path) -> None:
+def test_the_picture_leaves_a_gap(tmp_path: Path) -> None:
     def low_blue(*found: dict[str, Any]) -> int:
         """Pixels of the held-out line's colour near success 0, where that of the other versions is
         not."""
@@ -229,7 +208,7 @@ def test_the_picture_leaves_a_gap(nothing: dict[str, Any], tmp_path: Path) -> No
         blue = np.abs(picture - (0, 0x72, 0xB2)).sum(axis=2) < 30
         return int(blue[480:560].sum())
 
-    assert low_blue(SOME, SOME, SOME) == low_blue(SOME, nothing, SOME) == low_blue(nothing, nothing) == 0
+    assert low_blue(SOME, SOME, SOME) == low_blue(SOME, NOTHING, SOME) == low_blue(NOTHING, NOTHING) == 0
     assert low_blue(SOME, {**SOME, "mean": 0.0}, SOME) > 0, "a success of 0 is drawn"
 
 
@@ -289,9 +268,8 @@ def test_a_warm_starts_measurements_are_told_where_one_is_unknown() -> None:
     assert measured_words(sampled, greedy) == "validation success 0.500 sampled, unknown greedy (n = 4 and 0)"
 
 
-@BOTH
-def test_demonstrations_without_a_reward_are_not_called_failures(nothing: dict[str, Any], tmp_path: Path) -> None:
-    write_json(tmp_path / "demonstrations.json", evaluation(0, nothing, a=nothing))
+def test_demonstrations_without_a_reward_are_not_called_failures(tmp_path: Path) -> None:
+    write_json(tmp_path / "demonstrations.json", evaluation(0, NOTHING, a=NOTHING))
     run: Any = SimpleNamespace(store=RunStore(tmp_path), config=WarmStartConfig())
     with pytest.raises(TrainingError, match="none of 4 demonstrations has a reward, so nothing is known of them"):
         WarmStart.demonstrate(run, workers=1)

@@ -5,12 +5,11 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from envs.types import StopReason
 from training.algorithms.advantages import StepNormalizer
 from training.config import AlgorithmConfig
-from training.records.batches import BatchRow, TrainingBatch, build_batch
+from training.records.batches import TrainingBatch, build_batch
 from training.records.groups import EpisodeSummary
 from training.records.states import EpisodeState
 
@@ -34,14 +33,6 @@ GROUPS = [
     [episode("b0", 1.0), episode("b1", 1.0)],
     [episode("c0", 0.0), episode("c1", None)],
 ]
-
-
-def test_old_rows_are_read_and_unknown_weights_are_refused() -> None:
-    row = '{"episode_id": "a0", "step": 1, "advantage": 0.5%s}'
-    assert BatchRow.model_validate_json(row % ', "weight": 1.0') == BatchRow.model_validate_json(row % "")
-    assert "weight" not in BatchRow.model_validate_json(row % ', "weight": 1.0').model_dump()
-    with pytest.raises(ValidationError, match="weight"):
-        BatchRow.model_validate_json(row % ', "weight": 0.5')
 
 
 def test_grpo_batch() -> None:

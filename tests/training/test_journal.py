@@ -216,26 +216,6 @@ def test_a_group_that_is_gone_is_missed(tmp_path, synthetic_group):
     journal.close()
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "filtered_bc"])
-def test_batches_of_older_runs_are_explained_by_their_algorithm(tmp_path, synthetic_group, algorithm):
-    """They do not say what they left out. An episode that the rules do not explain is still
-    missed."""
-    store = RunStore(tmp_path)
-    journal = run_of_two(store, synthetic_group, algorithm)
-    journal.rebuild(store)
-    now = journal.episodes()
-    edit(store.batch_path(1), lambda d: d.pop("left_out"))
-    journal.rebuild(store)
-    assert journal.episodes() == now
-    edit(
-        store.batch_path(1),
-        lambda d: d.update(rows=[row for row in d["rows"] if row["episode_id"] != "i000000-g0000-s02-a0"]),
-    )
-    with pytest.raises(StorageError, match="i000000-g0000-s02-a0 has a reward, and"):
-        journal.rebuild(store)
-    journal.close()
-
-
 def test_states_of_a_small_run(tmp_path, synthetic_group):
     store = RunStore(tmp_path)
     journal = run_of_two(store, synthetic_group)

@@ -86,17 +86,28 @@ def test_a_blob_ends_in_what_it_is(store, kind, data):
     assert store.blob(sha256) == data
 
 
-def test_blobs_of_an_older_run_are_read_and_not_stored_twice(store):
-    """There every blob ended in ``.jpg``, whatever it was, and folders had one level."""
-    sha256 = store.put_blob(b'{"state": "passed"}')
-    new = store.blob_path(sha256)
-    older = new.rename(new.parent.parent / new.with_suffix(".jpg").name)
-    assert store.blob(sha256) == b'{"state": "passed"}'
-    assert store.put_blob(b'{"state": "passed"}') == sha256
-    assert [path for path in store.blobs_path.rglob("*") if path.is_file()] == [older]
-    older.write_bytes(b'{"state"')
-    with pytest.raises(StorageError, match=r"\.jpg does not hold"):
-        store.blob(sha256)
+def test_a_new_screenshot_costs_at_most_two_look_ups(store, monkeypatch):
+    """On shared storage each look-up is a request: at 10,000 episodes there are 2,500 a second."""
+    store.put_blob(PICTURES["jpg"] + b"0")
+    asked: list[str] = []
+
+    def counted(function):
+        def call(path, *args, **options):
+            asked.append(str(path))
+            return function(path, *args, **options)
+
+        return call
+
+    for name in ("stat", "lstat", "access", "scandir", "listdir"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    for number in range(1, 9):
+        asked.clear()
+        sha256 = store.put_blob(PICTURES["jpg"] + str(number).encode())
+        at = store.blob_path(sha256)  # as a turn asks for its picture
+        assert len([path for path in asked if str(store.root) in path]) <= 2 and at.is_file()
+        asked.clear()
+        store.put_blob(PICTURES["jpg"] + str(number).encode())
+        assert len(asked) == 1, "what is there is looked up once"
 
 
 def test_a_rubric_is_kept_once_under_its_hash(store):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 BLOB_KINDS = ("jpg", "json", "png", "webp", "bin")
-"""Endings of blobs, the most frequent first: files are looked for in this order. ``jpg`` has to
-stay the first: every blob of an older run ends in it, whatever its content."""
+"""Endings of blobs, the most frequent first: files are looked for in this order."""
 
 
 def blob_kind(data: bytes) -> str:

@@ -21,7 +21,7 @@ from training.ledger.journal_file import open_journal
 from training.ledger.paths import group_of, phase_of
 from training.ledger.seal import unsealed_bytes
 from training.ledger.store import BACKUP, RunStore, describe_first_error
-from training.records.batches import TrainingBatch, explain_left_out
+from training.records.batches import TrainingBatch
 from training.records.groups import EpisodeSummary, GroupRecord, play_order
 from training.records.states import NEXT, EpisodeState, Event, abstention_cause, count_states
 
@@ -42,20 +42,6 @@ CREATE TABLE IF NOT EXISTS updates (
 ) STRICT;
 """
 
-_OLDER = (
-    """CREATE TABLE groups (
-    group_id TEXT PRIMARY KEY,
-    phase TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    policy_version INTEGER NOT NULL,
-    started INTEGER NOT NULL,
-    abstained INTEGER NOT NULL,
-    consumed INTEGER NOT NULL DEFAULT 0,
-    update_version INTEGER
-) STRICT""",
-)
-"""Tables of older ledgers, from before episodes had states: sums of each group."""
-
 _NEWEST = "number IN (SELECT max(number) FROM events GROUP BY episode_id)"
 
 
@@ -63,7 +49,7 @@ class Journal:
     """The ledger of one run. Open it in one process only."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = open_journal(path, _SCHEMA, _OLDER)
+        self._connection = open_journal(path, _SCHEMA)
 
     def close(self) -> None:
         self._connection.close()
@@ -85,8 +71,7 @@ class Journal:
         Recording it again changes nothing.
 
         Args:
-            batch: The update's batch, with its ``left_out``
-                (`training.records.batches.explain_left_out`).
+            batch: The update's batch.
             group_ids: Ids of all groups that the batch was made of; accepted before.
 
         Raises:
@@ -94,8 +79,6 @@ class Journal:
                 exactly once, or names another one. Nothing is recorded then.
         """
         where = f"the batch of version {batch.version}"
-        if batch.left_out is None:
-            raise StorageError(f"{where} does not say which episodes it left out")
         phase_groups = set(group_ids)
         used = list(dict.fromkeys(row.episode_id for row in batch.rows))
         rows = Counter((row.episode_id, row.step) for row in batch.rows)
@@ -246,19 +229,19 @@ def _describe_decider(version: int | None) -> str:
 
 
 def published_batch(store: RunStore, version: int) -> tuple[TrainingBatch, list[str]]:
-    """Read the batch of a published version, with its ``left_out``, and its groups' ids.
+    """Read the batch of a published version, and its groups' ids.
 
     Raises:
-        StorageError: The batch, or the record of a group, cannot be read, or groups have no record.
+        StorageError: The batch cannot be read, or groups have no record.
     """
     batch = read_batch(store, version)
     group_ids = groups_of_batch(store, batch)
-    records = [read_group(store, group_id) for group_id in group_ids]
-    if batch.groups != len(records):
+    recorded = sum(store.group_path(group_id).exists() for group_id in group_ids)
+    if batch.groups != recorded:
         raise StorageError(
-            f"the batch of version {version} was made of {batch.groups} groups, and {len(records)} of its iteration have a record"
+            f"the batch of version {version} was made of {batch.groups} groups, and {recorded} of its iteration have a record"
         )
-    return explain_left_out(batch, [record.episodes for record in records]), group_ids
+    return batch, group_ids
 
 
 def groups_of_batch(store: RunStore, batch: TrainingBatch) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,14 +37,10 @@ class JournalConnection(sqlite3.Connection):
             return super().__exit__(*error)
 
 
-def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalConnection:
+def open_journal(path: Path, schema: str) -> JournalConnection:
     """Open a connection to a journal with these tables.
 
     A damaged file is moved to ``<name>.damaged-<n>`` and a new one begun.
-
-    Args:
-        older: Further tables that older code made (``CREATE TABLE …``): a whole journal with them
-            opens, and they are dropped.
 
     Raises:
         StorageError: Another process holds the file.
@@ -54,7 +49,7 @@ def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalC
     with raise_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _open(path, schema, older)
+            return _open(path, schema)
         except sqlite3.DatabaseError as error:
             if _is_locked(error):
                 raise StorageError(
@@ -64,10 +59,10 @@ def open_journal(path: Path, schema: str, older: Sequence[str] = ()) -> JournalC
             logger.warning(
                 "%s cannot be used (%s): moved to %s and made again from the run's files", path, why, damaged.name
             )
-            return _open(path, schema, older)
+            return _open(path, schema)
 
 
-def _open(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
+def _open(path: Path, schema: str) -> JournalConnection:
     """Open and check the file; ``sqlite3.DatabaseError`` if it is damaged or has other tables."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=LOCK_SECONDS, factory=JournalConnection)
     connection.path = path
@@ -76,7 +71,6 @@ def _open(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
         (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if result != "ok":
             raise sqlite3.DatabaseError(str(result))
-        _drop_tables(connection, older)
         connection.executescript(schema)
         if _tables(connection) != _tables_of(schema):
             raise sqlite3.DatabaseError("it has other tables")
@@ -87,19 +81,6 @@ def _open(path: Path, schema: str, older: Sequence[str]) -> JournalConnection:
         connection.close()
         raise
     return connection
-
-
-def _drop_tables(connection: sqlite3.Connection, older: Sequence[str]) -> None:
-    """Drop tables of older code that are exactly as it made them.
-
-    Nothing is lost: the run's files hold all of their content.
-    """
-    present = _tables(connection)
-    for statement in older:
-        table = _tables_of(statement)
-        (name,) = {name for name, _ in table}
-        if table == {(other, column) for other, column in present if other == name}:
-            connection.execute(f'DROP TABLE "{name}"')
 
 
 def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 from pydantic import ValidationError
@@ -38,8 +38,7 @@ def _temporary_file(path: Path, data: bytes, *, sync: bool = True) -> Iterator[P
     temporary = temporary_name(path)
     with raise_disk_errors(path, needed=len(data)):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as file:
+            with _open_new(temporary) as file:
                 file.write(data)
                 if sync:
                     file.flush()
@@ -49,6 +48,15 @@ def _temporary_file(path: Path, data: bytes, *, sync: bool = True) -> Iterator[P
             with suppress(OSError):  # what stopped the write is the error to report
                 temporary.unlink(missing_ok=True)
             raise
+
+
+def _open_new(path: Path) -> BinaryIO:
+    """Open a new file; its folder is only looked up where it is missing."""
+    try:
+        return open(path, "wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "wb")
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
@@ -125,18 +133,18 @@ class RunStore(RunPaths):
 
     def blob_path(self, sha256: str) -> Path:
         """Path of a blob; if there is none, its path as a picture."""
-        first = self.blobs_path / sha256[:2]  # older runs have this level of folders alone
-        paths = [folder / f"{sha256}.{kind}" for folder in (first / sha256[2:4], first) for kind in BLOB_KINDS]
+        paths = [self._path_of_kind(sha256, kind) for kind in BLOB_KINDS]
         return next((path for path in paths if path.exists()), paths[0])
+
+    def _path_of_kind(self, sha256: str, kind: str) -> Path:
+        return self.blobs_path / sha256[:2] / sha256[2:4] / f"{sha256}.{kind}"
 
     def put_blob(self, data: bytes) -> str:
         """Store bytes once under their sha256 and return it."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self.blob_path(sha256)
+        path = self._path_of_kind(sha256, blob_kind(data))
         # A blob of another size was torn by a power cut, or damaged since: it is written again.
-        if not path.exists():
-            atomic_write_bytes(path.with_suffix(f".{blob_kind(data)}"), data, sync=False)
-        elif path.stat().st_size != len(data):
+        if _size_of(path) != len(data):
             atomic_write_bytes(path, data, sync=False)
         return sha256
 
@@ -370,6 +378,14 @@ class RunStore(RunPaths):
             except BaseException:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
+
+
+def _size_of(path: Path) -> int | None:
+    """Return a file's size in bytes, by one look-up; ``None`` if it does not exist."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def describe_first_error(error: ValidationError) -> str:

@@ -192,15 +192,8 @@ class _Simulation:
         self.totals.steps += 1
         if episode.done < episode.length and not episode.group.closed:
             return self.arrive(episode)
-        holds = self.schedule.judge_holds_browser
-        self.clock.after(self.workload.judge_seconds.draw(episode.source), partial(self.end_grading, episode, holds))
-        if not holds:
-            self.give_back(episode)
-
-    def end_grading(self, episode: _Episode, holds: bool) -> None:
-        if holds:
-            self.give_back(episode)
-        self.end(episode)
+        self.clock.after(self.workload.judge_seconds.draw(episode.source), partial(self.end, episode))
+        self.give_back(episode)
 
     def give_back(self, episode: _Episode) -> None:
         self.count_time()
@@ -246,7 +239,7 @@ class _Simulation:
         if self.training or not update_may_start(self.version, self.published):
             return
         live = [group for group in self.live.values() if group.ready or not self.schedule.surplus]
-        chosen = next_batch(self.pace, self.version, live, overtake=self.schedule.overtake)
+        chosen = next_batch(self.pace, self.version, live)
         if chosen is None:
             return
         self.training, self.taken = True, self.taken + 1
@@ -258,8 +251,6 @@ class _Simulation:
         steps = sum(episode.length for episode in episodes)
         seconds = self.workload.update_seconds.draw(self.updates) + self.workload.update_step_seconds * steps
         self.totals.trainer += seconds
-        if self.schedule.engine_stops:
-            self.engine.stop()
         self.clock.after(seconds, self.end_update)
 
     def consume(self, number: int) -> _Group:
@@ -275,8 +266,6 @@ class _Simulation:
 
     def end_update(self) -> None:
         self.training, self.version = False, self.version + 1
-        if self.schedule.engine_stops:
-            self.engine.resume()
         if self.version - self.published == 1:
             self.publish()
         self.schedule_work()

@@ -49,9 +49,7 @@ class LiveGroup:
     """True when the group finished with something to learn from; False while it is under way."""
 
 
-def next_batch(
-    pace: Pace, version: int, live: Sequence[LiveGroup], *, overtake: int | None = None
-) -> tuple[int, ...] | None:
+def next_batch(pace: Pace, version: int, live: Sequence[LiveGroup]) -> tuple[int, ...] | None:
     """Choose the groups of the batch that makes ``version + 1``; None to wait.
 
     Where the bound cannot be kept any more (a run that goes on with a smaller eta), the batch is
@@ -62,15 +60,12 @@ def next_batch(
         pace: B and eta; R_max is not used.
         version: The trainer's version: the number of batches that were consumed.
         live: Every admitted group that is neither consumed nor left out, in any order.
-        overtake: Largest number of running groups that a ready one may overtake: 0 is first in,
-            first out. None leaves it to the deadlines; a small number keeps the order of the
-            batches closer to that of admission.
 
     Returns:
         The numbers of B ready groups, in order of admission.
     """
     ordered = sorted(live, key=_age)
-    chosen = _oldest_ready(ordered, pace.batch, overtake)
+    chosen = tuple(group.number for group in ordered if group.ready)[: pace.batch]
     if len(chosen) < pace.batch:
         return None
     taken = set(chosen)
@@ -81,19 +76,6 @@ def next_batch(
 
 def _age(group: LiveGroup) -> tuple[int, int]:
     return group.version, group.number
-
-
-def _oldest_ready(ordered: Sequence[LiveGroup], places: int, overtake: int | None) -> tuple[int, ...]:
-    chosen: list[int] = []
-    passed = 0
-    for group in ordered:
-        if group.ready:
-            chosen.append(group.number)
-        else:
-            passed += 1
-        if len(chosen) == places or (overtake is not None and passed > overtake):
-            break
-    return tuple(chosen)
 
 
 def fits(pace: Pace, version: int, remaining: Sequence[LiveGroup]) -> bool:

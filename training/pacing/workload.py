@@ -109,8 +109,6 @@ class Schedule:
     groups_per_task: int = 1
     """Groups of one task; they become ready, and make room for others, when all of them have
     ended."""
-    overtake: int | None = None
-    """Largest number of running groups that a ready one may overtake; see `window.next_batch`."""
     barrier: Literal["none", "episode", "step"] = "none"
     """``episode``: browsers are lent all at once, when all episodes have ended; ``step``: these
     episodes also step together. WebGym's baseline."""
@@ -120,10 +118,6 @@ class Schedule:
     surplus: int = 0
     """Groups started beyond a batch and cancelled when it is full, as slime does; synchronous
     only."""
-    engine_stops: bool = False
-    """True if engines stop during an update (one GPU for both)."""
-    judge_holds_browser: bool = False
-    """True if a browser is kept until the episode is graded."""
     concurrency: Bounds | None = None
     """Adaptive concurrency in episodes; ``None``: as many as there are browsers."""
     measure_seconds: float = 10.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from envs.types import Record
 from training.algorithms.advantages import group_advantages, has_signal, named_advantages, step_advantages
@@ -40,17 +40,6 @@ class BatchRow(Record):
     """Index into the trajectory's steps."""
     advantage: float
     """Advantage of each response token of the step, already divided by the step normaliser."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_weight(cls, data: Any) -> Any:
-        """Drop the key ``weight`` of older files, a loss factor that was always 1.
-
-        Any other value is refused as an unknown key.
-        """
-        if isinstance(data, dict) and data.get("weight") == 1:
-            return {key: value for key, value in data.items() if key != "weight"}
-        return data
 
 
 class TrainingBatch(Record):
@@ -84,9 +73,8 @@ class TrainingBatch(Record):
     episodes: int = Field(ge=0)
     """Number of episodes that gave rows."""
     abstained_episodes: int = Field(default=0, ge=0)
-    left_out: dict[str, LeftOut] | None = None
-    """Every episode with a reward that gave no rows, and why; ``None`` in older runs, which did not
-    record it (`explain_left_out`)."""
+    left_out: dict[str, LeftOut] = Field(default_factory=dict)
+    """Every episode with a reward that gave no rows, and why."""
 
 
 def build_batch(
@@ -193,24 +181,6 @@ def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int)
     weights = np.arange(1, len(rows) + 1, dtype=np.float64) ** power
     drawn = np.random.default_rng(version).choice(len(rows), size, replace=False, p=weights / weights.sum())
     return [rows[index] for index in sorted(drawn)]
-
-
-def explain_left_out(batch: TrainingBatch, groups: Iterable[Sequence[EpisodeSummary]]) -> TrainingBatch:
-    """Return the batch with ``left_out``; of an older run, derived by its algorithm's rules.
-
-    An episode that neither gave rows nor is left out by a rule stays unnamed; the ledger then
-    refuses it.
-    """
-    if batch.left_out is not None:
-        return batch
-    used = {row.episode_id for row in batch.rows}
-    left_out: dict[str, LeftOut] = {}
-    for group in groups:
-        scored = [episode for episode in group if episode.score is not None]
-        for episode, outcome in zip(scored, _advantages(scored, AlgorithmConfig(name=batch.algorithm)), strict=True):
-            if isinstance(outcome, LeftOut) and episode.episode_id not in used:
-                left_out[episode.episode_id] = outcome
-    return batch.model_copy(update={"left_out": left_out})
 
 
 def _advantages(scored: list[EpisodeSummary], settings: AlgorithmConfig) -> list[list[float] | LeftOut]:
