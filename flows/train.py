@@ -89,7 +89,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             use_cluster(
                 config.cluster,
                 run.served_by(servers),
-                run.shards_at_once(),
+                run.places,
                 evaluator=config.evaluation.where != "boundary",
             ) as workers,
         ):

@@ -78,7 +78,7 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
         raise_on_interrupt()
         spec = load_cluster(options.cluster) if options.cluster else None
         config = _resolved(model, options, spec)
-        processes = launches(spec, _as_given(options)) if spec else []
+        processes = launches(spec, _as_given(options), config.rollout.concurrency) if spec else []
         needs = estimate(with_derived(config)) if isinstance(config, TrainConfig) and options.dry_run else []
         notes = check(config)  # before a server is started
     except KeyboardInterrupt:
@@ -96,7 +96,7 @@ def run_command(flow: Callable[..., Any], model: Model, check: Callable[[Any], l
             values += ["", *yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).splitlines()]
         if spec is not None and spec.start in WRITERS:
             # The text for sbatch or kubectl comes first, and the rest as comments.
-            print(WRITERS[spec.start](spec, _as_given(options)), end="")
+            print(WRITERS[spec.start](spec, _as_given(options), config.rollout.concurrency), end="")
             comments, values = [*comments, *values], []
         else:
             comments += [f"on {launch.host}, {launch.name}: {shlex.join(launch.whole_command)}" for launch in processes]

@@ -14,7 +14,7 @@ from envs.types import ConfigError
 from tasks_lib.config.reading import resolve, resolve_path
 from training.settings import Settings
 
-Role = Literal["rollout", "train", "serve", "judge"]
+Role = Literal["rollout", "evaluate", "train", "serve", "judge"]
 Method = Literal["local", "existing", "ssh", "slurm", "kubernetes"]
 
 DASK_PORT = 8786
@@ -33,7 +33,8 @@ class NodeGroup(Settings):
     """Machines with one role. Groups that name the same machines share them."""
 
     role: Role = Field(
-        description="Work of the machines: rollouts in browsers, training, serving the policy by vLLM, or a judge."
+        description="Work of the machines: rollouts in browsers, evaluations beside them (evaluation.where), training, "
+        "serving the policy by vLLM, or a judge."
     )
     hosts: tuple[str, ...] = Field((), description="Addresses of the machines (existing, ssh).")
     count: int = Field(1, ge=1, le=1024, description="Machines, where none is named.")
@@ -41,7 +42,7 @@ class NodeGroup(Settings):
     memory_gb: int = Field(4, ge=1, le=65536, description="GB of memory that each gives (slurm).")
     gpus: int = Field(0, ge=0, le=64, description="GPUs that each gives.")
     processes: int = Field(
-        1, ge=1, le=64, description="On each: Dask workers that roll out, trainer ranks, or vLLM servers."
+        1, ge=1, le=64, description="On each: Dask workers that play, trainer ranks, or vLLM servers."
     )
     model: str = Field("", description="Checkpoint of the judge; its one machine serves it on all its GPUs.")
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ from tasks_lib.loops.side_threads import SideThreads, SideWork
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.processes.trainer import Trainer, update_policy
 from tasks_lib.rollouts.admitted_groups import AdmittedGroups
-from tasks_lib.rollouts.cluster import tell_workers
+from tasks_lib.rollouts.cluster import follow_groups, tell_workers
 from tasks_lib.rollouts.shards import RunningShard, share_groups
 from tasks_lib.rollouts.use import TrainerQueue
 from tasks_lib.worker.reward_stage import judge_account
@@ -96,9 +96,12 @@ class AsynchronousLoop(TrainingLoop):
         self._adaptive = (
             AdaptiveConcurrency(run.store, config.serving_of_rollouts, pace.running) if config.pacing.adaptive else None
         )
-        self._events: queue.SimpleQueue[RunningShard | None] = queue.SimpleQueue()
-        """Shards that ended; ``None`` for anything else that did."""
+        self._events: queue.SimpleQueue[RunningShard | str | None] = queue.SimpleQueue()
+        """Shards that ended, and ids of groups that did; ``None`` for anything else."""
         self._under_way = 0
+        self._open: set[str] = set()
+        """Ids of the groups that were started and are not taken in."""
+        follow_groups(run.store.root, self._events.put)
         self._update: SideWork | None = None
         self._unserved: deque[UnservedVersion] = deque()
         """Versions to be served, in order, the one that is being published first."""
@@ -201,7 +204,8 @@ class AsynchronousLoop(TrainingLoop):
         if self._adaptive is not None:
             self._admissions.limit(self._adaptive.measure(self._admissions.running))
         with self._account.clock("sample"):
-            groups = self._admissions.admit(self._served)
+            least = self.run.least_groups(self._admissions.running, self._workers)
+            groups = self._admissions.admit(self._served, least)
         if not groups:
             return
         rollouts = self.run.rollouts
@@ -210,8 +214,9 @@ class AsynchronousLoop(TrainingLoop):
             requests = [rollouts.request(shard, self._served, or_newer=True) for shard in shards]
             running = rollouts.start(requests, GROUP_PRIORITY)
             for shard in running:
-                shard.future.add_done_callback(partial(_put, self._events, shard))
+                shard.future.add_done_callback(lambda _, shard=shard: self._events.put(shard))  # type: ignore[misc]
             self._under_way += len(running)
+            self._open |= {group.group_id for group in groups}
 
     def _go_on_training(self) -> None:
         """Take in an update that has ended, and start the next one if its batch is ready."""
@@ -279,7 +284,9 @@ class AsynchronousLoop(TrainingLoop):
             return
         self._last_event = time.monotonic()
         while True:
-            if ended is not None:
+            if isinstance(ended, str):
+                self._take_in_groups([ended])
+            elif ended is not None:
                 self._take_in(ended)
             try:
                 ended = self._events.get_nowait()
@@ -303,13 +310,23 @@ class AsynchronousLoop(TrainingLoop):
             self._account.reports.append(report)
             if report.use is not None:
                 self._workers_use.add([report.use])
-            records = self.run.records([group.group_id for group in shard.request.groups])
+            self._account.mark("groups", shard.started)
+        self._take_in_groups([group.group_id for group in shard.request.groups])
+
+    def _take_in_groups(self, group_ids: Sequence[str]) -> None:
+        """Take in those of these groups that have ended and are new.
+
+        A record that a network file system does not show yet is taken in when its shard ends.
+        """
+        with self._account.clock("orchestrate"):
+            ended = [name for name in group_ids if name in self._open and self.run.store.group_path(name).exists()]
+            records = self.run.records(ended)
             self.run.journal.accept(records)
             for record in records:
+                self._open.discard(record.group_id)
                 self._records[record.group_id] = record
                 self._trainer_queue.enter(record.group_id, time.monotonic())
                 self._admissions.end(record)
-            self._account.mark("groups", shard.started)
 
     def _end_update(self, ended: SideWork) -> dict[str, Any]:
         """Take in the version that the trainer has written, and return its manifest."""
@@ -390,7 +407,3 @@ class AsynchronousLoop(TrainingLoop):
                 **limit,
             ),
         }
-
-
-def _put(events: queue.SimpleQueue[RunningShard | None], shard: RunningShard, _: object) -> None:
-    events.put(shard)

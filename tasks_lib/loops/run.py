@@ -55,6 +55,7 @@ class TrainingRun:
             config.rewards,
             config.tasks.live,
             config.serving_of_rollouts,
+            shared=config.mode == "async",
         )
         self.measuring: Rollouts | None = None
         """Rollouts of evaluations beside training groups; ``None`` where workers and engines are
@@ -104,17 +105,10 @@ class TrainingRun:
         """Return the request that workers get when they start."""
         return self.rollouts.warm_request(self.tasks[0], self.opened_at)
 
-    def shards_at_once(self) -> int:
-        """Return the number of shards that a worker of a local cluster rolls out at once.
-
-        They are those of an asynchronous run, and one of an evaluation.
-        """
-        config = self.config
-        if config.mode == "sync":
-            return 1
-        workers = config.cluster.workers
-        groups = config.pacing.groups_at_once(workers, config.rollout.concurrency, config.episodes_per_group)
-        return -(-groups // (workers * self.groups_per_task)) + 1
+    @property
+    def places(self) -> int:
+        """Units that each worker has to offer: where shards take turns, one is enough."""
+        return self.config.rollout.concurrency if self.config.mode == "async" else 1
 
     @property
     def groups_per_task(self) -> int:
@@ -123,6 +117,16 @@ class TrainingRun:
         return self.config.pacing.groups_per_task(
             rollout.groups_per_task, rollout.concurrency, self.config.episodes_per_group
         )
+
+    def least_groups(self, running: int, workers: int) -> int:
+        """Return how few groups are worth a Prefect task: any, while a place is empty.
+
+        Args:
+            running: Groups under way.
+            workers: Number of workers.
+        """
+        playable = running * self.config.episodes_per_group
+        return self.groups_per_task if playable > workers * self.config.rollout.concurrency else 1
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Return the commit records of these groups."""

@@ -28,7 +28,14 @@ from tasks_lib.preflight.chromium import check_chromium, compare_workers
 from tasks_lib.preflight.findings import Finding, fault_of, guarded
 from tasks_lib.preflight.locks import held_locks, lock_problems
 from tasks_lib.preflight.storage import NFS_LOCKS, probe_folder
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client, workers_offering
+from tasks_lib.processes.dask_clients import (
+    BROWSER_RESOURCE,
+    TRAINER_RESOURCE,
+    connect_client,
+    places_offered,
+    workers_for,
+    workers_offering,
+)
 from training.ledger.store import atomic_write_bytes
 
 CONNECT_SECONDS = 10.0
@@ -56,8 +63,6 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         ConfigError: no scheduler answers.
         DiskError: nothing can be written to the storage.
     """
-    from tasks_lib.rollouts.cluster import workers_for  # imports Prefect: seconds
-
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):
         client = connect_client(address)
@@ -65,7 +70,11 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         yield Finding("Dask", f"{address} answers; workers: {len(workers)}", "", "ok")
         yield from guarded(
-            "Dask", lambda: _count_workers(workers_for(client, address, BROWSER_RESOURCE)), "start workers"
+            "Dask",
+            lambda: _count_workers(
+                workers_for(client, address, BROWSER_RESOURCE), places_offered(client, BROWSER_RESOURCE)
+            ),
+            "start workers",
         )
         yield from compare_workers(client, workers_offering(client, BROWSER_RESOURCE))
         if trainers := workers_offering(client, TRAINER_RESOURCE):
@@ -181,8 +190,9 @@ def _compare(ours: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("versions", f"the same project, Python {theirs['Python']} and packages", "", "ok")
 
 
-def _count_workers(workers: list[str]) -> Iterator[Finding]:
-    yield Finding("Dask", f"workers that take rollouts (resource browser): {len(workers)}", "", "ok")
+def _count_workers(workers: list[str], places: int) -> Iterator[Finding]:
+    what = f"workers that take rollouts: {len(workers)}, and each plays {places} episodes at once (resource browser)"
+    yield Finding("Dask", what, "", "ok")
 
 
 def _has_storage_fault(findings: list[Finding]) -> bool:

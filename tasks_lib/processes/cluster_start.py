@@ -20,7 +20,13 @@ from pathlib import Path
 from envs.types import ConfigError
 from tasks_lib.config.cluster_spec import JUDGE_NAME, JUDGE_PORT, SERVE_PORT, ClusterSpec, Role
 from tasks_lib.config.reading import PROJECT, resolve_path
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE, connect_client
+from tasks_lib.processes.dask_clients import (
+    BROWSER_RESOURCE,
+    EVALUATION_RESOURCE,
+    TRAINER_RESOURCE,
+    connect_client,
+    worker_options,
+)
 from training.environment import DASK_ENVIRONMENT, TORCH_ENVIRONMENT, WORKER_ENVIRONMENT
 from training.trainer.control.processes import end_process_trees
 
@@ -59,13 +65,22 @@ class Launch:
         return ["env", *variables, *self.command] if variables else list(self.command)
 
 
-def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
+RESOURCES: dict[Role, str] = {
+    "rollout": BROWSER_RESOURCE,
+    "evaluate": EVALUATION_RESOURCE,
+    "train": TRAINER_RESOURCE,
+}
+"""Dask resource that workers of a role offer; other roles have no workers."""
+
+
+def launches(spec: ClusterSpec, arguments: Sequence[str] = (), places: int = 1) -> list[Launch]:
     """Return the processes of a spec, the scheduler first.
 
     There is none where the cluster exists already, or Kubernetes has pods instead.
 
     Args:
         arguments: ``--preset`` and ``--set`` of the run; vLLM servers are started with them too.
+        places: Episodes that a worker plays at once (``rollout.concurrency`` of the run).
     """
     if spec.start in ("existing", "kubernetes"):
         return []
@@ -73,19 +88,19 @@ def launches(spec: ClusterSpec, arguments: Sequence[str] = ()) -> list[Launch]:
     written = ("--scheduler-file", str(logs_of(spec) / SCHEDULER_FILE))
     scheduler = (dask, "scheduler", "--host", spec.scheduler_host, "--port", str(spec.port), "--no-dashboard", *written)
     processes = [Launch("scheduler", spec.scheduler_host, scheduler, DASK_ENVIRONMENT)]
-    roles: tuple[tuple[Role, str], ...] = (("rollout", BROWSER_RESOURCE), ("train", TRAINER_RESOURCE))
-    for role, resource in roles:
+    for role, resource in RESOURCES.items():
         group = spec.group(role)
         if group is None:
             continue
-        workers = group.processes if role == "rollout" else 1
-        torch = WORKER_ENVIRONMENT if role == "rollout" else TORCH_ENVIRONMENT
+        workers = 1 if role == "train" else group.processes
+        torch = TORCH_ENVIRONMENT if role == "train" else WORKER_ENVIRONMENT
         variables = torch | DASK_ENVIRONMENT | {"OMP_NUM_THREADS": str(max(1, group.cpus // group.processes))}
         for number, host in enumerate(spec.hosts_of(role)):
             for worker in range(workers):
                 name = f"{role}-{number}" + (f"-{worker}" if workers > 1 else "")
-                options = ("--name", name, "--host", host, "--nthreads", "2", "--no-dashboard")
-                command = (dask, "worker", spec.address, *options, "--resources", f"{resource}=1")
+                offer = worker_options(resource, 1 if role == "train" else places)
+                options = ("--name", name, "--host", host, "--no-dashboard", *offer)
+                command = (dask, "worker", spec.address, *options)
                 processes.append(Launch(name, host, command, variables))
     for host in spec.hosts_of("judge"):
         serving = _scripts(spec).parents[1] / ".venv-vllm" / "bin"

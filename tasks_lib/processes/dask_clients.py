@@ -7,12 +7,39 @@ import distributed
 from envs.types import ConfigError
 
 BROWSER_RESOURCE = "browser"
-"""Dask resource of workers that may run rollouts; one shard takes one."""
+"""Dask resource of workers that may run rollouts: as many units as a worker plays episodes at once
+(``rollout.concurrency``)."""
 EVALUATION_RESOURCE = "evaluation"
 """Dask resource of a worker that plays evaluations only, and serves the evaluated version
 (``evaluation.where``)."""
 TRAINER_RESOURCE = "trainer"
 """Dask resource of workers whose machine takes part in training. A trainer takes one of each."""
+
+
+EPISODES_PER_UNIT = 3
+"""Episodes of a shard per unit that it takes: a worker has three times as many as it plays at once.
+
+Episodes that wait at the worker fill places that a group's last, long episodes leave.
+"""
+
+
+def worker_options(resource: str, places: int) -> list[str]:
+    """Return the options of ``dask worker`` that offer a resource.
+
+    A shard blocks a thread; one more thread is left for other tasks.
+    """
+    return ["--nthreads", str(places + 1), "--resources", f"{resource}={places}"]
+
+
+def units_of_shard(episodes: int, places: int, *, shared: bool) -> int:
+    """Return the units of a worker that a shard takes.
+
+    Args:
+        episodes: Episodes of the shard.
+        places: Units that the worker offers.
+        shared: True if shards run side by side on a worker; at least two of them always fit.
+    """
+    return max(1, min(episodes // EPISODES_PER_UNIT, places // 2)) if shared else places
 
 
 def connect_client(cluster: distributed.deploy.Cluster | str) -> distributed.Client:
@@ -34,3 +61,28 @@ def workers_offering(client: distributed.Client, resource: str) -> list[str]:
         (str(worker["name"]), address) for address, worker in workers if resource in worker.get("resources", {})
     )
     return [address for _, address in offering]
+
+
+def places_offered(client: distributed.Client, resource: str) -> int:
+    """Return the units of a resource that each worker offers; the fewest, where they differ."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    units = [int(worker["resources"][resource]) for worker in workers if resource in worker.get("resources", {})]
+    return max(1, min(units, default=1))
+
+
+def workers_for(client: distributed.Client, address: str, resource: str, places: int = 1) -> list[str]:
+    """Return the addresses of the workers of the cluster at ``address`` that offer a resource.
+
+    Raises:
+        ConfigError: none does, or one offers fewer units than ``places``.
+    """
+    offering = workers_offering(client, resource)
+    start = f"start workers with: dask worker {address} {' '.join(worker_options(resource, places))}"
+    if not offering:
+        raise ConfigError(f"no worker of the Dask cluster at {address} offers the resource {resource!r}; {start}")
+    if (offered := places_offered(client, resource)) < places:
+        raise ConfigError(
+            f"a worker of the Dask cluster at {address} offers {resource}={offered}, and rollout.concurrency is {places}: "
+            f"an asynchronous run would leave places empty; {start}, or set rollout.concurrency={offered}"
+        )
+    return offering

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from tasks_lib.config.cluster_spec import JUDGE_PORT, SERVE_PORT, ClusterSpec, NodeGroup, Role, run_settings
-from tasks_lib.processes.cluster_start import judge_command
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, TRAINER_RESOURCE
+from tasks_lib.config.cluster_spec import JUDGE_PORT, SERVE_PORT, ClusterSpec, NodeGroup, run_settings
+from tasks_lib.processes.cluster_start import RESOURCES, judge_command
+from tasks_lib.processes.dask_clients import worker_options
 
 Manifest = dict[str, Any]
 
@@ -26,15 +26,16 @@ RUN_RESTARTS = 20
 """Retries of the run's Job, after which Kubernetes gives it up."""
 
 
-def manifests(spec: ClusterSpec, arguments: Sequence[str]) -> str:
+def manifests(spec: ClusterSpec, arguments: Sequence[str], places: int = 1) -> str:
     """Return the manifests for ``kubectl apply``, one YAML document each.
 
     Args:
         arguments: ``--preset`` and ``--set`` of the run.
+        places: Episodes that a worker plays at once (``rollout.concurrency`` of the run).
     """
     pods = _Pods(spec)
     documents = pods.prefect() if not spec.prefect else []
-    documents += pods.scheduler() + pods.workers() + pods.servers(arguments) + pods.judge()
+    documents += pods.scheduler() + pods.workers(places) + pods.servers(arguments) + pods.judge()
     run = ["python", "-m", "flows.train", *arguments, *run_settings(spec)]
     documents.append(pods.job("run", "orchestrator", run))
     return yaml.dump_all(documents, Dumper=_WithoutReferences, sort_keys=False, explicit_start=True)
@@ -78,21 +79,17 @@ class _Pods:
             self._workload("Deployment", "scheduler", "orchestrator", command, 1, container_fields),
         ]
 
-    def workers(self) -> list[Manifest]:
-        """Return the Dask workers: one pod for each rollout process, one for each training
+    def workers(self, places: int) -> list[Manifest]:
+        """Return the Dask workers: one pod for each process that plays, one for each training
         machine."""
         workers = []
-        roles: tuple[tuple[Role, str, str], ...] = (
-            ("rollout", "rollout", BROWSER_RESOURCE),
-            ("train", "trainer", TRAINER_RESOURCE),
-        )
-        for role, image, resource in roles:
+        for role, resource in RESOURCES.items():
             group = self.spec.group(role)
             if group is None:
                 continue
-            share = group.processes if role == "rollout" else 1
-            command = ["dask", "worker", self.spec.address, "--nthreads", "2", "--dashboard-address", f":{HEALTH_PORT}"]
-            command += ["--resources", f"{resource}=1"]
+            image, share, units = ("trainer", 1, 1) if role == "train" else ("rollout", group.processes, places)
+            command = ["dask", "worker", self.spec.address, "--dashboard-address", f":{HEALTH_PORT}"]
+            command += worker_options(resource, units)
             container_fields = {"resources": _resources(group, share), **_probes(HEALTH_PORT, "/health")}
             workers.append(self._workload("Deployment", role, image, command, group.size * share, container_fields))
         return workers

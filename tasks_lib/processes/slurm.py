@@ -25,11 +25,12 @@ Workers get its address with each task.
 """
 
 
-def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
+def batch_script(spec: ClusterSpec, arguments: Sequence[str], places: int = 1) -> str:
     """Return the script. The scheduler and the flow run on the first machine of the first group.
 
     Args:
         arguments: ``--preset`` and ``--set`` of the run.
+        places: Episodes that a worker plays at once (``rollout.concurrency`` of the run).
     """
     common = [
         f"--job-name={spec.name}",
@@ -56,7 +57,7 @@ def batch_script(spec: ClusterSpec, arguments: Sequence[str]) -> str:
         lines += [f"{group.role.upper()}_{index}=${{hosts[{index}]}}" for index in range(group.size)]
     lines.append("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT")
     component: dict[str, int] = {group.role: number for number, group in enumerate(spec.groups)}
-    for launch in launches(spec, arguments):
+    for launch in launches(spec, arguments, places):
         role = launch.name.partition("-")[0]
         where = [f"--het-group={component.get(role, 0)}", "--nodes=1", "--ntasks=1", f"--nodelist={launch.host}"]
         lines.append(f"{_quoted(['srun', '--overlap', *where, *launch.whole_command])} &")

@@ -28,6 +28,7 @@ from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.regrading.config import RegradeConfig
+from tasks_lib.rollouts.cluster import places_of_worker
 from tasks_lib.worker.requests import GradeReport, GradeRequest
 from tasks_lib.worker.reward_stage import judge_account
 from tasks_lib.worker.rollout_worker import RolloutWorker
@@ -119,7 +120,7 @@ class Regrading:
         """
         self.account()
         self.begin()
-        with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+        with dask.annotate(resources={BROWSER_RESOURCE: places_of_worker(BROWSER_RESOURCE)}):
             futures = [grade_batch.submit(request) for request in self.requests()]
         reports = [future.result() for future in futures]
         write_end(self.store, self.config.name, time.time())

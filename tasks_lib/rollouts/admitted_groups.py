@@ -101,18 +101,19 @@ class AdmittedGroups:
         """Versions that groups under way were started with."""
         return {group.version for group in self._live.values() if not group.ready}
 
-    def admit(self, version: int) -> list[GroupSpec]:
+    def admit(self, version: int, at_least: int = 1) -> list[GroupSpec]:
         """Return the groups to start now; they count as under way from now on.
 
         Args:
             version: Version that the engines serve.
+            at_least: Start none before so many may start: groups of one Prefect task.
         """
         if self.lost:
             return []
         accepted = self.taken * self._pace.batch + self.ready
         room = capacity(self._admission, version=version, accepted=accepted, running=self.running)
         room = min(room, self._batches * self._pace.batch - accepted - self.running)
-        return [self._start(version) for _ in range(room)]
+        return [self._start(version) for _ in range(room if room >= at_least else 0)]
 
     def end(self, record: GroupRecord) -> None:
         """Record that a group ended."""

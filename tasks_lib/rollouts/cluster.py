@@ -29,14 +29,21 @@ from envs.types import ConfigError, DiskError, RollwrightError
 from tasks_lib.config import ClusterConfig, RolloutConfig
 from tasks_lib.folder.values import record_browsers
 from tasks_lib.processes.browser_versions import browser_versions, describe_differences
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE, connect_client, workers_offering
+from tasks_lib.processes.dask_clients import (
+    BROWSER_RESOURCE,
+    EVALUATION_RESOURCE,
+    connect_client,
+    places_offered,
+    workers_for,
+    workers_offering,
+)
 from tasks_lib.processes.interrupts import NannyLogFilter
 from tasks_lib.processes.orphans import end_with_parent
 from tasks_lib.processes.prefect_api import check_home
 from tasks_lib.processes.retries import TRANSIENT_ERRORS
 from tasks_lib.processes.worker_watch import watched_workers
 from tasks_lib.worker.requests import RolloutRequest
-from tasks_lib.worker.rollout_worker import RolloutWorker
+from tasks_lib.worker.rollout_worker import RolloutWorker, group_topic
 from training.environment import DASK_TCP_SECONDS, WORKER_ENVIRONMENT
 from training.ledger.disk import try_to_write
 from training.ledger.store import RunStore
@@ -48,29 +55,33 @@ TRIAL_SECONDS = 30.0
 
 _current: ContextVar[distributed.deploy.Cluster | str | None] = ContextVar("rollwright_cluster", default=None)
 _connection: ContextVar[distributed.Client | None] = ContextVar("rollwright_client", default=None)
+_places: ContextVar[dict[str, int]] = ContextVar("rollwright_places")
+"""Units that a worker offers, by resource."""
 
 
 @contextmanager
 def use_cluster(
-    config: ClusterConfig, warm: RolloutRequest | None, shards: int = 1, *, evaluator: bool = False
+    config: ClusterConfig, warm: RolloutRequest | None, places: int = 1, *, evaluator: bool = False
 ) -> Iterator[int]:
     """Open a cluster with the rollout plugin on every worker.
 
     Yields the number of workers that can run rollouts.
 
     Args:
-        shards: Shards that a worker of a local cluster rolls out at once.
+        places: Units that each worker has to offer; those of a local cluster do.
         evaluator: Have one more worker, which plays evaluations only.
 
     Raises:
         ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource,
-            or ``evaluation`` where it is needed.
+            or ``evaluation`` where it is needed, or one offers too few units.
     """
     prefect_api = api_url()
-    with open_cluster(config, shards, evaluator=evaluator) as client:
-        worker_count = len(workers_for(client, config.address, BROWSER_RESOURCE))
+    with open_cluster(config, places, evaluator=evaluator) as client:
+        worker_count = len(workers_for(client, config.address, BROWSER_RESOURCE, places))
         client.register_plugin(RolloutWorker(warm))
         token, connection = _current.set(client.cluster or config.address), _connection.set(client)
+        offered = {resource: places_offered(client, resource) for resource in (BROWSER_RESOURCE, EVALUATION_RESOURCE)}
+        offer = _places.set(offered)
         try:
             watch = watched_workers(client, config.address, BROWSER_RESOURCE) if config.address else nullcontext()
             with temporary_settings({PREFECT_API_URL: prefect_api}), _TaskSettings.current(), watch:
@@ -78,10 +89,11 @@ def use_cluster(
         finally:
             _current.reset(token)
             _connection.reset(connection)
+            _places.reset(offer)
 
 
 @contextmanager
-def open_cluster(config: ClusterConfig, shards: int = 1, *, evaluator: bool = False) -> Iterator[distributed.Client]:
+def open_cluster(config: ClusterConfig, places: int = 1, *, evaluator: bool = False) -> Iterator[distributed.Client]:
     """Open a cluster with nothing on its workers, and yield a client of it.
 
     Arguments and errors are those of `use_cluster`.
@@ -101,10 +113,24 @@ def open_cluster(config: ClusterConfig, shards: int = 1, *, evaluator: bool = Fa
             **worker_settings(config.workers + evaluator),
         }
     )
-    with _cluster(config, shards, evaluator) as cluster, connect_client(cluster) as client:
-        for resource in (BROWSER_RESOURCE, *([EVALUATION_RESOURCE] if evaluator else [])):
-            workers_for(client, config.address, resource)
+    with _cluster(config, places, evaluator) as cluster, connect_client(cluster) as client:
+        workers_for(client, config.address, BROWSER_RESOURCE, places)
+        if evaluator:
+            workers_for(client, config.address, EVALUATION_RESOURCE)
         yield client
+
+
+def places_of_worker(resource: str) -> int:
+    """Return the units of a resource that each worker of the current cluster offers."""
+    return _places.get()[resource]
+
+
+def follow_groups(run_dir: Path, seen: Callable[[str], None]) -> None:
+    """Call ``seen``, in a thread of Dask's, with the id of each group that a worker commits.
+
+    A message may be lost with its worker; the end of the group's shard says the same.
+    """
+    _client().subscribe_topic(group_topic(str(run_dir)), lambda event: seen(event[1]))
 
 
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
@@ -201,23 +227,8 @@ def worker_settings(workers: int) -> dict[str, Any]:
     }
 
 
-def workers_for(client: distributed.Client, address: str, resource: str) -> list[str]:
-    """Return the addresses of the workers of the cluster at ``address`` that offer a resource.
-
-    Raises:
-        ConfigError: none does.
-    """
-    offering = workers_offering(client, resource)
-    if not offering:
-        raise ConfigError(
-            f"no worker of the Dask cluster at {address} offers the resource {resource!r}; "
-            f"start workers with: dask worker {address} --resources {resource}=1 --nthreads 2"
-        )
-    return offering
-
-
 @contextmanager
-def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[distributed.deploy.Cluster | str]:
+def _cluster(config: ClusterConfig, places: int, evaluator: bool) -> Iterator[distributed.deploy.Cluster | str]:
     if config.address:
         yield config.address
         return
@@ -225,13 +236,13 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
     try:
         with (
             NannyLogFilter() as nannies,
-            closing(_empty_cluster(shards)) as cluster,
+            closing(_empty_cluster(places)) as cluster,
             nannies.record_failure(),
         ):
             spec = cluster.new_spec
             cluster.worker_spec = dict.fromkeys(range(config.workers), spec)
             if evaluator:
-                options = {**spec["options"], "resources": {EVALUATION_RESOURCE: 1}}
+                options = {**spec["options"], "resources": {EVALUATION_RESOURCE: places}}
                 cluster.worker_spec[config.workers] = {**spec, "options": options}
             # Dask's own ``sync`` would cancel the start at Ctrl-C, and half-started workers cannot
             # be closed.
@@ -245,7 +256,7 @@ def _cluster(config: ClusterConfig, shards: int, evaluator: bool) -> Iterator[di
                 os.environ[name] = environment[name]
 
 
-def _empty_cluster(shards: int) -> distributed.LocalCluster:
+def _empty_cluster(places: int) -> distributed.LocalCluster:
     """Start a scheduler without workers, whose later workers ignore SIGINT from the first
     instruction.
 
@@ -258,9 +269,9 @@ def _empty_cluster(shards: int) -> distributed.LocalCluster:
     with _block_interrupts():  # Dask's threads inherit the mask, and workers theirs
         return distributed.LocalCluster(
             n_workers=0,
-            threads_per_worker=shards + 1,
+            threads_per_worker=places + 1,
             processes=True,
-            resources={BROWSER_RESOURCE: shards},
+            resources={BROWSER_RESOURCE: places},
             dashboard_address="127.0.0.1:0",  # None would take port 8787
             host="127.0.0.1",
             memory_limit=0,

@@ -18,10 +18,10 @@ from envs.sites import LiveOptions
 from envs.types import DiskError, RollwrightError, WebTask
 from tasks_lib.config import EndpointConfig, RewardConfig, RolloutConfig
 from tasks_lib.folder.repair import repair_group
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, units_of_shard
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
-from tasks_lib.rollouts.cluster import leave_out_workers
+from tasks_lib.rollouts.cluster import leave_out_workers, places_of_worker
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.config import PolicyConfig
@@ -78,7 +78,7 @@ def warm_up(request: RolloutRequest, workers: int) -> None:
 
     Workers begin to load them when they start.
     """
-    with dask.annotate(resources={BROWSER_RESOURCE: 1}):
+    with dask.annotate(resources={BROWSER_RESOURCE: places_of_worker(BROWSER_RESOURCE)}):  # one task a worker
         futures = [warm_up_worker.submit(number, request) for number in range(workers)]
     for future in futures:
         future.result()
@@ -109,10 +109,16 @@ class RolloutResult:
 
 
 def submit(
-    request: RolloutRequest, priority: int = 0, resource: str = BROWSER_RESOURCE
+    request: RolloutRequest, priority: int = 0, resource: str = BROWSER_RESOURCE, *, shared: bool = False
 ) -> PrefectFuture[RolloutReport]:
-    """Submit a shard as a Prefect task, to a worker of the cluster that offers ``resource``."""
-    with dask.annotate(resources={resource: 1}, priority=priority):
+    """Submit a shard as a Prefect task, to a worker of the cluster that offers ``resource``.
+
+    Args:
+        shared: True if other shards run beside it on its worker; else it takes all of its units.
+    """
+    episodes = sum(len(group.seeds) for group in request.groups)
+    units = units_of_shard(episodes, places_of_worker(resource), shared=shared)
+    with dask.annotate(resources={resource: units}, priority=priority):
         return roll_out_shard.submit(request)
 
 
@@ -127,6 +133,8 @@ class RunningShard:
     """Start time in seconds of the process's monotonic clock."""
     resource: str = BROWSER_RESOURCE
     """Dask resource of the workers that may take it."""
+    shared: bool = False
+    """Argument of `submit`."""
 
     def wait(self) -> RolloutReport:
         """Wait for the shard and return its report.
@@ -161,7 +169,7 @@ class RunningShard:
                 except DiskError:
                     raise error from None
                 logger.warning("%s; its groups go to other workers: %s", self.request.groups[0].group_id, error)
-                future = submit(self.request, resource=self.resource)
+                future = submit(self.request, resource=self.resource, shared=self.shared)
         return future.result()
 
 
@@ -206,6 +214,8 @@ class Rollouts:
     """Configuration of the actor ``teacher``."""
     resource: str = BROWSER_RESOURCE
     """Dask resource of the workers that may take the shards."""
+    shared: bool = False
+    """True if shards run side by side on a worker (asynchronous runs)."""
 
     def request(
         self, groups: list[GroupSpec], version: int, actor: ActorName = "policy", *, or_newer: bool = False
@@ -241,7 +251,14 @@ class Rollouts:
             if repair := repair_group(self.store, group.group_id, None, size=size, attempts=attempts):
                 logger.warning(repair)
         return [
-            RunningShard(request, submit(request, priority, self.resource), self.store, time.monotonic(), self.resource)
+            RunningShard(
+                request,
+                submit(request, priority, self.resource, shared=self.shared),
+                self.store,
+                time.monotonic(),
+                self.resource,
+                self.shared,
+            )
             for request in requests
         ]
 

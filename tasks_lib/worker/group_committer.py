@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from envs.types import Trajectory
@@ -38,10 +38,12 @@ class GroupCommitter:
         files: ThreadPoolExecutor,
         stage: RewardStage,
         ours: Collection[str] = (),
+        announce: Callable[[str], None] = lambda group_id: None,
     ) -> None:
         """
         Args:
             ours: Names of sites that we serve ourselves; a judge cannot block them.
+            announce: Called with the id of each group that has its record.
         """
         self.token = os.urandom(6).hex()
         """Random id of this attempt at its groups.
@@ -55,6 +57,7 @@ class GroupCommitter:
         self._clock = clock
         self._files = files
         self._stage = stage
+        self._announce = announce
 
     async def add(self, group: GroupSpec, attempts: list[Trajectory]) -> None:
         """Grade and store the attempts of an episode; commit the group after its last episode."""
@@ -88,3 +91,4 @@ class GroupCommitter:
             logger.warning("another worker committed group %s first: deleted our episodes of it", group.group_id)
             for episode in record.episodes:
                 self._store.trajectory_path(episode.episode_id, self.token).unlink(missing_ok=True)
+        self._announce(group.group_id)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ class RolloutService:
     """Plays, grades and commits the groups of requests with the resources of a worker."""
 
     worker: WorkerResources
+    announce: Callable[[RolloutRequest, str], None] = lambda request, group_id: None
+    """Called with each group that is committed, in a thread of the worker's files."""
 
     def roll_out(self, request: RolloutRequest) -> RolloutReport:
         """Roll out the groups of ``request`` that are not committed yet. Blocks."""
@@ -104,7 +107,8 @@ class RolloutService:
         )
         stage = run.reward_stage(request, store, clock, worker.grading)
         ours = frozenset(name for name, site in run.sites.items() if not isinstance(site, LiveSite))
-        committer = GroupCommitter(groups, store, clock, worker.files, stage, ours)
+        announce = partial(self.announce, request)
+        committer = GroupCommitter(groups, store, clock, worker.files, stage, ours, announce)
         live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
         statistics_before, use_before = engine.statistics, self._use(run, engine)
         async with connections, worker.live.shard(live, store) as live, asyncio.TaskGroup() as tasks:

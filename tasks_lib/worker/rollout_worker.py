@@ -74,6 +74,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Any) -> None:
         """Prepare the worker; called by Dask."""
         self._resources = WorkerResources()
+        self._worker = worker
         RolloutWorker._instance = self
         logging.getLogger(STATES).addFilter(is_not_cancelled)
         logging.getLogger("prefect.task_runs").addFilter(is_not_reported_by_flow)
@@ -121,11 +122,21 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def roll_out(self, request: RolloutRequest) -> RolloutReport:
         """Roll out the groups of ``request`` that are not committed yet."""
-        return RolloutService(self._resources).roll_out(request)
+        return RolloutService(self._resources, self.announce).roll_out(request)
+
+    def announce(self, request: RolloutRequest, group_id: str) -> None:
+        """Tell an asynchronous run's flow of a committed group, before its shard ends."""
+        if request.or_newer and self._worker is not None:
+            self._worker.log_event(group_topic(request.run_dir), group_id)
 
     def grade(self, request: GradeRequest) -> GradeReport:
         """Grade the episodes of ``request`` that are not graded yet. Loads no policy."""
         return GradingService(self._resources).grade(request)
+
+
+def group_topic(run_dir: str) -> str:
+    """Return the topic of Dask events under which workers tell a run of committed groups."""
+    return f"rollwright-groups:{run_dir}"
 
 
 async def serve_version(run_dir: str, version: int, checkpoint: str) -> None:

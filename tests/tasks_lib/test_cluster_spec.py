@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
+import yaml
 
 from envs.types import ConfigError
 from flows.train import train
@@ -18,6 +21,7 @@ from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, resolve
 from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
 from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.dask_clients import connect_client, workers_offering
+from tasks_lib.processes.kubernetes import manifests
 from tasks_lib.processes.slurm import batch_script
 from training.trainer.control.launch import free_port
 
@@ -95,11 +99,45 @@ def test_each_machine_gets_its_processes() -> None:
     roles = [name.partition("-")[0] for name in started_]
     assert {role: roles.count(role) for role in roles} == {"scheduler": 1, "rollout": 8, "train": 1, "serve": 8}
     assert started_["rollout-1-3"].host == "10.0.0.2" and started_["train-0"].host == "10.0.0.3"
-    assert "--resources browser=1" in " ".join(started_["rollout-0-0"].command)
     assert "--resources trainer=1" in " ".join(started_["train-0"].command)
     last = " ".join(started_["serve-0-7"].command)
     assert "--preset quickstart" in last and "serving.gpus=[[7]]" in last and last.endswith("--port 8007")
     assert found.servers()[-1] == "http://10.0.0.4:8007"
+
+
+def offers(command: str) -> list[tuple[str, int, int]]:
+    """Resource, units and threads of each ``dask worker`` in a text."""
+    found = re.findall(r"dask worker[^\n]*?--nthreads (\d+)[^\n]*?--resources (\w+)=(\d+)", command)
+    return sorted({(resource, int(units), int(threads)) for threads, resource, units in found})
+
+
+def test_the_workers_of_every_launcher_offer_a_unit_for_each_place() -> None:
+    """As many as ``rollout.concurrency``, and a thread more."""
+    groups: list[object] = [ROLLOUT, {"role": "evaluate"}, {"role": "train"}]
+    wanted = [("browser", 24, 25), ("evaluation", 24, 25), ("trainer", 1, 2)]
+    hosts = [{**cast(dict[str, object], group), "hosts": ["h"]} for group in groups]
+    processes = launches(spec(start="ssh", scheduler="h", groups=hosts), places=24)
+    texts = {
+        "ssh": "\n".join(" ".join(launch.command) for launch in processes),
+        "local": "\n".join(" ".join(launch.command) for launch in launches(spec(groups=groups), places=24)),
+        "slurm": batch_script(spec(start="slurm", groups=groups), [], places=24),
+    }
+    pods = yaml.safe_load_all(manifests(spec(start="kubernetes", claim="c", groups=groups), [], places=24))
+    containers = [pod["spec"]["template"]["spec"]["containers"][0] for pod in pods if "template" in pod["spec"]]
+    texts["kubernetes"] = "\n".join(" ".join(container["args"]) for container in containers)
+    assert {name: offers(text) for name, text in texts.items()} == dict.fromkeys(texts, wanted)
+    docker = (PROJECT / "docker" / "Dockerfile").read_text()
+    assert re.search(r"browser=\$ROLLOUT_PLACES ", docker) and "--nthreads $((ROLLOUT_PLACES + 1))" in docker
+    quickstart = resolve(TrainConfig, {"preset": "quickstart"}).rollout.concurrency
+    assert f"ENV ROLLOUT_PLACES={quickstart}\n" in docker
+    assert offers((PROJECT / "docs" / "scaling.md").read_text()) == [("browser", quickstart, quickstart + 1)]
+
+
+def test_a_run_s_own_concurrency_is_what_its_workers_offer(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(PROJECT / "deployments/clusters/one-machine.yaml")
+    given = ["--preset", "quickstart", "--cluster", path, "--set", "rollout.concurrency=7", "--dry-run"]
+    assert run_command(train, TrainConfig, lambda config: [], given) == 0
+    assert ("browser", 7, 8) in offers(capsys.readouterr().out)
 
 
 FAKE_SSH = """#!/usr/bin/env bash

@@ -19,6 +19,7 @@ from tasks_lib.folder.checkpoints import check_checkpoint, publish_base
 from tasks_lib.folder.frozen_config import COPY
 from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import check_training
+from tasks_lib.processes.dask_clients import units_of_shard
 from tasks_lib.rollouts.evaluation import evaluate_version
 from training.ledger.store import RunStore, read_json, write_json
 
@@ -55,7 +56,9 @@ def test_workers_have_a_place_for_all_groups_that_are_under_way(
     changes = {"cluster": {"workers": workers}, "pacing": {"running": running}, "rollout": rollout}
     with open_run(_config(tmp_path, mode="async", **changes)) as run:
         at_once = run.config.pacing.groups_at_once(workers, concurrency, 8)
-        assert (run.shards_at_once() - 1) * workers * run.groups_per_task >= at_once  # and one of an evaluation
+        size = run.groups_per_task * 8
+        side_by_side = run.places // units_of_shard(size, run.places, shared=True)
+        assert side_by_side * size >= min(3 * concurrency, 2 * size), "a worker gets what it plays three times over"
         assert run.groups_per_task == given or (not given and 1 <= run.groups_per_task <= min(4, -(-concurrency // 8)))
         assert running or at_once >= 3 * concurrency * workers / 8
 

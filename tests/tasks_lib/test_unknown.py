@@ -215,7 +215,7 @@ def test_the_picture_leaves_a_gap(tmp_path: Path) -> None:
 def test_an_older_iteration_without_rewards_is_unknown(tmp_path: Path) -> None:
     lines = [
         {"kind": "iteration", "iteration": number, "success": 0.0, "success_by_kind": {"a": found}}
-        for number, found in enumerate([SOME, OLD])
+        for number, found in enumerate([SOME, NOTHING])
     ]
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     run = read_run(tmp_path)
