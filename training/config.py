@@ -101,10 +101,10 @@ class AlgorithmConfig(PolicyLoss, AdvantageSettings):
         2.0, ge=0, le=10, description="Weight of a step in the draw: its rank by age, oldest 1, to this power."
     )
     skip_unchanged: bool = Field(False, description="Leave out steps that did not change the screenshot.")
-    stale_limit: int = Field(
-        0,
+    stale_limit: int | None = Field(
+        None,
         ge=0,
-        description="Largest staleness of an episode's oldest token; older episodes are left out. 0: pacing.staleness (mode=async).",
+        description="Largest staleness of an episode's oldest token; older ones are left out. null: pacing.staleness (mode=async).",
     )
     stale_decay: float = Field(
         1.0, gt=0, le=1, description="Factor of an episode's advantages per version of staleness of its oldest token."

@@ -157,6 +157,8 @@ class ClusterSpec(Settings):
             settings["serving"] = {"engine": "vllm", "tensor_parallel": max(1, serve.gpus // serve.processes)} | (
                 {"replicas": serve.processes} if self.start == "local" else {"address": list(self.servers())}
             )
+            if self.start != "local":
+                settings["serving"]["media_root"] = self.storage
             if self.api_key:
                 settings["serving"]["api_key"] = self.api_key
         if self.judge:

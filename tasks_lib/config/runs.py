@@ -232,7 +232,7 @@ class TrainConfig(RunConfig):
         Pacing keeps episodes within that bound, with two exceptions: a worker that outlives a
         killed run may commit a group late, and the bound may be lowered when a run is resumed.
         """
-        if self.mode == "sync" or self.algorithm.stale_limit:
+        if self.mode == "sync" or self.algorithm.stale_limit is not None:
             return self.algorithm
         return self.algorithm.model_copy(update={"stale_limit": self.pacing.staleness})
 

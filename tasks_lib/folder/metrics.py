@@ -18,7 +18,7 @@ import orjson
 import psutil
 
 from envs.types import StorageError
-from tasks_lib.folder.metrics_lines import RATE, L, Line, parse_lines, read_lines
+from tasks_lib.folder.metrics_lines import RATE, L, Line, parse_line, parse_lines
 from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -135,13 +135,16 @@ class MetricsLog:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.wall = 0.0
         """Seconds of the loop at the newest line."""
+        self._lines: list[Line] = []
+        """All lines of the file."""
         if path.exists():
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             if whole != data:
                 # Truncating needs no space: writing anew on a full disk would lose all lines.
                 os.truncate(path, len(whole))
-            for line in _take_out_damaged(path, whole)[-1:]:
+            self._lines = _take_out_damaged(path, whole)
+            for line in self._lines[-1:]:
                 self.wall = line.wall or 0.0
         from tensorboard.summary import Writer  # most processes write no metrics
 
@@ -150,8 +153,8 @@ class MetricsLog:
             self._writer = Writer(str(tensorboard))
 
     def lines(self, model: type[L]) -> list[L]:
-        """Return all lines of one kind, oldest first."""
-        return read_lines(self._path, model)
+        """Return all lines of one kind, oldest first; read once, when the log is opened."""
+        return [line for line in self._lines if isinstance(line, model)]
 
     def append(self, line: Line, step: int) -> None:
         """Write one line; every number in it becomes the TensorBoard scalar ``<kind>/<path>`` at
@@ -163,6 +166,8 @@ class MetricsLog:
         data = orjson.dumps(content) + b"\n"
         with raise_disk_errors(self._path, needed=len(data)), open(self._path, "ab") as file:
             file.write(data)
+        if (written := parse_line(data)) is not None:
+            self._lines.append(written)
         with raise_disk_errors(self._tensorboard):
             for tag, value in numbers(content, line.kind):
                 self._writer.add_scalar(tag, float(value), step)

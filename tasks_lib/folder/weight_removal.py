@@ -18,28 +18,40 @@ REMAINING_FILES = frozenset({MANIFEST, REMOVED})
 """Files that remain of a policy whose weights were removed."""
 
 
-def remove_old_policies(
-    store: RunStore, settings: TrainerConfig, means: Mapping[int, float | None], under_way: Collection[int] = ()
-) -> list[int]:
-    """Remove the weights that ``trainer.keep_policies`` does not keep, and return their versions.
+class PolicyRetention:
+    """Removes the weights that ``trainer.keep_policies`` does not keep."""
 
-    A removal that was cut off by a kill is completed.
+    def __init__(self, store: RunStore, settings: TrainerConfig) -> None:
+        self._store, self._settings = store, settings
+        self._whole = set(store.versions()) if settings.keep_policies else set[int]()
+        """Published versions whose weights are not known to be removed."""
 
-    Args:
-        means: Mean success by evaluated version, in the form for `best_version`.
-        under_way: Versions that groups under way were started with: a worker that takes one over
-            loads it.
-    """
-    needed = {*under_way, *_versions_with_state(store)}
-    if settings.keep_best and (best := best_version(means)) is not None:
-        needed.add(best)
-    removed = []
-    for version in removable_versions(store.versions(), settings.keep_policies, needed):
-        folder = store.policy_path(version)
-        if {path.name for path in folder.iterdir()} != REMAINING_FILES:
-            _remove_weights(folder, settings)
-            removed.append(version)
-    return removed
+    def remove(self, newest: int, means: Mapping[int, float | None], under_way: Collection[int] = ()) -> list[int]:
+        """Remove the weights that are not kept any more, and return their versions.
+
+        A removal that was cut off by a kill is completed. A removed version is looked at once.
+
+        Args:
+            newest: Newest published version.
+            means: Mean success by evaluated version, in the form for `best_version`.
+            under_way: Versions that groups under way were started with: a worker that takes one
+                over loads it.
+        """
+        store, settings = self._store, self._settings
+        if not settings.keep_policies:
+            return []
+        self._whole.add(newest)
+        needed = {*under_way, *_versions_with_state(store)}
+        if settings.keep_best and (best := best_version(means)) is not None:
+            needed.add(best)
+        removed = []
+        for version in removable_versions(self._whole, settings.keep_policies, needed):
+            folder = store.policy_path(version)
+            if {path.name for path in folder.iterdir()} != REMAINING_FILES:
+                _remove_weights(folder, settings)
+                removed.append(version)
+            self._whole.discard(version)
+        return removed
 
 
 def _versions_with_state(store: RunStore) -> list[int]:

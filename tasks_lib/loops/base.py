@@ -16,7 +16,7 @@ from tasks_lib.folder.batches import earlier_groups
 from tasks_lib.folder.metrics import describe_success, episode_figures, format_share
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
-from tasks_lib.folder.weight_removal import remove_old_policies
+from tasks_lib.folder.weight_removal import PolicyRetention
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer
@@ -58,6 +58,7 @@ class TrainingLoop(ABC):
         self._episode_seconds = _pace(evaluations)
         self._recorded = {line.iteration for line in run.metrics.lines(IterationMetrics)}
         """Iterations that have their metrics line."""
+        self._retention = PolicyRetention(run.store, run.config.trainer)
         self._set_outdated_aside(run.store.latest_policy() or 0)
         self._recover_ledger()
         self._recover_lines()
@@ -161,7 +162,7 @@ class TrainingLoop(ABC):
         self.run.journal.record_update(batch, group_ids)
         run = self.run
         means = {line.version: line.mean for line in run.metrics.lines(EvaluationMetrics)}
-        if removed := remove_old_policies(run.store, run.config.trainer, means, self._needed_versions()):
+        if removed := self._retention.remove(version, means, self._needed_versions()):
             self._progress.log(f"weights removed (trainer.keep_policies): {', '.join(map(policy_name, removed))}")
         return batch
 
@@ -268,8 +269,9 @@ class TrainingLoop(ABC):
         The trainer goes on by itself with a batch that it finds.
         """
         run = self.run
+        recorded = set(run.journal.updates())
         for version in run.store.versions():
-            if 0 < version <= self.version and version not in run.journal.updates():
+            if 0 < version <= self.version and version not in recorded:
                 run.journal.record_update(*published_batch(run.store, version))
 
     def _recover_lines(self) -> None:

@@ -19,8 +19,6 @@ from training.serving.config import ServingConfig
 
 MEASURE_SECONDS = 10.0
 """Seconds between two measurements."""
-MAX_AGE = 10.0
-"""Age in seconds at which a worker's file counts as left by a worker that ended."""
 
 
 class AdaptiveConcurrency:
@@ -28,11 +26,11 @@ class AdaptiveConcurrency:
     half."""
 
     def __init__(self, store: RunStore, serving: ServingConfig, max_groups: int) -> None:
-        self._store = store
         self._turns = serving.max_turns * serving.servers if serving.engine == "vllm" else 0
         self._bounds = Bounds(floor=max(1, max_groups // 8), ceiling=max_groups, step=max(1, max_groups // 16))
         self._state = concurrency.start(self._bounds, max(1, max_groups // 2))
         self._next = time.monotonic()
+        self._look = LoadLook(store)
 
     @property
     def limit(self) -> int:
@@ -47,28 +45,40 @@ class AdaptiveConcurrency:
         """
         if (now := time.monotonic()) >= self._next:
             self._next = now + MEASURE_SECONDS
-            load = measure_load(self._store, self._turns, running)
+            load = self._look.measure(self._turns, running)
             if load is not None:
                 self._state = concurrency.adjust(self._bounds, self._state, load)
         return self.limit
 
 
-def measure_load(store: RunStore, turns: int, running: int) -> Load | None:
-    """Return the load of all workers, by their newest files. ``None`` where none is at work.
+class LoadLook:
+    """Looks at the files of all workers. One that is as before was left by a worker that ended.
 
-    Args:
-        turns: Turns that the engines generate at once; requests beyond them queue. 0: engines of
-            the workers, whose load is that of the workers' machines.
-        running: Groups under way.
+    So the clocks of other machines do not matter.
     """
-    now = time.time()
-    files = (store.root / "live").glob("*.json")
-    states = [state for path in files if (state := _read(path)) and now - state.time < MAX_AGE]
-    if not states:
-        return None
-    requested = sum(slot.doing is Doing.TURN for state in states for slot in state.slots)
-    queue = max(0, requested - turns) / turns if turns else 0.0
-    return Load(now, queue, max(max(state.cpu, state.memory) for state in states), running)
+
+    def __init__(self, store: RunStore) -> None:
+        self._folder = store.root / "live"
+        self._seen = self._read()
+
+    def measure(self, turns: int, running: int) -> Load | None:
+        """Return the load of all workers. ``None`` where none has written since the last look.
+
+        Args:
+            turns: Turns that the engines generate at once; requests beyond them queue. 0: engines
+                of the workers, whose load is that of the workers' machines.
+            running: Groups under way.
+        """
+        before, self._seen = self._seen, self._read()
+        states = [state for path, state in self._seen.items() if path not in before or state.time != before[path].time]
+        if not states:
+            return None
+        requested = sum(slot.doing is Doing.TURN for state in states for slot in state.slots)
+        queue = max(0, requested - turns) / turns if turns else 0.0
+        return Load(time.monotonic(), queue, max(max(state.cpu, state.memory) for state in states), running)
+
+    def _read(self) -> dict[Path, WorkerState]:
+        return {path: state for path in self._folder.glob("*.json") if (state := _read(path))}
 
 
 def _read(path: Path) -> WorkerState | None:

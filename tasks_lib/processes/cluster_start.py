@@ -118,7 +118,7 @@ def _servers(spec: ClusterSpec, python: str, arguments: Sequence[str]) -> list[L
     for number, host in enumerate(spec.hosts_of("serve")):
         for server in range(serve.processes):
             gpus = list(range(server * share, (server + 1) * share))
-            settings = [f"serving.host={host}", f"root={spec.storage}"]
+            settings = [f"serving.host={host}", f"root={spec.storage}", f"serving.media_root={spec.storage}"]
             settings += [f"serving.api_key={spec.api_key}"] if spec.api_key else []
             settings += [f"serving.gpus=[{gpus}]", f"serving.tensor_parallel={share}"] if share else []
             options = [part for setting in settings for part in ("--set", setting)]

@@ -102,7 +102,9 @@ class _Pods:
         group = self.spec.group("serve")
         if group is None:
             return []
-        settings = [f"root={self.spec.storage}", "serving.host=$(POD_IP)", f"serving.api_key={self.spec.api_key}"]
+        storage = self.spec.storage
+        settings = [f"root={storage}", f"serving.media_root={storage}", "serving.host=$(POD_IP)"]
+        settings.append(f"serving.api_key={self.spec.api_key}")
         share = group.gpus // group.processes
         settings += (
             [f"serving.gpus=[{list(range(share))}]".replace(" ", ""), f"serving.tensor_parallel={share}"]

@@ -201,7 +201,7 @@ def server_options(
         serving=config,
         python=PYTHON,
         api_key=read_api_key(config),
-        media_root=None if config.address else store.blobs_path,
+        media_root=(_shared_media(config) if config.address else store.blobs_path),
         dtype=_dtype(config, cuda_build),
         cuda_build=cuda_build,
         lora_rank=lora_rank,
@@ -226,10 +226,23 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
     shared_options = server_options(
         serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images
     )
-    options = replace(shared_options, media_root=None)  # runs send images: folders differ
+    options = replace(shared_options, media_root=_shared_media(serving))  # runs have folders of their own
     check_options(options)
     (place,) = place_replicas([port], serving.gpus, sorted(os.sched_getaffinity(0)))
     return build_command(options, place)
+
+
+def _shared_media(config: ServingConfig) -> Path | None:
+    """Return the folder below which separate servers read pictures; ``None``: they are sent.
+
+    Raises:
+        ConfigError: there is no such folder here.
+    """
+    if config.media_root and not Path(config.media_root).is_dir():
+        raise ConfigError(
+            f"serving.media_root: there is no folder {config.media_root}; mount the storage, or leave it out"
+        )
+    return Path(config.media_root) if config.media_root else None
 
 
 def vllm_builds(python: Path) -> set[str]:

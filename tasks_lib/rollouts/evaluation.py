@@ -241,9 +241,11 @@ def recover_evaluations(store: RunStore, lines: Iterable[EvaluationMetrics]) -> 
     """
     for line in lines:
         path = store.evaluation_path(line.version)
+        if path.exists():
+            continue
         records = [read_group(store, group_id) for group_id in store.group_ids(f"e{line.version:06d}")]
         episodes = [episode for record in records for episode in record.episodes]
-        if path.exists() or not episodes or len(episodes) != line.n + line.abstained:
+        if not episodes or len(episodes) != line.n + line.abstained:
             continue
         fields = line.model_dump(exclude_unset=True, exclude={"wall"})
         names = [episode.episode_id for episode in episodes]
@@ -274,7 +276,7 @@ def is_outdated(store: RunStore, version: int) -> bool:
     """
     path = evaluated_path(store, version)
     remedy = f"{move_aside_advice(path)} and start the same command again"
-    if version not in store.versions() or not path.exists():
+    if not store.is_published(version) or not path.exists():
         return False
     if not isinstance(digest := read_json(path, remedy), str):
         raise StorageError(f"{path} is damaged: it holds no sha256; {remedy}")
@@ -310,7 +312,7 @@ def prepare_evaluation(store: RunStore, version: int) -> None:
     """Move outdated measurements of a version aside and record its weights, before it is
     measured."""
     move_outdated_aside(store, version)
-    if version in store.versions() and not evaluated_path(store, version).exists():
+    if store.is_published(version) and not evaluated_path(store, version).exists():
         write_json(evaluated_path(store, version), policy_digest(store, version))
 
 

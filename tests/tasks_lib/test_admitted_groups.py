@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +16,7 @@ import pytest
 
 from envs.types import StopReason
 from tasks_lib.config import TrainConfig
-from tasks_lib.rollouts.admitted_groups import AdmittedGroups
+from tasks_lib.rollouts.admitted_groups import MAX_LEFT_OUT, MAX_WITHOUT_PASS, AdmittedGroups
 from training.config import AlgorithmConfig
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal import read_batch, read_group
@@ -38,18 +39,18 @@ class Sampler:
         return [SimpleNamespace(group_id=f"i{block:06d}-g{index:04d}") for index in range(self._size)]
 
 
-def record(group_id: str, version: int, scores: list[float]) -> GroupRecord:
+def record(group_id: str, version: int, scores: Sequence[float | None]) -> GroupRecord:
     episodes = tuple(
         EpisodeSummary(
             episode_id=f"{group_id}-s{sample:02d}-a0",
             seed=0,
             sample=sample,
             score=score,
-            passed=score > 0.5,
+            passed=score is not None and score > 0.5,
             steps=1,
             response_tokens=1,
             stop_reason=StopReason.DONE,
-            abstained=None,
+            abstained="lost" if score is None else None,
             versions=((version, version),),
         )
         for sample, score in enumerate(scores)
@@ -182,6 +183,46 @@ def test_each_group_is_in_one_batch_and_none_is_too_old(
     assert set(consumed.values()) == {1}
 
 
+@pytest.mark.parametrize("scores", [[0.0, 0.0], [0.5, 0.5]], ids=["failed", "half"])
+def test_a_hard_task_set_is_drawn_on(tmp_path: Path, scores: list[float]) -> None:
+    """Two batches' worth of groups without a pass are no reason to stop; the first one that leaves
+    something closes the batch. So too after a restart."""
+    walk = Walk(tmp_path, 0, Pace(batch=4, staleness=1, running=4))
+
+    def written(group_id: str, scores: list[float]) -> GroupRecord:
+        ended = record(group_id, 0, scores)
+        write_json(walk.store.group_path(group_id), ended)
+        return ended
+
+    def end_all(scores: list[float]) -> int:
+        started = [group.group_id for group in walk.admissions.admit(0)]
+        for group_id in started:
+            walk.admissions.end(written(group_id, scores))
+        return len(started)
+
+    ended = 0
+    while ended < MAX_LEFT_OUT * 4:
+        ended += end_all(scores)
+    assert not walk.admissions.lost and end_all(scores), "it draws on"
+    while not walk.admissions.lost:
+        assert end_all(scores)
+    assert len(walk.admissions.left_out) >= MAX_WITHOUT_PASS * 4 and not walk.admissions.admit(0), "within bounds"
+    walk.open()
+    assert not walk.admissions.lost and end_all(scores), "a run that is started again has another try"
+    assert end_all([0.0, 1.0]) and walk.admissions.lost
+    found = walk.admissions.next_batch(0, partial=True)
+    assert found is not None and found.trained and len(found.left_out) > MAX_WITHOUT_PASS * 4
+
+
+def test_groups_of_which_nothing_has_a_reward_are_not_drawn_on(tmp_path: Path) -> None:
+    """Their cause is no hard task: what broke has to be mended first."""
+    walk = Walk(tmp_path, 0, Pace(batch=4, staleness=1, running=4))
+    while not walk.admissions.lost:
+        for group in walk.admissions.admit(0):
+            walk.admissions.end(record(group.group_id, 0, [None, None]))
+    assert len(walk.admissions.left_out) == MAX_LEFT_OUT * 4
+
+
 def test_without_replacement_and_ahead_of_nothing_each_batch_is_a_block(tmp_path: Path) -> None:
     """So that a synchronous run and an asynchronous one with staleness 0 train on the same
     groups."""
@@ -208,7 +249,7 @@ def test_a_ready_group_keeps_the_version_at_which_it_was_started(tmp_path: Path)
     assert chosen is not None and chosen.trained == (ready.group_id,), "it may not wait for another batch"
 
 
-@pytest.mark.parametrize("staleness", [1, 2])
+@pytest.mark.parametrize("staleness", [0, 1, 2])
 def test_no_asynchronous_run_trains_on_a_group_that_comes_too_late(staleness: int) -> None:
     """As one that a worker of before a kill commits: admission and window did not let it become so
     old."""

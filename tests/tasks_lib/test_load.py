@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks_lib.loops import load
-from tasks_lib.loops.load import AdaptiveConcurrency, measure_load
+from tasks_lib.loops.load import AdaptiveConcurrency, LoadLook
 from tasks_lib.worker.live import Doing, SlotState, WorkerState
 from training.ledger.store import RunStore
 from training.serving.config import ServingConfig
@@ -47,16 +47,30 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_turns_beyond_the_engines_places_queue(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    assert measure_load(store, 3, running=2) is None
+    write(store, "ended", turns=50, cpu=1.0)
+    look = LoadLook(store)
+    assert look.measure(3, running=2) is None
     write(store, "a", turns=4)
     write(store, "b", turns=2, cpu=0.5, memory=0.7)
-    write(store, "ended", turns=50, cpu=1.0, age=60)
     store.live_path("broken").write_text("{")
-    found = measure_load(store, 3, running=2)
+    found = look.measure(3, running=2)
     assert found is not None
     assert (found.engine_queue, found.browser_load, found.running) == ((4 + 2 - 3) / 3, 0.7, 2)
-    alone = measure_load(store, 0, running=2)
+    assert look.measure(3, running=2) is None, "nobody has written since"
+    write(store, "a", turns=4)
+    alone = look.measure(0, running=2)
     assert alone is not None and alone.engine_queue == 0.0
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, -10.0, 10.0, 3600.0])
+def test_clocks_of_the_workers_machines_do_not_matter(tmp_path: Path, ahead: float) -> None:
+    store = RunStore(tmp_path)
+    look = LoadLook(store)
+    for _ in range(3):
+        write(store, "a", turns=9, age=-ahead)
+        found = look.measure(3, running=2)
+        assert found is not None and found.engine_queue == 2
+    assert look.measure(3, running=2) is None, "its worker has ended"
 
 
 def test_fewer_groups_are_under_way_while_the_engines_queue(tmp_path: Path, now: list[float]) -> None:

@@ -185,6 +185,9 @@ def test_a_server_of_ones_own_is_started_as_a_run_would_start_it(
     of_a_run = build_command(options, Place(8123))
     root = of_a_run.argv.index("--allowed-local-media-path")
     assert command.argv == (*of_a_run.argv[:root], *of_a_run.argv[root + 2 :]), "runs have folders of their own"
+    shared = resolve(TrainConfig, {**values, "serving": {**serving, "media_root": str(tmp_path)}})
+    reads = own_server_command(shared, 8123).argv
+    assert reads[reads.index("--allowed-local-media-path") + 1] == str(tmp_path), "a run's pictures are below it"
     assert command.environment["VLLM_API_KEY"] == "sk-of-nobody"
     assert not any("sk-of-nobody" in each for each in command.argv)
 

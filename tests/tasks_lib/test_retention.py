@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from envs.types import PolicyError, StorageError
 from tasks_lib.config import TrainConfig
 from tasks_lib.config.differences import comparable_settings
 from tasks_lib.folder.checkpoints import check_checkpoint
-from tasks_lib.folder.weight_removal import remove_old_policies
+from tasks_lib.folder.weight_removal import PolicyRetention
 from training.config import TrainerConfig
 from training.ledger.checkpoint_files import MANIFEST, REMOVED, check_checkpoint_files, file_hashes
 from training.ledger.retention import best_version, removable_versions
@@ -80,15 +81,48 @@ class Published:
 def test_published_versions_have_weights_or_tell_of_their_removal(tmp_path: Path) -> None:
     run, settings = Published(tmp_path), TrainerConfig(keep_policies=3)
     means = {0: 0.1, 2: 0.9, 4: 0.5, 6: 0.6, 8: 0.95}
+    retention = PolicyRetention(run.store, settings)
     for version in range(10):
         run.publish(version)
         known = {each: mean for each, mean in means.items() if each < version}
-        remove_old_policies(run.store, settings, known)
+        retention.remove(version, known)
         whole = run.check()
         assert {0, version, max(version - 1, 0)} <= {*whole}
         assert 2 in whole or version in (0, 1, 9), "the best one, until version 8 was better"
     assert whole == [0, 7, 8, 9]
-    assert remove_old_policies(run.store, settings, known) == [], "there is nothing left to do"
+    assert retention.remove(9, known) == [], "there is nothing left to do"
+
+
+def test_versions_that_groups_under_way_need_stay_until_these_ended(tmp_path: Path) -> None:
+    """A worker that takes such a group over loads the weights that it was started with."""
+    run = Published(tmp_path)
+    for version in range(7):
+        run.publish(version)
+    retention = PolicyRetention(run.store, TrainerConfig(keep_policies=2))
+    assert retention.remove(6, {}, under_way=(1, 3)) == [2, 4]
+    assert run.check() == [0, 1, 3, 5, 6]
+    assert retention.remove(6, {}, under_way=(3,)) == [1]
+    assert retention.remove(6, {}) == [3]
+
+
+def test_a_removed_version_is_not_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1,000 versions on shared storage, each look at all of them is 1,000 requests."""
+    run = Published(tmp_path)
+    for version in range(20):
+        run.publish(version)
+    retention = PolicyRetention(run.store, TrainerConfig(keep_policies=2))
+    assert len(retention.remove(19, {})) == 17
+    listed: list[Path] = []
+    listing = Path.iterdir
+
+    def look(path: Path) -> Iterator[Path]:
+        listed.append(path)
+        return listing(path)
+
+    monkeypatch.setattr(Path, "iterdir", look)
+    run.publish(20)
+    listed.clear()
+    assert retention.remove(20, {}) == [18] and [path.name for path in listed if path.name[0] == "v"] == ["v000018"] * 2
 
 
 def test_a_removal_that_was_cut_off_is_completed(tmp_path: Path) -> None:
@@ -97,7 +131,7 @@ def test_a_removal_that_was_cut_off_is_completed(tmp_path: Path) -> None:
         run.publish(version)
     write_json(run.store.policy_path(1) / REMOVED, {})
     (run.store.policy_path(1) / "config.json").unlink()
-    assert remove_old_policies(run.store, TrainerConfig(keep_policies=2), {}) == [1, 2]
+    assert PolicyRetention(run.store, TrainerConfig(keep_policies=2)).remove(4, {}) == [1, 2]
     assert run.check() == [0, 3, 4]
 
 
@@ -105,19 +139,19 @@ def test_without_a_number_nothing_is_removed(tmp_path: Path) -> None:
     run = Published(tmp_path)
     for version in range(6):
         run.publish(version)
-    assert remove_old_policies(run.store, TrainerConfig(), {}) == []
+    assert PolicyRetention(run.store, TrainerConfig()).remove(5, {}) == []
     state_path(run.store, 2).mkdir()
-    assert remove_old_policies(run.store, TrainerConfig(keep_policies=1), {1: 1.0}) == [3]
+    assert PolicyRetention(run.store, TrainerConfig(keep_policies=1)).remove(5, {1: 1.0}) == [3]
     assert run.check() == [0, 1, 2, 4, 5]
     settings = TrainerConfig(keep_policies=1, keep_best=False)
-    assert remove_old_policies(run.store, settings, {1: 1.0}) == [1]
+    assert PolicyRetention(run.store, settings).remove(5, {1: 1.0}) == [1]
 
 
 def test_who_asks_for_a_removed_one_is_told_which_there_are(tmp_path: Path) -> None:
     run = Published(tmp_path)
     for version in range(5):
         run.publish(version)
-    remove_old_policies(run.store, TrainerConfig(keep_policies=2), {})
+    PolicyRetention(run.store, TrainerConfig(keep_policies=2)).remove(4, {})
     folder = run.store.policy_path(1)
     with pytest.raises(
         PolicyError, match=r"^policy\.checkpoint: the weights of .*v000001 were removed.*v000000, v000003"

@@ -36,13 +36,12 @@ CREATE TABLE IF NOT EXISTS events (
     version INTEGER,
     UNIQUE (episode_id, state)
 ) STRICT;
+CREATE INDEX IF NOT EXISTS phases ON events (phase);
 CREATE TABLE IF NOT EXISTS updates (
     version INTEGER PRIMARY KEY,
     rows INTEGER NOT NULL
 ) STRICT;
 """
-
-_NEWEST = "number IN (SELECT max(number) FROM events GROUP BY episode_id)"
 
 
 class Journal:
@@ -120,16 +119,18 @@ class Journal:
         return dict(sorted(causes.items()))
 
     def _states(self, groups: str | Collection[str] | None) -> Iterator[tuple[str, str]]:
-        """Yield the present state and cause of each episode."""
+        """Yield the present state and cause of each episode. Only events of the groups' phases are
+        read."""
         wanted = None if groups is None or isinstance(groups, str) else frozenset(groups)
         phases = {groups} if isinstance(groups, str) else {phase_of(group_id) for group_id in wanted or ()}
-        where = f" AND phase IN ({', '.join('?' * len(phases))})" if groups is not None else ""
+        where = f"WHERE phase IN ({', '.join('?' * len(phases))}) " if groups is not None else ""
         rows = self._connection.execute(
-            f"SELECT episode_id, state, cause FROM events WHERE {_NEWEST}{where}", sorted(phases)
+            f"SELECT episode_id, state, cause FROM events {where}ORDER BY number", sorted(phases)
         )
-        for episode_id, state, cause in rows:
+        newest = {episode_id: (state, cause) for episode_id, state, cause in rows}
+        for episode_id, present in newest.items():
             if wanted is None or group_of(episode_id) in wanted:
-                yield state, cause
+                yield present
 
     def events(self) -> list[Event]:
         """Return all events, by episode id and, of one episode, in order of entry."""
@@ -270,7 +271,7 @@ def named_groups_of(store: RunStore, version: int) -> list[str] | None:
     try:
         named = read_batch(store, version).group_ids
     except StorageError:
-        named = store.manifest(version).get("group_ids") if version in store.versions() else None
+        named = store.manifest(version).get("group_ids") if store.is_published(version) else None
     return None if named is None else list(named)
 
 

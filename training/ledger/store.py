@@ -309,8 +309,18 @@ class RunStore(RunPaths):
         return sorted(int(match[1]) for match in matches if match)
 
     def latest_policy(self) -> int | None:
-        """Return the highest published version, or ``None`` before the first."""
-        return max(self.versions(), default=None)
+        """Return the highest published version, or ``None`` before the first.
+
+        The folder is listed once, and the newest names are looked at alone.
+        """
+        folder = self.root / "policies"
+        names = os.listdir(folder) if folder.is_dir() else []
+        numbers = sorted((int(match[1]) for name in names if (match := re.fullmatch(r"v(\d{6})", name))), reverse=True)
+        return next((number for number in numbers if self.is_published(number)), None)
+
+    def is_published(self, version: int) -> bool:
+        """Return True if a version has its manifest."""
+        return (self.policy_path(version) / MANIFEST).exists()
 
     def manifest(self, version: int) -> dict[str, Any]:
         """Read a published version's manifest; ``StorageError`` says how to repair it."""

@@ -100,7 +100,7 @@ def build_batch(
     """
     current = _Rows(settings, damaged, version - 1)
     # ``stale_limit`` does not apply to replayed episodes: ``replay_iterations`` bounds their age.
-    replay = _Rows(settings.model_copy(update={"stale_limit": 0}), damaged, version - 1)
+    replay = _Rows(settings.model_copy(update={"stale_limit": None}), damaged, version - 1)
     for group in groups:
         current.add(group)
     for group in earlier:
@@ -155,8 +155,8 @@ class _Rows:
                 self.left_out[name] = LeftOut(state=EpisodeState.DAMAGED, reason=self._damaged[name])
             elif isinstance(steps := _trained_steps(episode, settings), LeftOut):
                 self.left_out[name] = steps
-            elif settings.stale_limit and (lag := episode.staleness(self._version)) > settings.stale_limit:
-                reason = f"its oldest token is {lag} versions old (algorithm.stale_limit={settings.stale_limit})"
+            elif (limit := settings.stale_limit) is not None and (lag := episode.staleness(self._version)) > limit:
+                reason = f"its oldest token is {lag} versions old (algorithm.stale_limit={limit})"
                 self.left_out[name] = LeftOut(state=EpisodeState.STALE, reason=reason)
             else:
                 self.used[name] = None

@@ -26,6 +26,11 @@ class ServingConfig(Settings):
     address: tuple[str, ...] = Field(
         (), examples=[["http://10.0.0.5:8000"]], description="vLLM servers of your own; none is started then."
     )
+    media_root: str = Field(
+        "",
+        examples=["/shared/runs"],
+        description="Folder below which servers of address read pictures by their paths (shared storage); empty: they are sent.",
+    )
     api_key: str = Field("", description="Name of the environment variable that holds the servers' API key.")
     host: str = Field("127.0.0.1", description="Address that started servers listen on; others need an API key.")
     gpus: tuple[tuple[int, ...], ...] = Field(

@@ -244,6 +244,54 @@ async def test_an_adapter_gets_its_base_on_servers_of_somebody_else(servers: Ser
     await supervisor.close()
 
 
+class Foreign(ServerClient):
+    """A client in which a library fails: an error that is not one of ours."""
+
+    broken = False
+
+    async def check_alive(self, seconds: float) -> None:
+        if self.broken:
+            raise ValueError("a library's own")
+        await super().check_alive(seconds)
+
+
+async def test_a_foreign_error_of_a_check_is_a_fault_and_watching_goes_on(tmp_path: Path) -> None:
+    """Else its watcher ends unseen, and the end of the run with it leaves all servers running."""
+    processes = [ServerProcess(fake_command(tmp_path), tmp_path / f"{number}.log") for number in range(2)]
+    ill = Foreign(processes[0].command.address)
+    replicas = [Replica(ill, processes[0]), Replica(ServerClient(processes[1].command.address), processes[1])]
+    supervisor = Supervisor(replicas, Path("/policies"))
+    await supervisor.start(7, V1)
+    ill.broken = True
+    await until(lambda: replicas[0].start_count > 1)
+    assert "a library's own" in replicas[0].fault
+    ill.broken = False
+    await until(lambda: not down(supervisor))
+    await supervisor.close()
+    assert all(group_members(each.pid) == [] for each in processes if each.pid is not None)
+
+
+async def test_all_servers_are_stopped_before_the_first_error_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = [ServerProcess(fake_command(tmp_path), tmp_path / f"{number}.log") for number in range(2)]
+    supervisor = Supervisor(
+        [Replica(ServerClient(each.command.address), each) for each in processes], Path("/policies")
+    )
+    await supervisor.start(7, V1)
+    stop = ServerProcess.stop
+
+    async def failing(process: ServerProcess) -> None:
+        await stop(process)
+        if process is processes[0]:
+            raise OSError("its log is gone")
+
+    monkeypatch.setattr(ServerProcess, "stop", failing)
+    with pytest.raises(OSError, match="its log is gone"):
+        await supervisor.close()
+    assert all(group_members(each.pid) == [] for each in processes if each.pid is not None)
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("how", ["kill", "stop"])
 async def test_a_server_that_died_is_started_again_with_the_version(tmp_path: Path, how: str) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -272,7 +271,11 @@ class Supervisor:
             await asyncio.sleep(LOOK_SECONDS)
             if self.asleep:
                 continue
-            if fault := await self._fault(replica):
+            try:
+                fault = await self._fault(replica)
+            except Exception as error:  # of a library: the server may be ill, and is watched on
+                fault = f"{type(error).__name__}: {error}"
+            if fault:
                 replica.ready, replica.fault = False, fault
                 logger.warning("%s: %s; it is started again", replica.client.address, fault)
                 await self._bring_back(replica)
@@ -314,24 +317,30 @@ class Supervisor:
                     await self._publish_and_probe([replica.client], *self._served, used=has_foreign([replica]))
                     replica.ready = True
                     logger.warning("%s serves v%d again", replica.client.address, self._served[0])
-            except RollwrightError as error:
-                replica.fault = str(error)
+            except Exception as error:  # whatever it is, the next try may succeed
+                replica.fault = str(error) if isinstance(error, RollwrightError) else f"{type(error).__name__}: {error}"
                 logger.warning("%s: %s; the next try is in %.0f s", replica.client.address, error, backoff)
                 await asyncio.sleep(backoff)
                 backoff = min(2 * backoff, MAX_BACKOFF)
 
     async def close(self) -> None:
-        """Stop the watchers and our servers with all their processes; close the connections."""
+        """Stop the watchers and our servers with all their processes; close the connections.
+
+        Raises:
+            Exception: the first error, after everything else was stopped too.
+        """
         watchers = [replica.watcher for replica in self.replicas if replica.watcher is not None]
         for watcher in watchers:
             watcher.cancel()
-        for watcher in watchers:
-            with suppress(asyncio.CancelledError):
-                await watcher
-        await asyncio.gather(*(replica.process.stop() for replica in self.replicas if replica.process is not None))
-        await asyncio.gather(*(replica.client.close() for replica in self.replicas))
+        stops = [replica.process.stop() for replica in self.replicas if replica.process is not None]
+        ended = await asyncio.gather(*watchers, return_exceptions=True)
+        ended += await asyncio.gather(*stops, return_exceptions=True)
+        ended += await asyncio.gather(*(replica.client.close() for replica in self.replicas), return_exceptions=True)
         for replica in self.replicas:
             replica.ready = False
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
 
 
 def has_foreign(replicas: Sequence[Replica]) -> bool:
