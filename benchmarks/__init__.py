@@ -25,6 +25,7 @@ NAMES = (
     "scale",
     "nodes",
     "adapters",
+    "ledger",
 )
 """Modules of this package that are benchmarks."""
 

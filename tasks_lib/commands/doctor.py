@@ -171,7 +171,7 @@ class _Doctor:
     def _groups(self) -> Iterator[Finding]:
         for version in range(1, self.newest + 1):
             self._trained.update(self._groups_of(version))
-        for group_id in sorted({*self.store.group_ids(), *named_groups(self.store, self.newest)}):
+        for group_id in sorted({*self.store.group_ids(), *named_groups(self.store, range(1, self.newest + 1))}):
             path = self.store.group_path(group_id)
             try:
                 self.records[group_id] = read_group(self.store, group_id)

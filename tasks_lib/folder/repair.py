@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.batches import batch_of, damaged_in, possible_files
 from training.config import AlgorithmConfig
+from training.ledger.checked import CheckedVersion
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
 from training.ledger.paths import group_of
 from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, sha256_of, write_json
@@ -27,29 +29,42 @@ Stored = Mapping[str, list[tuple[str, str]]]
 """(episode id, token) of each group's stored trajectories, by group id."""
 
 
-def repair_run(store: RunStore, config: TrainConfig) -> list[str]:
+def repair_run(
+    store: RunStore,
+    config: TrainConfig,
+    stored: Stored | None = None,
+    checked: Mapping[int, CheckedVersion] = MappingProxyType({}),
+) -> list[str]:
     """Repair damaged records and batches of a training run, and return a line for each repair.
+
+    Args:
+        stored: Result of `stored_by_group`, if it is known.
+        checked: Versions that are unchanged since they were checked; they are not read again.
 
     Raises:
         StorageError: one that a published version depends on cannot be made again; says what is
             lost.
     """
-    stored, newest = stored_by_group(store), store.latest_policy() or 0
-    decided = named_groups(store, newest)
-    for version in range(1, newest + 1):
+    stored, newest = stored_by_group(store) if stored is None else stored, store.latest_policy() or 0
+    versions = [version for version in range(1, newest + 1) if version not in checked]
+    unchanged = {group_id for line in checked.values() for group_id in line.groups}
+    decided = named_groups(store, versions)
+    for version in versions:
         decided |= {*groups_of_version(store, version)}
+    decided -= unchanged
     size, attempts = config.episodes_per_group, config.rollout.attempts
     repairs = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
     repairs += [
         repair_group(store, group_id, stored, size=size, attempts=attempts)
         for group_id in store.group_ids("i*")
-        if group_id not in decided
+        if group_id not in decided and group_id not in unchanged
     ]
-    repairs += [_repair_batch(store, config.batch_settings, version) for version in store.versions() if version > 0]
+    published = [version for version in versions if store.is_published(version)]
+    repairs += [_repair_batch(store, config.batch_settings, version) for version in published]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
     repairs += [_move_later_aside(store, version) for version in pending if version > newest + 1]
     repairs += [_check_pending_batch(store, config.batch_settings, version) for version in pending if version > newest]
-    check_trajectories(store, newest, stored)
+    check_trajectories(store, versions, stored)
     check_evaluations(store)
     return [line for line in repairs if line]
 
@@ -67,8 +82,8 @@ def recount_advice(path: Path) -> str:
     )
 
 
-def check_trajectories(store: RunStore, newest: int, stored: Stored) -> None:
-    """Check that records and trajectories of published iterations agree.
+def check_trajectories(store: RunStore, versions: Iterable[int], stored: Stored) -> None:
+    """Check that records and trajectories of published versions agree.
 
     Raises ``StorageError``, which names the first fault, if a trajectory is missing or cut off, or
     its record does not list it. A file is only checked for its presence and its end; ``python -m
@@ -77,7 +92,7 @@ def check_trajectories(store: RunStore, newest: int, stored: Stored) -> None:
     """
     faults = [
         fault
-        for version in range(1, newest + 1)
+        for version in versions
         for group_id in sorted(groups_of_version(store, version))
         for fault in missing_trajectories(store, read_group(store, group_id), stored)
     ]
@@ -178,10 +193,10 @@ def _finished(tries: list[Trajectory], attempts: int) -> bool:
     return tries[-1].is_last_attempt or len(tries) >= attempts
 
 
-def named_groups(store: RunStore, newest: int) -> set[str]:
+def named_groups(store: RunStore, versions: Iterable[int]) -> set[str]:
     """Return the groups that batches of published versions name."""
     named: set[str] = set()
-    for version in range(1, newest + 1):
+    for version in versions:
         try:
             batch = read_batch(store, version)
         except StorageError:

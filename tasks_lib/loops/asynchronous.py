@@ -92,6 +92,7 @@ class AsynchronousLoop(TrainingLoop):
             depth=config.pacing.ahead,
             batches=config.iterations,
             replace_empty=config.pacing.replace,
+            checked=run.checked,
         )
         self._adaptive = (
             AdaptiveConcurrency(run.store, config.serving_of_rollouts, pace.running) if config.pacing.adaptive else None
@@ -201,14 +202,13 @@ class AsynchronousLoop(TrainingLoop):
     # -- starting work
 
     def _start_groups(self) -> None:
+        under_way, rollouts = self._admissions.running, self.run.rollouts
         if self._adaptive is not None:
-            self._admissions.limit(self._adaptive.measure(self._admissions.running))
+            self._admissions.limit(self._adaptive.measure(under_way))
         with self._account.clock("sample"):
-            least = self.run.least_groups(self._admissions.running, self._workers)
-            groups = self._admissions.admit(self._served, least)
+            groups = self._admissions.admit(self._served, self.run.least_groups(under_way, self._workers))
         if not groups:
             return
-        rollouts = self.run.rollouts
         with self._account.clock("orchestrate"):
             shards = share_groups(groups, workers=self._workers, groups_per_task=self.run.groups_per_task)
             requests = [rollouts.request(shard, self._served, or_newer=True) for shard in shards]

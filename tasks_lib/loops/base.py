@@ -160,6 +160,7 @@ class TrainingLoop(ABC):
         ledger."""
         batch, group_ids = published_batch(self.run.store, version)
         self.run.journal.record_update(batch, group_ids)
+        self.run.mark_checked(batch)
         run = self.run
         means = {line.version: line.mean for line in run.metrics.lines(EvaluationMetrics)}
         if removed := self._retention.remove(version, means, self._needed_versions()):

@@ -15,7 +15,7 @@ from tasks_lib.folder.derived import describe_choices, with_derived
 from tasks_lib.folder.failed_start import undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog
-from tasks_lib.folder.repair import repair_run
+from tasks_lib.folder.repair import repair_run, stored_by_group
 from tasks_lib.folder.task_sets import freeze_tasks
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.processes.dask_clients import EVALUATION_RESOURCE
@@ -23,8 +23,10 @@ from tasks_lib.processes.serving import PolicyServers, serve_policy
 from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutRequest
-from training.ledger.journal import Journal, read_group
+from training.ledger.checked import mark_checked, unchanged_versions
+from training.ledger.journal import Journal, groups_of_version, read_batch, read_group
 from training.ledger.store import RunStore
+from training.records.batches import TrainingBatch
 from training.records.groups import GroupRecord
 from training.serving.config import ServingConfig
 
@@ -42,7 +44,10 @@ class TrainingRun:
         """Newest version when the run was opened. The trainer may publish a newer one by itself."""
         self.tasks = freeze_tasks(config.tasks, self.store)
         freeze_config(config, self.store)
-        self.repairs = repair_run(self.store, config)
+        stored = stored_by_group(self.store)
+        self.checked = unchanged_versions(self.store, stored)
+        """Versions that an earlier process checked, and whose files are as they were then."""
+        self.repairs = repair_run(self.store, config, stored, self.checked)
         """Repairs of damaged files when the run was opened, a line each."""
         self.choices = describe_choices(given.trainer, config.trainer)
         """Settings that the configuration left open, with their values in this run."""
@@ -61,7 +66,10 @@ class TrainingRun:
         """Rollouts of evaluations beside training groups; ``None`` where workers and engines are
         shared."""
         self.journal = Journal(self.store.journal_path)
-        self.journal.rebuild(self.store)
+        self.journal.refresh(self.store, self.checked)
+        for version in self.store.versions():
+            if version > 0 and version not in self.checked:
+                self.mark_checked(read_batch(self.store, version))
         self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
 
     @property
@@ -127,6 +135,11 @@ class TrainingRun:
         """
         playable = running * self.config.episodes_per_group
         return self.groups_per_task if playable > workers * self.config.rollout.concurrency else 1
+
+    def mark_checked(self, batch: TrainingBatch) -> None:
+        """Record that the files of a published version were checked, for the next start."""
+        records = self.records(groups_of_version(self.store, batch.version))
+        mark_checked(self.store, batch.version, len(batch.rows), records)
 
     def records(self, group_ids: list[str]) -> list[GroupRecord]:
         """Return the commit records of these groups."""

@@ -8,12 +8,14 @@ new one. Groups with a record are ready or left out, and those that a batch name
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tasks_lib.rollouts.sampling import GroupSampler
 from training.config import AlgorithmConfig
+from training.ledger.checked import CheckedVersion
 from training.ledger.journal import groups_of_version, read_group
 from training.ledger.store import RunStore
 from training.pacing.admission import Pace, capacity
@@ -58,6 +60,7 @@ class AdmittedGroups:
         depth: int,
         batches: int,
         replace_empty: bool,
+        checked: Mapping[int, CheckedVersion] = MappingProxyType({}),
     ) -> None:
         """
         Args:
@@ -67,6 +70,7 @@ class AdmittedGroups:
                 groups more time.
             batches: Batches of the whole run.
             replace_empty: Groups without a training signal do not count for a batch.
+            checked: Versions whose groups are known without reading their batches.
         """
         self._store, self._sampler, self._pace, self._algorithm = store, sampler, pace, algorithm
         self._admission = Pace(batch=pace.batch, staleness=depth, running=pace.running)
@@ -77,7 +81,7 @@ class AdmittedGroups:
         """Groups that ended since the newest batch and count for none."""
         self.taken = 0
         """Number of batches made: those of published versions, and the one being trained."""
-        self._unfinished, self._next = self._read(newest)
+        self._unfinished, self._next = self._read(newest, checked)
         self._restored = len(self.left_out)
         """Number of ``left_out`` that an earlier process drew."""
 
@@ -197,13 +201,16 @@ class AdmittedGroups:
             self._block = (block, self._sampler.groups(block, 0))
         return self._block[1][index]
 
-    def _read(self, newest: int) -> tuple[list[int], int]:
+    def _read(self, newest: int, checked: Mapping[int, CheckedVersion]) -> tuple[list[int], int]:
         """Restore the state from the run's files.
 
         Returns the numbers of the groups to start again, and the next new number.
         """
         self.taken = newest
-        consumed = {group for version in range(1, newest + 1) for group in groups_of_version(self._store, version)}
+        consumed = {group for line in checked.values() for group in line.groups}
+        for version in range(1, newest + 1):
+            if version not in checked:
+                consumed |= {*groups_of_version(self._store, version)}
         ended = set(self._store.group_ids("i*"))
         for group_id in sorted(ended - consumed):
             self.end(read_group(self._store, group_id))

@@ -21,6 +21,7 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import check_training
 from tasks_lib.processes.dask_clients import units_of_shard
 from tasks_lib.rollouts.evaluation import evaluate_version
+from tests.tasks_lib.damaged_run import write_run
 from training.ledger.store import RunStore, read_json, write_json
 
 
@@ -219,3 +220,56 @@ def test_a_run_goes_on_when_the_checkpoint_that_it_began_with_is_gone(tmp_path: 
     shutil.rmtree(base)
     publish_base(store, base)
     assert store.versions() == [0]
+
+
+def files_read(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+    """Files of groups, batches and trajectories that are read from now on, below a folder."""
+    read: list[str] = []
+
+    def look(path: object) -> None:
+        name = str(path)
+        if name.startswith(str(folder)):
+            read.append(str(Path(name).relative_to(folder)))
+
+    read_bytes, opened = Path.read_bytes, open
+
+    def bytes_of(path: Path) -> bytes:
+        look(path)
+        return read_bytes(path)
+
+    def open_file(path: Any, *arguments: Any, **options: Any) -> Any:
+        look(path)
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_bytes", bytes_of)
+    monkeypatch.setattr("builtins.open", open_file)
+    return read
+
+
+def test_a_run_that_goes_on_reads_only_what_came_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups, batches and trajectories of versions that were checked once are not read again, and
+    the ledger is as before. What was changed since is read, and refused."""
+    config, store = write_run(tmp_path)
+    with open_run(config) as run:
+        events, episodes = run.journal.events(), run.journal.episodes()
+    read = files_read(monkeypatch, store.root)
+
+    def opened() -> set[str]:
+        read.clear()
+        with open_run(config) as run:
+            assert (run.journal.events(), run.journal.episodes()) == (events, episodes)
+            assert run.journal.updates() == [1, 2]
+        return {name for name in read if name.startswith(("groups/i00000", "batches", "trajectories"))}
+
+    last = {f"groups/i000002/i000002-g{number:04d}.json" for number in range(3)} | {"batches/v000003.json"}
+    assert opened() <= last, "those of the iteration under way"
+    store.journal_path.unlink()
+    assert len(opened()) > len(last), "a new ledger is made of all files"
+    assert opened() <= last
+    group = store.group_path("i000000-g0000")
+    os.utime(group, ns=(0, 0))
+    assert str(group.relative_to(store.root)) in opened()
+    assert opened() <= last
+    store.trajectory_path("i000001-g0000-s00-a0").unlink()
+    with pytest.raises(StorageError, match="the trajectory of episode i000001-g0000-s00-a0 does not exist"):
+        opened()

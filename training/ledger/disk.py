@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from envs.types import DiskError, ReadError, RollwrightError
 
@@ -84,6 +85,15 @@ def try_to_write(folder: Path) -> None:
             trial.write_bytes(bytes(TRIAL_BYTES))
         finally:
             trial.unlink(missing_ok=True)
+
+
+def open_new_file(path: Path) -> BinaryIO:
+    """Open a new file for writing; its folder is only looked up where it is missing."""
+    try:
+        return open(path, "wb")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "wb")
 
 
 def temporary_name(path: Path) -> Path:

@@ -10,13 +10,14 @@ and the error names the episode.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from envs.types import StopReason, StorageError
+from training.ledger.checked import CheckedVersion
 from training.ledger.journal_file import open_journal
 from training.ledger.paths import group_of, phase_of
 from training.ledger.seal import unsealed_bytes
@@ -154,18 +155,56 @@ class Journal:
                 stays empty then.
         """
         self.clear()
+        self._add_missing(store, {})
+
+    def refresh(self, store: RunStore, checked: Mapping[int, CheckedVersion]) -> None:
+        """Bring the ledger up to date with the run's files.
+
+        Args:
+            checked: Versions whose files are unchanged (`training.ledger.checked`). Their entries
+                stay, if they are all there; else the ledger is rebuilt.
+
+        Raises:
+            StorageError: As `rebuild`.
+        """
         with self._transaction():
-            for group_id in store.group_ids("i*"):
-                self._accept(read_group(store, group_id))
-            for version in store.versions():
-                if version > 0:
-                    self.record_update(*published_batch(store, version))
+            whole = self._keep(checked)
+        if not whole:
+            self.clear()
+        self._add_missing(store, checked if whole else {})
 
     def clear(self) -> None:
         """Delete all entries; the run's files can restore them."""
         with self._transaction():
             self._connection.execute("DELETE FROM events")
             self._connection.execute("DELETE FROM updates")
+
+    def _keep(self, checked: Mapping[int, CheckedVersion]) -> bool:
+        """Delete the entries of all other versions and groups.
+
+        Returns:
+            True if the others are those that these versions have.
+        """
+        groups = {group_id for line in checked.values() for group_id in line.groups}
+        rows = self._connection.execute("SELECT number, episode_id FROM events").fetchall()
+        others = [(number,) for number, episode_id in rows if group_of(episode_id) not in groups]
+        self._connection.executemany("DELETE FROM events WHERE number = ?", others)
+        updates = dict(self._connection.execute("SELECT version, rows FROM updates"))
+        late = [(version,) for version in updates if version not in checked]
+        self._connection.executemany("DELETE FROM updates WHERE version = ?", late)
+        kept = {version: count for version, count in updates.items() if version in checked}
+        events = sum(line.events for line in checked.values())
+        return len(rows) - len(others) == events and kept == {line.version: line.rows for line in checked.values()}
+
+    def _add_missing(self, store: RunStore, checked: Mapping[int, CheckedVersion]) -> None:
+        groups = {group_id for line in checked.values() for group_id in line.groups}
+        with self._transaction():
+            for group_id in store.group_ids("i*"):
+                if group_id not in groups:
+                    self._accept(read_group(store, group_id))
+            for version in store.versions():
+                if version > 0 and version not in checked:
+                    self.record_update(*published_batch(store, version))
 
     def _accept(self, record: GroupRecord) -> None:
         for episode_id, times in Counter(episode.episode_id for episode in record.episodes).items():

@@ -50,6 +50,9 @@ class RunPaths:
         self.blocklist_path = self.root / "blocklist"
         """Blocks by sites that workers saw."""
 
+    def blob_path_of_kind(self, sha256: str, kind: str) -> Path:
+        return self.blobs_path / sha256[:2] / sha256[2:4] / f"{sha256}.{kind}"
+
     def sampler_state_path(self, iteration: int) -> Path:
         """Sampler state before an iteration, made from the earlier groups; remade if missing."""
         return self.root / "starts" / f"i{iteration:06d}.json"

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 from pydantic import ValidationError
@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from envs.types import AnyPath, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
-from training.ledger.disk import folder_bytes, raise_disk_errors, temporary_name
+from training.ledger.disk import folder_bytes, open_new_file, raise_disk_errors, temporary_name
 from training.ledger.paths import RunPaths, group_of, shard_of
 from training.ledger.seal import json_bytes, unsealed
 
@@ -38,7 +38,7 @@ def _temporary_file(path: Path, data: bytes, *, sync: bool = True) -> Iterator[P
     temporary = temporary_name(path)
     with raise_disk_errors(path, needed=len(data)):
         try:
-            with _open_new(temporary) as file:
+            with open_new_file(temporary) as file:
                 file.write(data)
                 if sync:
                     file.flush()
@@ -48,15 +48,6 @@ def _temporary_file(path: Path, data: bytes, *, sync: bool = True) -> Iterator[P
             with suppress(OSError):  # what stopped the write is the error to report
                 temporary.unlink(missing_ok=True)
             raise
-
-
-def _open_new(path: Path) -> BinaryIO:
-    """Open a new file; its folder is only looked up where it is missing."""
-    try:
-        return open(path, "wb")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return open(path, "wb")
 
 
 def atomic_write_bytes(path: AnyPath, data: bytes, *, sync: bool = True) -> None:
@@ -133,19 +124,18 @@ class RunStore(RunPaths):
 
     def blob_path(self, sha256: str) -> Path:
         """Path of a blob; if there is none, its path as a picture."""
-        paths = [self._path_of_kind(sha256, kind) for kind in BLOB_KINDS]
+        paths = [self.blob_path_of_kind(sha256, kind) for kind in BLOB_KINDS]
         return next((path for path in paths if path.exists()), paths[0])
-
-    def _path_of_kind(self, sha256: str, kind: str) -> Path:
-        return self.blobs_path / sha256[:2] / sha256[2:4] / f"{sha256}.{kind}"
 
     def put_blob(self, data: bytes) -> str:
         """Store bytes once under their sha256 and return it."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self._path_of_kind(sha256, blob_kind(data))
+        path = self.blob_path_of_kind(sha256, blob_kind(data))
         # A blob of another size was torn by a power cut, or damaged since: it is written again.
-        if _size_of(path) != len(data):
-            atomic_write_bytes(path, data, sync=False)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size == len(data):
+                return sha256
+        atomic_write_bytes(path, data, sync=False)
         return sha256
 
     def blob(self, sha256: str) -> bytes:
@@ -233,9 +223,12 @@ class RunStore(RunPaths):
 
     def stored_trajectories(self) -> Iterator[tuple[str, str]]:
         """Yield (episode id, token) of every stored trajectory, also of attempts that lost."""
-        for path in (self.root / "trajectories").glob("*/[!.]*.json"):
-            episode_id, _, token = path.name.removesuffix(".json").partition(".")
-            yield episode_id, token
+        folder = self.root / "trajectories"
+        for shard in os.listdir(folder) if folder.is_dir() else ():
+            for name in os.listdir(folder / shard):
+                if name.endswith(".json") and not name.startswith("."):
+                    episode_id, _, token = name.removesuffix(".json").partition(".")
+                    yield episode_id, token
 
     def orphans(self) -> list[tuple[str, str]]:
         """Return (episode id, token) of trajectories that their group's record does not name.
@@ -388,14 +381,6 @@ class RunStore(RunPaths):
             except BaseException:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
-
-
-def _size_of(path: Path) -> int | None:
-    """Return a file's size in bytes, by one look-up; ``None`` if it does not exist."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
 
 
 def describe_first_error(error: ValidationError) -> str:
