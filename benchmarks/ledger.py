@@ -16,6 +16,7 @@ from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.folder.batches import batch_of
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
+from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.paths import shard_of
 from training.ledger.store import RunStore, sha256_of, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -91,7 +92,10 @@ def _publish_versions(config: TrainConfig, versions: int) -> list[float]:
 
 
 def _write_policy(store: RunStore, version: int, details: dict[str, Any]) -> None:
-    write_json(store.policy_path(version) / "manifest.json", {"version": version, "files": {}, **details}, sealed=True)
+    folder = store.policy_path(version)
+    write_json(folder / "config.json", {"version": version})
+    manifest = {"version": version, "files": file_hashes(folder), **details}
+    write_json(folder / MANIFEST, manifest, sealed=True)
 
 
 def _write_group(store: RunStore, iteration: int, number: int) -> GroupRecord:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,7 +21,7 @@ from tasks_lib.folder.batches import batch_of, damaged_in, possible_files
 from training.config import AlgorithmConfig
 from training.ledger.checked import CheckedVersion
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
-from training.ledger.paths import group_of
+from training.ledger.paths import group_of, phase_of
 from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, sha256_of, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
 
@@ -51,6 +51,7 @@ def repair_run(
     decided = named_groups(store, versions)
     for version in versions:
         decided |= {*groups_of_version(store, version)}
+        decided |= _unrecorded(store, version, decided, stored)
     decided -= unchanged
     size, attempts = config.episodes_per_group, config.rollout.attempts
     repairs = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
@@ -206,6 +207,32 @@ def named_groups(store: RunStore, versions: Iterable[int]) -> set[str]:
     return named
 
 
+def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: Stored) -> set[str]:
+    """Return a version's groups that neither a record nor its batch names.
+
+    All of their episodes abstained.
+
+    Raises:
+        StorageError: one has not even trajectories left.
+    """
+    if named_groups_of(store, version) is not None:
+        return set()
+    try:
+        groups = read_batch(store, version).groups
+    except StorageError:  # `_repair_batch` says so; the manifest has the number too
+        groups = int(store.manifest(version).get("metrics", {}).get("groups", 0))
+    named = {group_id for group_id in known if _iteration(group_id) == version - 1}
+    if groups <= len(named):
+        return set()
+    unlisted = {group_id for group_id in stored if group_id.startswith(f"i{version - 1:06d}")} - named
+    if len(named) + len(unlisted) < groups:
+        raise StorageError(
+            f"version {version} was made of {groups} groups, and of {groups - len(named) - len(unlisted)} there is neither a record "
+            f"nor a trajectory. {REMEDY}"
+        )
+    return unlisted
+
+
 def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size: int, attempts: int) -> str:
     """Repair the record of a group before it is rolled out, while nothing depends on it.
 
@@ -288,6 +315,10 @@ def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> s
             atomic_write_bytes(path, data)
             return f"{fault}: made again from its groups, as its manifest says"
     raise StorageError(f"{fault}, and its groups give another one than version {version} was trained on. {REMEDY}")
+
+
+def _iteration(group_id: str) -> int:
+    return int(phase_of(group_id)[1:])
 
 
 def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:

@@ -227,21 +227,17 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
         serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images
     )
     options = replace(shared_options, media_root=_shared_media(serving))  # runs have folders of their own
+    if options.media_root is not None and not options.media_root.is_dir():
+        raise ConfigError(
+            f"serving.media_root: there is no folder {options.media_root}; mount the storage, or leave it out"
+        )
     check_options(options)
     (place,) = place_replicas([port], serving.gpus, sorted(os.sched_getaffinity(0)))
     return build_command(options, place)
 
 
 def _shared_media(config: ServingConfig) -> Path | None:
-    """Return the folder below which separate servers read pictures; ``None``: they are sent.
-
-    Raises:
-        ConfigError: there is no such folder here.
-    """
-    if config.media_root and not Path(config.media_root).is_dir():
-        raise ConfigError(
-            f"serving.media_root: there is no folder {config.media_root}; mount the storage, or leave it out"
-        )
+    """Return the folder below which separate servers read pictures; ``None``: they are sent."""
     return Path(config.media_root) if config.media_root else None
 
 

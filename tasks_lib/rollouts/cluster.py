@@ -128,9 +128,11 @@ def places_of_worker(resource: str) -> int:
 def follow_groups(run_dir: Path, seen: Callable[[str], None]) -> None:
     """Call ``seen``, in a thread of Dask's, with the id of each group that a worker commits.
 
-    A message may be lost with its worker; the end of the group's shard says the same.
+    A message may be lost with its worker; the end of the group's shard says the same. Where there
+    is no cluster, no worker commits any.
     """
-    _client().subscribe_topic(group_topic(str(run_dir)), lambda event: seen(event[1]))
+    if (client := _connection.get()) is not None:
+        client.subscribe_topic(group_topic(str(run_dir)), lambda event: seen(event[1]))
 
 
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:

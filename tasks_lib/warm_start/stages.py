@@ -184,8 +184,7 @@ class WarmStart:
             )
             summary = _summary(self.rollouts.run(groups, version=version, workers=workers))
             write_json(path, {**summary, "version": version, "split": str(Split.VALIDATION), "greedy": False})
-        measured: dict[str, Any] = read_json(path)
-        return measured
+        return dict(read_json(path))
 
     def publish(self, sampled: dict[str, Any], greedy: dict[str, Any]) -> dict[str, Any]:
         """Copy the checkpoint to the output folder atomically, and return its ``recipe.json``."""

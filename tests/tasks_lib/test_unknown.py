@@ -212,17 +212,6 @@ def test_the_picture_leaves_a_gap(tmp_path: Path) -> None:
     assert low_blue(SOME, {**SOME, "mean": 0.0}, SOME) > 0, "a success of 0 is drawn"
 
 
-def test_an_older_iteration_without_rewards_is_unknown(tmp_path: Path) -> None:
-    lines = [
-        {"kind": "iteration", "iteration": number, "success": 0.0, "success_by_kind": {"a": found}}
-        for number, found in enumerate([SOME, NOTHING])
-    ]
-    (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-    run = read_run(tmp_path)
-    assert [entry.success for entry in run.iterations] == [0.0, None]
-    assert learning_curves(run)["updates"].notes == ((0.0, "iteration 0\ntraining 0.00"),)
-
-
 def test_what_is_printed_and_published_of_an_iteration_says_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (format_share(None), format_share(0.0), format_share(0.9544)) == ("unknown", "0.000", "0.954")
     line = IterationMetrics.model_validate(

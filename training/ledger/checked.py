@@ -35,7 +35,7 @@ class CheckedGroup(Record):
 
 
 class CheckedVersion(Record):
-    """What a published version rests on, as it was when it was checked."""
+    """A published version with the files that it rests on, as they were when it was checked."""
 
     version: int
     batch: Stamp
