@@ -185,6 +185,10 @@ def test_a_server_of_ones_own_is_started_as_a_run_would_start_it(
     of_a_run = build_command(options, Place(8123))
     root = of_a_run.argv.index("--allowed-local-media-path")
     assert command.argv == (*of_a_run.argv[:root], *of_a_run.argv[root + 2 :]), "runs have folders of their own"
+    own = {**serving, "address": ["http://10.0.0.5:8000"]}
+    for media, folder in (("", None), (str(tmp_path), tmp_path)):
+        given = resolve(TrainConfig, {**values, "serving": {**own, "media_root": media}}).serving
+        assert server_options(given, RunStore(config.run_dir), resolve_path(READER)).media_root == folder
     shared = resolve(TrainConfig, {**values, "serving": {**serving, "media_root": str(tmp_path)}})
     reads = own_server_command(shared, 8123).argv
     assert reads[reads.index("--allowed-local-media-path") + 1] == str(tmp_path), "a run's pictures are below it"
