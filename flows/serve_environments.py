@@ -32,7 +32,7 @@ from tasks_lib.rollouts.cluster import open_cluster
 from tasks_lib.rollouts.environment_nodes import EnvironmentNodes
 
 SESSIONS = 16
-"""Default number of sessions of a worker's place."""
+"""Default number of places of a local worker; a session takes one."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         options = server_options(given, max_sessions=given.sessions)
         cluster = resolve(ClusterConfig, {"address": given.scheduler, "workers": given.workers}, "--workers")
-        with open_cluster(cluster) as client:
+        with open_cluster(cluster, given.sessions) as client:
             asyncio.run(serve(client, options))
     except KeyboardInterrupt:
         print(NOTHING_HAS_BEGUN, file=sys.stderr)
@@ -95,7 +95,7 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add_server_arguments(parser)
     parser.add_argument("--scheduler", default="", metavar="ADDRESS", help="A Dask scheduler; a local cluster without.")
     parser.add_argument("--workers", type=int, default=1, help="Workers of the local cluster.")
-    parser.add_argument("--sessions", type=int, default=SESSIONS, help="Sessions of each place of a worker.")
+    parser.add_argument("--sessions", type=int, default=SESSIONS, help="Sessions of each local worker.")
     return parser.parse_args(arguments)
 
 

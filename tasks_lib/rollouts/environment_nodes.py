@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,6 +33,9 @@ START_SECONDS = 300.0
 RETRY_SECONDS = 30.0
 """Seconds after which a server that failed is started again."""
 
+SESSIONS_OF_A_BROWSER = 16
+"""Largest number of sessions that share a Chromium."""
+
 CLOSE_SECONDS = 10.0
 """Seconds that servers get to close what is left after the drain."""
 
@@ -44,8 +48,8 @@ class EnvironmentNodes:
         Args:
             client: Client of the cluster.
             master: Gets the servers as nodes.
-            options: Options of each server; ``max_sessions`` are those of one place (one of the
-                worker's ``browser`` resource), which has a Chromium of its own.
+            options: Options of each server, but for its sessions: one for each place of its worker
+                (a unit of its ``browser`` resource).
         """
         self._client, self._master, self._options = client, master, options
         self._tasks: dict[str, distributed.Future] = {}
@@ -160,7 +164,8 @@ class EnvironmentNodes:
         return {worker: url for worker, url in answers.items() if isinstance(url, str) and url}
 
     def _submit(self, worker: str, places: int) -> distributed.Future:
-        options = replace(self._options, max_sessions=self._options.max_sessions * places, browsers=places)
+        browsers = math.ceil(places / SESSIONS_OF_A_BROWSER)
+        options = replace(self._options, max_sessions=places, browsers=browsers)
         return self._client.submit(
             serve_node,
             options,
