@@ -27,9 +27,9 @@ from __future__ import annotations
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from envs.types import TrainingError
 from tasks_lib.folder.metrics_lines import IterationMetrics
@@ -59,13 +59,6 @@ LOOK_SECONDS = 10.0
 
 GROUP_PRIORITY = -1
 """Dask priority of training groups: evaluations, which hold the next version back, come first."""
-
-
-class UnservedVersion(NamedTuple):
-    """A version that is trained and in the ledger, and that the engines do not serve yet."""
-
-    batch: TrainingBatch
-    manifest: dict[str, Any]
 
 
 class AsynchronousLoop(TrainingLoop):
@@ -104,8 +97,8 @@ class AsynchronousLoop(TrainingLoop):
         """Ids of the groups that were started and are not taken in."""
         follow_groups(run.store.root, self._events.put)
         self._update: SideWork | None = None
-        self._unserved: deque[UnservedVersion] = deque()
-        """Versions to be served, in order, the one that is being published first."""
+        self._unserved: deque[tuple[TrainingBatch, dict[str, Any]]] = deque()
+        """Batch and manifest of the versions to be served, the one that is being published first."""
         self._publication: SideWork | None = None
         self._batch_since = time.monotonic()
         """Monotonic time of the end of the newest update: batches may close by time."""
@@ -254,9 +247,7 @@ class AsynchronousLoop(TrainingLoop):
     def _begin_update(self, batch: TrainingBatch, records: list[GroupRecord]) -> None:
         group_ids = [record.group_id for record in records]
         self._admissions.take(group_ids)
-        remake: Callable[[Mapping[str, str]], TrainingBatch] = partial(
-            self._batch, batch.version, records, group_ids=group_ids
-        )
+        remake = partial(self._batch, batch.version, records, group_ids=group_ids)
         self._update = self._beside.start(update_policy, self.run.store.root, batch, self._trainer, remake)
 
     def _resume_update(self) -> None:
@@ -342,7 +333,7 @@ class AsynchronousLoop(TrainingLoop):
         self._set_outdated_aside(version)
         with self._account.clock("ledger"):
             batch = self._publish(version)
-        self._unserved.append(UnservedVersion(batch, manifest))
+        self._unserved.append((batch, manifest))
 
     def _serve(self, version: int) -> None:
         """Have the engines serve a version, between two tokens of the turns under way."""

@@ -34,6 +34,7 @@ from tasks_lib.processes.dask_clients import (
     EVALUATION_RESOURCE,
     connect_client,
     places_offered,
+    worker_settings,
     workers_for,
     workers_offering,
 )
@@ -44,7 +45,7 @@ from tasks_lib.processes.retries import TRANSIENT_ERRORS
 from tasks_lib.processes.worker_watch import watched_workers
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker, group_topic
-from training.environment import DASK_TCP_SECONDS, WORKER_ENVIRONMENT
+from training.environment import DASK_TCP_SECONDS
 from training.ledger.disk import try_to_write
 from training.ledger.store import RunStore
 
@@ -206,27 +207,6 @@ def _client() -> distributed.Client:
     if client is None:
         raise ConfigError("no cluster: call this inside `with use_cluster(...)`")
     return client
-
-
-def worker_settings(workers: int) -> dict[str, Any]:
-    """Return Dask's settings for the workers of a local cluster.
-
-    OpenMP, glibc and Dask's logging read theirs from the environment when they are loaded.
-    """
-    return {
-        "distributed.nanny.pre-spawn-environ": {
-            **dask.config.get("distributed.nanny.pre-spawn-environ", {}),
-            **WORKER_ENVIRONMENT,
-            "OMP_NUM_THREADS": max(1, (os.cpu_count() or 1) // workers),
-            "DASK_LOGGING__DISTRIBUTED": "warning",
-        },
-        # Dask profiles a thread a hundred times a second, which says nothing of an event loop, and
-        # checks fifty times a second that the worker's own loop is alive. Together they took
-        # 0.3 ms of a step. They are not set in the environment, because all our settings overrule
-        # it in a nanny's worker.
-        "distributed.worker.profile.enabled": False,
-        "distributed.admin.tick.interval": "100ms",
-    }
 
 
 @contextmanager

@@ -32,9 +32,10 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
+from tasks_lib.processes.dask_clients import worker_settings
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
-from tasks_lib.rollouts.cluster import tell_workers, use_cluster, worker_settings
+from tasks_lib.rollouts.cluster import tell_workers, use_cluster
 from tests.chat_endpoint import completion, endpoint
 from training.ledger.store import RunStore, read_json
 from training.records.groups import GroupSpec

@@ -62,7 +62,9 @@ class Play:
 
 def commit(store: RunStore, group: GroupSpec) -> None:
     task = {"task_id": group.task.task_id, "kind": group.task.kind}
-    episodes = [played(store, group.group_id, at, 0, float(at % 2), **task) for at in range(len(group.seeds))]
+    name = group.group_id
+    version = int(name[1:7]) if name.startswith("e") else 0  # an evaluation is of its own version
+    episodes = [played(store, name, at, version, float(at % 2), **task) for at in range(len(group.seeds))]
     kept = [EpisodeSummary.of(each, store.put_trajectory(each, TOKEN)) for each in episodes]
     write_json(
         store.group_path(group.group_id),
@@ -71,7 +73,7 @@ def commit(store: RunStore, group: GroupSpec) -> None:
             token=TOKEN,
             task_id=group.task.task_id,
             kind=group.task.kind,
-            policy_version=0,
+            policy_version=version,
             episodes=tuple(kept),
         ),
     )

@@ -89,7 +89,7 @@ def test_a_run_that_ended_without_rewards_draws_other_tasks_next(tmp_path: Path)
                 groups=lambda iteration, draw: [f"{phase_name(iteration, draw)}-g{number:04d}" for number in range(2)]
             ),
             rollouts=SimpleNamespace(run=play),
-            journal=SimpleNamespace(accept=lambda records: None),
+            journal=SimpleNamespace(accept=lambda records: None, updates=lambda: []),
         )
         _, batch = SynchronousLoop(run, trainer=None, workers=1, progress=None)._roll_out(4, PhaseTimer())  # type: ignore[arg-type]
         return batch
@@ -132,7 +132,10 @@ def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path:
     def line(**rollout: Any) -> dict[str, Any]:
         config: TrainConfig = resolve(TrainConfig, {"rollout": rollout})
         run: Any = SimpleNamespace(
-            config=config, store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda model: [], wall=0.0)
+            config=config,
+            store=RunStore(tmp_path),
+            metrics=SimpleNamespace(lines=lambda model: [], wall=0.0),
+            journal=SimpleNamespace(updates=lambda: []),
         )
         loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
         return loop._timings(RolloutResult([], {}), manifest, PhaseTimer())
@@ -201,7 +204,11 @@ def test_a_version_is_evaluated_only_where_that_is_due(
         write_json(store.evaluation_path(version), {})
     config = resolve(TrainConfig, {"iterations": iterations, "evaluation": {"every": 4}})
     run: Any = SimpleNamespace(
-        config=config, store=store, version=version, metrics=SimpleNamespace(lines=lambda model: [], wall=0.0)
+        config=config,
+        store=store,
+        version=version,
+        metrics=SimpleNamespace(lines=lambda model: [], wall=0.0),
+        journal=SimpleNamespace(updates=lambda: []),
     )
     loop = SynchronousLoop(run, trainer=None, workers=1, progress=None)  # type: ignore[arg-type]
     assert loop.evaluation_due is due
@@ -209,7 +216,12 @@ def test_a_version_is_evaluated_only_where_that_is_due(
 
 def test_a_run_ends_after_three_iterations_without_a_success(tmp_path: Path) -> None:
     lines: list[str] = []
-    run: Any = SimpleNamespace(store=RunStore(tmp_path), metrics=SimpleNamespace(lines=lambda model: [], wall=0.0))
+    run: Any = SimpleNamespace(
+        config=resolve(TrainConfig, {}),
+        store=RunStore(tmp_path),
+        metrics=SimpleNamespace(lines=lambda model: [], wall=0.0),
+        journal=SimpleNamespace(updates=lambda: []),
+    )
     progress: Any = SimpleNamespace(log=lines.append)
     loop = SynchronousLoop(run, trainer=None, workers=1, progress=progress)  # type: ignore[arg-type]
     failed, empty = [record(None, None)], SimpleNamespace(rows=())
