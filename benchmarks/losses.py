@@ -92,10 +92,10 @@ def _status(name: str) -> int:
 
 
 def _logprobs(logits: Any, micro: Any, banned: tuple[int, ...]) -> tuple[Any, Any]:
-    from training.algorithms.losses import token_logprobs
+    from training.algorithms.losses import packed_logprobs
 
     leaf = logits.clone().requires_grad_()
-    logprobs, _ = token_logprobs(leaf, micro.targets, 1.0, banned)
+    logprobs, _ = packed_logprobs(leaf, micro.targets, 1.0, banned)
     return leaf, logprobs
 
 

@@ -52,7 +52,7 @@ def main(root: Path) -> dict[str, float]:
     from transformers import TrainerCallback
 
     from training.algorithms.losses import IGNORE_INDEX
-    from training.trainer.collate import _features
+    from training.trainer.collate import features_of
     from training.trainer.plan import plan_minibatches
     from training.trainer.rows import read_batch_file, read_rows
     from training.trainer.setup import llamafactory_arguments, prepare_deepspeed_for_cpu, set_threads
@@ -71,7 +71,7 @@ def main(root: Path) -> dict[str, float]:
             return len(ordered)
 
         def __getitem__(self, index: int) -> dict[str, Any]:
-            return _features(ordered[index])
+            return features_of(ordered[index])
 
     class Clock(TrainerCallback):  # type: ignore[misc]
         began = steps = epochs_began = 0.0

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import Figure
+from benchmarks.packing import input_figures, packing_figures
 from benchmarks.rows import ROWS, make_spec, make_store, quickstart, write_batch
 from benchmarks.sft import seconds_of_sft
 from tasks_lib.config import TrainConfig
@@ -42,6 +43,8 @@ def run() -> list[Figure]:
         _, one = _updates(other, _one_step(config))
         one_sft = seconds_of_sft(other)
         window = _window(store, Path(folder) / "window")
+        packing = packing_figures(Path(folder) / "packing")
+        reading = input_figures(Path(folder) / "input")
     publish = parts["save_state"] + parts["save_policy"]
     update = sum(parts.values()) - publish
     return [
@@ -61,6 +64,8 @@ def run() -> list[Figure]:
         ),
         Figure("whole update of one step / plain fine-tuning", sum(one.values()) / one_sft["whole"], "ratio", "<= 1.1"),
         *window,
+        *packing,
+        *reading,
     ]
 
 
@@ -89,6 +94,8 @@ def _plain_torch(store: RunStore, config: TrainConfig) -> float:
     """Seconds of the update's epochs over the rows of version 1, after one warm pass."""
     import torch
 
+    from training.algorithms.losses import IGNORE_INDEX
+
     model, micros = load_model_and_micros(store, config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.trainer.learning_rate)
 
@@ -96,7 +103,8 @@ def _plain_torch(store: RunStore, config: TrainConfig) -> float:
         for minibatch in micros:
             for micro in minibatch:
                 logits = model(**micro.inputs).logits
-                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), micro.targets.flatten())
+                chosen = micro.targets[micro.targets != IGNORE_INDEX]
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), chosen)
                 torch.autograd.backward(loss)
             optimizer.step()
             optimizer.zero_grad()

@@ -257,8 +257,8 @@ PROMISES: dict[str, dict[str, str]] = {
         "Updates equal those of one process up to rounding": "training/trainer/test_gradients.py::test_an_update_is_the_same_for_every_packing_process_count_and_stage",
         "The vision tower is frozen above 100 million parameters": "tasks_lib/test_derived.py::test_what_is_left_open_depends_on_size_and_machine",
         "Both are chosen when a run begins, and kept in its `config.json`": "tasks_lib/test_derived.py::test_the_choice_is_frozen_and_kept_on_another_machine",
-        "Each process reads the pictures of its own rows": "training/trainer/test_rows.py::test_processes_read_their_own_pictures_and_together_all_of_them",
-        "are done again from their batches, and compared with what was published": "training/trainer/test_states.py::test_it_goes_on_from_the_last_state_and_refuses_other_weights",
+        "Each process reads its own rows": "training/trainer/test_rows.py::test_processes_read_their_own_rows_and_together_all_of_them",
+        "are done again from their batches, and compared with what was published": "training/trainer/test_states.py::test_it_goes_on_from_the_last_state_and_refuses_another_batch",
         "Of the others `manifest.json` stays, beside `removed.json`": "tasks_lib/test_retention.py::test_published_versions_have_weights_or_tell_of_their_removal",
     },
     "docs/own-tasks.md": {

@@ -152,9 +152,14 @@ class TrainerConfig(Settings):
     minibatch_rows: int = Field(
         64, ge=1, le=65536, description="Rows (steps) of one optimiser step, over all processes."
     )
-    micro_batch_rows: int = Field(32, ge=1, le=4096, description="Rows of one forward pass of one process.")
+    micro_batch_rows: int = Field(
+        32,
+        ge=1,
+        le=4096,
+        description="Rows of one forward pass of one process; steps whose prompts continue one another are one row.",
+    )
     micro_batch_tokens: int = Field(
-        0, ge=0, description="Largest forward pass in tokens, padding included; 0: bounded by rows alone."
+        0, ge=0, description="Largest forward pass in tokens; there is no padding. 0: bounded by rows alone."
     )
     finetuning_type: Literal["full", "lora"] = Field("full", description="Train all weights, or LoRA adapters.")
     lora_rank: int = Field(16, ge=1, le=1024, description="Rank of the adapters.")
@@ -169,7 +174,9 @@ class TrainerConfig(Settings):
     zero_stage: int = Field(2, ge=0, le=3, description="DeepSpeed ZeRO stage.")
     bf16: bool | None = Field(None, description="Train in bfloat16; null: if there is a CUDA device.")
     llamafactory: dict[str, Any] = Field(
-        {}, examples=[{"flash_attn": "fa2"}], description="Further arguments of LLaMA-Factory, by name."
+        {},
+        examples=[{"flash_attn": "fa2"}],
+        description="Further arguments of LLaMA-Factory, by name (LoRA+, rsLoRA, …).",
     )
     processes: int = Field(1, ge=1, le=1024, description="Number of trainer processes, one per GPU.")
     nodes: int = Field(

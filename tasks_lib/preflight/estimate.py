@@ -80,9 +80,9 @@ def trainer_bytes(model: PolicySize, config: TrainConfig) -> float:
     """Return the largest memory of one trainer process in bytes.
 
     It is the sum of weights, gradients and Adam's state by ZeRO stage (Rajbhandari et al. 2020,
-    section 3, with 2 + 2 + 12 bytes in bfloat16); of activations between the layers, times ten
-    without recomputing; of logits with their gradient; and of the first policy if the loss needs
-    it.
+    section 3, with 2 + 4 + 12 bytes in bfloat16, as gradients add up in float32); of activations
+    between the layers, times ten without recomputing; of logits with their gradient; and of the
+    first policy if the loss needs it.
     """
     trainer = config.trainer
     item = 2 if trainer.bf16 else 4
@@ -92,7 +92,7 @@ def trainer_bytes(model: PolicySize, config: TrainConfig) -> float:
         if trainer.zero_stage >= stage:
             share[part] = 1 / trainer.processes
     reference = item * model.parameters if config.algorithm.kl_coefficient and trained == model.parameters else 0
-    state = reference + item * model.parameters * share[0] + item * trained * share[1] + 12 * trained * share[2]
+    state = reference + item * model.parameters * share[0] + 4 * trained * share[1] + 12 * trained * share[2]
     tokens = micro_batch_tokens(config)
     activations = item * tokens * model.hidden * model.layers * (1 if trainer.gradient_checkpointing else 10)
     responses = min(tokens, trainer.micro_batch_rows * config.policy.max_new_tokens)
@@ -145,6 +145,9 @@ def estimate(config: TrainConfig) -> list[str]:
     disk = version * (trained if config.trainer.adapter_rank else model.parameters)
     rolling, training = hours(model, config)
     browsers = config.rollout.concurrency
+    versions, every = config.trainer.keep_policies, config.trainer.state_every
+    # The newest ones, the first, the best, and one for each state.
+    kept = min(versions + 2 + config.trainer.keep_states, config.iterations + 1) if versions else config.iterations + 1
     lines = [
         f"estimated for {model.parameters / 1e9:.1f} billion parameters, by formulas and not measured:",
         f"each of {config.trainer.processes} trainer processes: {trainer_bytes(model, config) / GIB:.0f} GiB",
@@ -157,7 +160,8 @@ def estimate(config: TrainConfig) -> list[str]:
     return [
         *lines,
         f"each of {config.cluster.workers} rollout workers: {browsers} pages, {browsers * BROWSER_BYTES / GIB:.0f} GiB of host memory",
-        f"disk: {disk / GIB:.2f} GiB a version, {config.iterations + 1} of them; trainer state {12 * trained / GIB:.1f} GiB, twice",
+        f"disk: {disk / GIB:.2f} GiB a version, {kept} of them; trainer state {12 * trained / GIB:.1f} GiB, "
+        f"{config.trainer.keep_states} of them, one every {every} updates",
         f"time: {rolling:.0f} h of rollouts at {STEP_SECONDS:g} s a step, {training:.0f} h of updates at "
         f"{TOKENS_PER_SECOND:.0f} tokens/s a GPU and billion parameters",
     ]

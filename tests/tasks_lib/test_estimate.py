@@ -29,7 +29,7 @@ def config(**trainer: object) -> TrainConfig:
 
 @pytest.mark.parametrize(
     ("stage", "bytes_a_parameter"),
-    [(0, 16.0), (1, 2 + 2 + 12 / 4), (2, 2 + (2 + 12) / 4), (3, 16 / 4)],
+    [(0, 18.0), (1, 2 + 4 + 12 / 4), (2, 2 + (4 + 12) / 4), (3, 18 / 4)],
 )
 def test_a_process_holds_what_the_paper_of_zero_says(stage: int, bytes_a_parameter: float) -> None:
     found = trainer_bytes(BILLION, config(zero_stage=stage, processes=4))
@@ -59,7 +59,11 @@ def test_a_recipe_fits_its_gpus_and_says_so_without_its_checkpoint(
     used = trainer_bytes(model, recipe) if preset.endswith("1gpu") else 0.0
     assert trainer_bytes(model, recipe) < 75e9 and weights + cache + used < 80e9
     assert all(value > 0 for value in hours(model, recipe))
+    kept = recipe.trainer.keep_policies + 2 + recipe.trainer.keep_states
+    assert recipe.trainer.keep_policies >= 2 and kept < recipe.iterations / 3, "a run would keep terabytes of policies"
+    assert recipe.trainer.finetuning_type == "lora" or recipe.trainer.state_every >= 5, "12 bytes a parameter each time"
     assert run_command(train, TrainConfig, check_training, ["--preset", preset, "--dry-run"]) == 2
     said = capsys.readouterr()
+    assert f" a version, {kept} of them" in said.out and f"every {recipe.trainer.state_every} updates" in said.out
     assert "by formulas and not measured" in said.out and "trainer process" in said.out
     assert f"policy.checkpoint: {Path(recipe.policy.checkpoint)}" in said.err.replace(f"{Path.cwd()}/", "")

@@ -180,6 +180,27 @@ def token_logprobs(
     return blank.masked_scatter(mask, logprobs), blank.masked_scatter(mask, entropies)
 
 
+def packed_logprobs(
+    logits: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    banned_ids: Sequence[int] = (),
+    *,
+    entropy_grad: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return what `token_logprobs` does, of logits that exist at response positions only.
+
+    Args:
+        logits: ``[1, N, V]``, which predict the N response tokens of ``targets``, row by row.
+        targets: ``[B, C]`` int64, ``IGNORE_INDEX`` where there is no response token.
+    """
+    mask = targets != IGNORE_INDEX
+    found = token_logprobs(logits, targets[mask][None], temperature, banned_ids, entropy_grad=entropy_grad)
+    blank = torch.zeros(targets.shape, dtype=torch.float32, device=logits.device)
+    logprobs, entropies = (blank.masked_scatter(mask, values) for values in found)
+    return logprobs, entropies
+
+
 def _chosen_and_entropy(
     rows: Tensor, targets: Tensor, banned: Tensor, temperature: float, entropy_grad: bool
 ) -> tuple[Tensor, Tensor]:

@@ -207,6 +207,20 @@ class RunStore(RunPaths):
             raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
         return trajectory
 
+    def trajectory_document(self, episode_id: str) -> dict[str, Any]:
+        """Return `trajectory` as a JSON document without checks of its fields."""
+        token, sha256 = self._committed_file(episode_id)
+        path = self.trajectory_path(episode_id, token)
+        try:
+            document: dict[str, Any] = orjson.loads(data := path.read_bytes())
+        except FileNotFoundError as error:
+            raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
+        except ValueError as error:
+            raise StorageError(f"trajectory {path} cannot be read: {error}") from error
+        if sha256 not in ("", hashlib.sha256(data).hexdigest()):
+            raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
+        return document
+
     def attempt_trajectory(self, episode_id: str, token: str) -> tuple[Trajectory, str]:
         """Return the episode that attempt ``token`` stored, and its sha256; see `trajectory`."""
         path = self.trajectory_path(episode_id, token)

@@ -16,7 +16,7 @@ from pydantic import Field
 from envs.types import Record
 from training.algorithms.advantages import group_advantages, has_signal, named_advantages, step_advantages
 from training.config import AlgorithmConfig
-from training.records.groups import EpisodeSummary
+from training.records.groups import EpisodeSummary, StepShape
 from training.records.states import EpisodeState, LeftOut
 
 NO_STEP = LeftOut(state=EpisodeState.FAILED_FILTER, reason="it has no step")
@@ -40,6 +40,8 @@ class BatchRow(Record):
     """Index into the trajectory's steps."""
     advantage: float
     """Advantage of each response token of the step, already divided by the step normaliser."""
+    shape: StepShape | None = None
+    """Shape of the step; ``None``: the trainer reads it from the trajectory."""
 
 
 class TrainingBatch(Record):
@@ -162,8 +164,10 @@ class _Rows:
                 self.used[name] = None
                 self.versions[name] = episode.step_versions(self._version)
                 weight = settings.stale_decay ** episode.staleness(self._version)
+                shapes = episode.shapes or (None,) * episode.steps
                 self.rows += [
-                    BatchRow(episode_id=name, step=step, advantage=weight * advantages[step]) for step in steps
+                    BatchRow(episode_id=name, step=step, advantage=weight * advantages[step], shape=shapes[step])
+                    for step in steps
                 ]
 
 

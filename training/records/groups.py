@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import pairwise
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -42,6 +43,16 @@ class GroupSpec(Record):
         return f"{self.group_id}-s{sample:02d}-a{attempt}"
 
 
+class StepShape(NamedTuple):
+    """Numbers of a step's ids, and its place among the episode's sequences."""
+
+    prompt: int
+    response: int
+    sequence: int
+    """First step of the step's sequence: each of a sequence's prompts begins with the one before it
+    and its response, so that the last step holds all of them."""
+
+
 class EpisodeSummary(Record):
     """Summary of an episode for sampling, batches and metrics."""
 
@@ -72,6 +83,8 @@ class EpisodeSummary(Record):
     versions: tuple[tuple[int, int], ...] = ()
     """Oldest and newest policy version of each step's tokens; one pair if all steps have the same;
     empty in older runs."""
+    shapes: tuple[StepShape, ...] = ()
+    """Shape of each step, by which a trainer plans before it reads any ids; empty if unknown."""
     cost: Cost = Cost()
     """Cost of its grading."""
     memory: tuple[MemoryChange, ...] = ()
@@ -98,6 +111,7 @@ class EpisodeSummary(Record):
             cut_turns=tuple(step.index for step in trajectory.steps if step.finish_reason == "length"),
             unchanged_turns=unchanged_turns(trajectory),
             versions=versions_of(trajectory),
+            shapes=shapes_of(trajectory),
             cost=trajectory.reward.cost,
             memory=trajectory.memory,
             sha256=sha256,
@@ -126,6 +140,24 @@ def versions_of(trajectory: Trajectory) -> tuple[tuple[int, int], ...]:
         for step in trajectory.steps
     )
     return versions[:1] if len(set(versions)) == 1 else versions
+
+
+def shapes_of(trajectory: Trajectory) -> tuple[StepShape, ...]:
+    """Return the shape of each step.
+
+    A step continues the sequence of the step before if its prompt begins with that one's prompt and
+    response, and its pictures with that one's.
+    """
+    shapes: list[StepShape] = []
+    for index, step in enumerate(trajectory.steps):
+        sequence = index
+        if index:
+            before = trajectory.steps[index - 1]
+            ids, pictures = before.prompt_ids + before.response_ids, before.pictures
+            if step.prompt_ids[: len(ids)] == ids and step.pictures[: len(pictures)] == pictures:
+                sequence = shapes[-1].sequence
+        shapes.append(StepShape(len(step.prompt_ids), len(step.response_ids), sequence))
+    return tuple(shapes)
 
 
 def unchanged_turns(trajectory: Trajectory) -> tuple[int, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from threading import Event
 from typing import Any
 
 from envs.types import TrainingError
@@ -54,11 +57,12 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
         )
         _notify(link)
     _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
+    reader = RowReader(store, partial(_read, trainer, store))
     while version < spec.total_updates:
         version += 1
         trainer.beat("wait")
         waited = wait_for_batch(store, version, link)
-        _update(trainer, store, version, waited)
+        _update(trainer, store, version, waited, reader)
         if trainer.args.should_save:
             _notify(link)
     if link is not None:
@@ -74,23 +78,75 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
     """Repeat the published updates after ``version`` and write the last one's state.
 
     Returns the latest version.
+
+    Raises:
+        TrainingError: A batch is not the one from which its version was made.
     """
     latest = store.latest_policy() or 0
     for repeated in range(version + 1, latest + 1):
-        batch, _ = read_batch_file(store, repeated)
-        rows = _read_own_rows(trainer, store, batch)
-        run_update(trainer, batch, rows, Stopwatch(), store.manifest(repeated)["metrics"]["learning_rate"])
+        batch, sha256, rows = _read(trainer, store, repeated)
+        manifest = store.manifest(repeated)
+        if sha256 != manifest["batch"]:
+            raise TrainingError(
+                f"v{repeated} is to be done again, because its trainer state is damaged or was not written "
+                f"(trainer.state_every), and {store.batch_path(repeated)} is not the batch that it was made from; "
+                "put that file back"
+            )
+        run_update(trainer, batch, rows, Stopwatch(), manifest["metrics"]["learning_rate"])
         _log(trainer, f"v{repeated} is done again from {store.batch_path(repeated).name}")
     trainer.beat("save")
     if latest > version:
-        check_replay(trainer, store, latest)
+        if difference := check_replay(trainer, store, latest):
+            _log(trainer, difference)
         publish_state(trainer, store, latest)
     return latest
 
 
-def _read_own_rows(trainer: PolicyTrainer, store: RunStore, batch: TrainingBatch) -> list[TrainingRow]:
-    """Return all rows, with pictures only in those that this process trains on."""
-    return read_rows(store, batch, trainer.spec.banned_ids, partial(own_rows, trainer, batch.version))
+ReadBatch = tuple[TrainingBatch, str, list[TrainingRow]]
+"""A batch, the sha256 of its file, and its rows."""
+
+
+def _read(trainer: PolicyTrainer, store: RunStore, version: int) -> ReadBatch:
+    """Read a batch; of its rows, ids and pictures of those that this process trains on."""
+    batch, sha256 = read_batch_file(store, version)
+    return batch, sha256, read_rows(store, batch, trainer.spec.banned_ids, partial(own_rows, trainer, version))
+
+
+class RowReader:
+    """Reads the next batch in a thread while the present one trains, if it appears by then."""
+
+    def __init__(self, store: RunStore, read: Callable[[int], ReadBatch], pause: float = 0.5) -> None:
+        """Make the reader.
+
+        Args:
+            read: Function that reads the batch of a version.
+            pause: Seconds between two looks for the batch's file.
+        """
+        self._store, self._read, self._pause = store, read, pause
+        self._thread = ThreadPoolExecutor(1, "rows")
+        self._ahead: Future[ReadBatch | None] | None = None
+        self._taken = Event()
+
+    def start(self, version: int) -> None:
+        """Begin to look for the batch of a version, and read it once its file is there."""
+        self._taken.clear()
+        self._ahead = self._thread.submit(self._look, version)
+
+    def take(self, version: int) -> ReadBatch:
+        """Return the batch of the started version, or of any if none was started.
+
+        What is not read yet is read now. Errors are those of the reading function.
+        """
+        self._taken.set()
+        ahead, self._ahead = self._ahead, None
+        return (ahead and ahead.result()) or self._read(version)
+
+    def _look(self, version: int) -> ReadBatch | None:
+        path = self._store.batch_path(version)
+        while not path.exists():
+            if self._taken.wait(self._pause):
+                return None
+        return self._read(version)
 
 
 def wait_for_batch(
@@ -118,11 +174,12 @@ def wait_for_batch(
     return time.perf_counter() - start
 
 
-def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float) -> None:
+def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float, reader: RowReader) -> None:
     start, watch = time.perf_counter(), Stopwatch()
     with watch.part("load"):
-        batch, sha256 = read_batch_file(store, version)
-        rows = _read_own_rows(trainer, store, batch)
+        batch, sha256, rows = reader.take(version)
+    if version < trainer.spec.total_updates:
+        reader.start(version + 1)
     metrics = run_update(trainer, batch, rows, watch)
     trainer.beat("save")
     with watch.part("save_state"):

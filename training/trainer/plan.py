@@ -5,7 +5,7 @@ A minibatch is one optimiser step; a micro-batch is one forward pass of one proc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,15 @@ class Slot(NamedTuple):
     """False for filler: a row of weight 0 that gives all processes equally many micro-batches."""
 
 
+class _Unit(NamedTuple):
+    """Rows of one sequence, which are trained together."""
+
+    length: int
+    """Tokens of the sequence: of its longest row."""
+    rows: tuple[int, ...]
+    """Shortest first."""
+
+
 def plan_minibatches(
     lengths: Sequence[int],
     minibatch_rows: int,
@@ -28,48 +37,67 @@ def plan_minibatches(
     seed: int,
     version: int,
     micro_tokens: int = 0,
+    sequences: Sequence[Hashable] | None = None,
 ) -> list[list[list[Slot]]]:
     """Return ``[minibatch][micro-batch][slot]``; process r takes micro-batches r, r + processes, ….
 
-    Rows are shuffled by (seed, version) into minibatches of equal size, within one row. The number
-    of minibatches is rounded, because a leftover minibatch of a few rows would take a full
-    optimiser step on noise. Inside a minibatch rows of similar length share a micro-batch, which
-    reduces padding. The number of micro-batches is a multiple of ``processes``.
+    Rows are shuffled by (seed, version) into minibatches of equal size, within one sequence. The
+    number of minibatches is rounded, because a leftover minibatch of a few rows would take a full
+    optimiser step on noise. Inside a minibatch rows of similar length share a micro-batch, so that
+    processes compute equally long. The number of micro-batches is a multiple of ``processes``.
 
     Args:
-        micro_tokens: Largest number of tokens of a micro-batch, padding included; a longer row is
-            alone. 0: only ``micro_rows`` limits it.
+        micro_rows: Largest number of sequences of a micro-batch.
+        micro_tokens: Largest number of tokens of a micro-batch; a longer sequence is alone. 0: only
+            ``micro_rows`` limits it.
+        sequences: Name of each row's sequence; rows of one name share its tokens and stay together.
+            ``None``: each row is a sequence.
     """
     if not lengths:
         return []
-    shuffled = np.random.default_rng([seed, version]).permutation(len(lengths))
-    minibatches = np.array_split(shuffled, max(1, round(len(lengths) / minibatch_rows)))
-    return [
-        _micro_batches([int(row) for row in rows], lengths, micro_rows, processes, micro_tokens) for rows in minibatches
-    ]
+    units = _units(lengths, range(len(lengths)) if sequences is None else sequences)
+    shuffled = [units[index] for index in np.random.default_rng([seed, version]).permutation(len(units))]
+    number = max(1, round(len(lengths) / minibatch_rows))
+    # Of rows that are sequences of their own, exactly the parts of `np.array_split`.
+    ends = np.cumsum([len(part) for part in np.array_split(np.arange(len(lengths)), number)])
+    starts = np.cumsum([0, *(len(unit.rows) for unit in shuffled[:-1])])
+    minibatches: list[list[_Unit]] = [[] for _ in range(number)]
+    for unit, minibatch in zip(shuffled, np.searchsorted(ends, starts, side="right"), strict=True):
+        minibatches[minibatch].append(unit)
+    return [_micro_batches(part, micro_rows, processes, micro_tokens) for part in minibatches if part]
 
 
-def _micro_batches(
-    rows: list[int], lengths: Sequence[int], micro_rows: int, processes: int, micro_tokens: int
-) -> list[list[Slot]]:
-    by_length = sorted(rows, key=lambda row: (lengths[row], row))
+def _units(lengths: Sequence[int], sequences: Sequence[Hashable]) -> list[_Unit]:
+    rows: dict[Hashable, list[int]] = {}
+    for row, name in enumerate(sequences):
+        rows.setdefault(name, []).append(row)
+    ordered = [tuple(sorted(each, key=lambda row: (lengths[row], row))) for each in rows.values()]
+    return [_Unit(lengths[each[-1]], each) for each in ordered]
+
+
+def _micro_batches(units: list[_Unit], micro_rows: int, processes: int, micro_tokens: int) -> list[list[Slot]]:
+    by_length = sorted(units)
     if micro_tokens:
-        return _within_budget(by_length, lengths, micro_rows, processes, micro_tokens)
-    per_process = -(-len(rows) // (micro_rows * processes))
-    parts = np.array_split(np.asarray(by_length), per_process * processes)
-    return [[Slot(int(row)) for row in part] or [Slot(by_length[0], counts=False)] for part in parts]
+        parts = _within_budget(by_length, micro_rows, micro_tokens)
+        parts += [[]] * (-len(parts) % processes)
+    else:
+        per_process = -(-len(units) // (micro_rows * processes))
+        split = np.array_split(np.arange(len(units)), per_process * processes)
+        parts = [[by_length[index] for index in part] for part in split]
+    filler = [Slot(by_length[0].rows[0], counts=False)]
+    return [[Slot(row) for unit in part for row in unit.rows] or filler for part in parts]
 
 
-def _within_budget(
-    by_length: Sequence[int], lengths: Sequence[int], micro_rows: int, processes: int, micro_tokens: int
-) -> list[list[Slot]]:
-    """Pack rows longest first, so that processes compute micro-batches of similar cost together."""
-    parts: list[list[int]] = []
-    for row in reversed(by_length):
-        longest = lengths[parts[-1][0]] if parts else 0
-        if parts and len(parts[-1]) < micro_rows and longest * (len(parts[-1]) + 1) <= micro_tokens:
-            parts[-1].append(row)
+def _within_budget(by_length: Sequence[_Unit], micro_rows: int, micro_tokens: int) -> list[list[_Unit]]:
+    """Pack sequences longest first: processes compute micro-batches of similar cost together."""
+    parts: list[list[_Unit]] = []
+    for unit in reversed(by_length):
+        if (
+            parts
+            and len(parts[-1]) < micro_rows
+            and sum(each.length for each in parts[-1]) + unit.length <= micro_tokens
+        ):
+            parts[-1].append(unit)
         else:
-            parts.append([row])
-    micros = [[Slot(row) for row in part] for part in parts]
-    return micros + [[Slot(by_length[0], counts=False)]] * (-len(micros) % processes)
+            parts.append([unit])
+    return parts

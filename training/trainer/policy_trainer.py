@@ -21,7 +21,7 @@ import torch
 from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from peft.tuners.lora import LoraLayer
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers.trainer_utils import set_seed
@@ -30,12 +30,12 @@ from training.algorithms.losses import (
     LossMetrics,
     behaviour_cloning_loss,
     named_policy_loss,
+    packed_logprobs,
     sum_by_images,
-    token_logprobs,
 )
 from training.algorithms.policy_loss import policy_loss
 from training.ledger.paths import policy_name
-from training.policy.adapters import ADAPTER_WEIGHTS
+from training.policy.adapters import ADAPTER_WEIGHTS, load_policy
 from training.trainer.collate import MicroBatch
 from training.trainer.control.heartbeat import Heartbeat, Phase
 from training.trainer.schedule import learning_rate_factor
@@ -123,16 +123,20 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             version: Version that the update makes.
             learning_rate: Original rate of an update that is done again; the schedule of a run that
                 was made longer would give another one.
+
+        Returns:
+            The rate of most weights; LoRA+ trains its second matrices at a multiple of it.
         """
         set_seed(self.spec.seed * 1_000_003 + version)
         self.lr_scheduler.last_epoch = version - 1
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
             self.lr_scheduler.step()
+        peak, groups = self.spec.trainer.learning_rate, self.optimizer.param_groups
         if learning_rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate
-        (rate,) = {group["lr"] for group in self.optimizer.param_groups}
+            for group in groups:
+                group["lr"] = learning_rate * (group["initial_lr"] / peak)
+        (rate,) = {group["lr"] for group in groups if group["initial_lr"] == peak}
         return float(rate)
 
     # -- forward passes
@@ -206,7 +210,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         with self.compute_loss_context_manager():
             logits = model(**self._prepare_inputs(micro.inputs)).logits
         (targets,) = self._on_device(micro.targets)
-        return token_logprobs(logits, targets, self.spec.temperature, self.spec.banned_ids, entropy_grad=entropy_grad)
+        return packed_logprobs(logits, targets, self.spec.temperature, self.spec.banned_ids, entropy_grad=entropy_grad)
 
     def _on_device(self, *tensors: Tensor) -> list[Tensor]:
         return [tensor.to(self.args.device) for tensor in tensors]
@@ -258,7 +262,47 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             return contextlib.nullcontext()
         return self.accelerator.no_sync(model=self.model_wrapped)  # type: ignore[no-any-return]
 
-    # -- saving
+    # -- loading and saving
+
+    @torch.no_grad()
+    def load_weights(self, folder: Path) -> float:
+        """Load the trained weights of a published policy, and keep the optimizer's moments.
+
+        Called on every process.
+
+        Args:
+            folder: Policy with a whole model, or with an adapter like this trainer's.
+
+        Returns:
+            The largest difference to the weights so far.
+        """
+        if self.lora:
+            # PEFT leaves out the name of the adapter when it writes.
+            adapter = load_file(folder / ADAPTER_WEIGHTS)
+            names = {name: name.replace(".default", "") for name, _ in self.model.named_parameters()}
+            values = {name: adapter[stored] for name, stored in names.items() if stored in adapter}
+        else:
+            dtype = next(self.model.parameters()).dtype
+            values = dict(load_policy(folder, dtype).named_parameters())
+        largest = 0.0
+        for name, weight in self.model.named_parameters():
+            if weight.requires_grad:
+                with self._gathered(weight, values[name]):
+                    value = values[name].to(weight)
+                    largest = max(largest, float((weight - value).abs().max()))
+                    weight.copy_(value)
+        if self.is_deepspeed_enabled and self.spec.trainer.zero_stage:
+            self.model_wrapped.optimizer.refresh_fp32_params()
+        return largest
+
+    def _gathered(self, *weights: Tensor) -> contextlib.AbstractContextManager[Any]:
+        """Return a context with whole weights, which ZeRO 3 divides between processes."""
+        if not (self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3):
+            return contextlib.nullcontext()
+        from deepspeed.zero import GatheredParameters
+
+        divided = [weight for weight in weights if hasattr(weight, "ds_id")]
+        return GatheredParameters(divided, modifier_rank=0)  # type: ignore[no-any-return]
 
     def save_state(self, folder: Path) -> None:
         """Save what ``prepare`` needs to continue exactly. Called on every process."""

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from envs.types import ReadError, StorageError, TrainingError
 from training.ledger.checkpoint_files import (
     MANIFEST,
@@ -21,7 +23,7 @@ from training.ledger.checkpoint_files import (
 from training.ledger.disk import folder_bytes, raise_disk_errors
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore, write_json
-from training.policy.adapters import ADAPTER_CONFIG
+from training.policy.adapters import ADAPTER_CONFIG, is_adapter
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 
@@ -61,22 +63,37 @@ def publish_policy(
         _on_first(trainer, lambda: _commit_policy(temporary, target, version, manifest))
 
 
-def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
-    """Check that repeated updates gave the published version's weights to the last bit.
+def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> str:
+    """Compare the weights of repeated updates with the published version, which counts.
 
-    Called on every process.
+    Attention on GPUs adds in an order that differs from run to run, so that a repeated update may
+    give weights that differ in their last bits. The trainer then takes the published weights, and
+    keeps the optimizer's moments of the repeated updates. Merged adapters cannot be taken apart,
+    and stay as repeated. Called on every process.
 
-    Raises:
-        TrainingError: The weights differ; the message says how to go on.
+    Returns:
+        What differed and how training goes on; empty if all weights are equal.
     """
     temporary = store.trainer_path / f".tmp-replayed-{policy_name(version)}"
+    differences = [""]
     with _remove_on_failure(temporary, folder_bytes(store.policy_path(version))):
         _on_first(trainer, lambda: _empty(temporary))
         trainer.save_weights(temporary)
-        _on_first(trainer, lambda: _compare_replayed(temporary, store, version))
+        if trainer.args.should_save:
+            differences = [_compare_replayed(temporary, store, version)]
+            shutil.rmtree(temporary)
+    if trainer.args.world_size > 1:
+        torch.distributed.broadcast_object_list(differences)
+    if not differences[0]:
+        return ""
+    said = f"the updates up to v{version} that were done again gave other weights ({differences[0]})"
+    if trainer.lora and not is_adapter(store.policy_path(version)):
+        return f"{said}; training goes on from them, as v{version} is published with its adapter merged"
+    largest = trainer.load_weights(store.policy_path(version))
+    return f"{said}, by {largest:.1e} at most; training goes on from those that are published"
 
 
-def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
+def _compare_replayed(temporary: Path, store: RunStore, version: int) -> str:
     published = {
         name: entry for name, entry in store.manifest(version)["files"].items() if WEIGHT_FILES.fullmatch(name)
     }
@@ -85,13 +102,8 @@ def _compare_replayed(temporary: Path, store: RunStore, version: int) -> None:
     except ReadError:
         raise
     except StorageError as error:
-        raise TrainingError(
-            f"the updates up to v{version} were done again, because its trainer state is damaged or was not written "
-            f"(trainer.state_every), and gave other weights than those that are published ({error}): this machine "
-            f"or its libraries compute differently. To go on from the weights that they give here, move "
-            f"{store.policy_path(version)} to {store.root / 'damaged' / policy_name(version)} and start the same command again"
-        ) from error
-    shutil.rmtree(temporary)
+        return str(error)
+    return ""
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from training.algorithms.losses import IGNORE_INDEX
 from training.ledger.store import RunStore
 from training.policy.adapters import load_policy
 from training.policy.renderer import UNBOUNDED_PIXELS
+from training.trainer.attention import attend_to_rows
 from training.trainer.collate import PolicyCollator
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
@@ -25,6 +26,21 @@ from training.trainer.spec import TrainerSpec
 
 ADAPTER_ARGUMENTS = frozenset({"lora_target", "lora_dropout"})
 """Arguments set by Rollwright that ``trainer.llamafactory`` may replace."""
+_OPTIMIZER = "it replaces AdamW, of which rate and state are kept"
+_BASE = "it changes the weights that adapters are added to, and those are not published"
+_START = "policy.checkpoint names what a run starts from"
+REFUSED = {
+    "pissa_init": _BASE,
+    "quantization_bit": _BASE,
+    "quantization_method": _BASE,
+    "use_dora": "merged weights and servers would leave out its magnitudes",
+    "additional_target": "servers load adapters of linear layers alone",
+    "adapter_name_or_path": _START,
+    "create_new_adapter": _START,
+    **dict.fromkeys(("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"), _OPTIMIZER),
+    **dict.fromkeys(("packing", "neat_packing"), "rows are packed already"),
+}
+"""Arguments of LLaMA-Factory with which a run would train or publish another model, and why."""
 
 
 def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTrainer:
@@ -44,14 +60,11 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
     template = get_template_and_fix_tokenizer(tokenizer_module["tokenizer"], data_args)
     model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
     refuse_tied_adapters(model)
+    attend_to_rows(model)
     collator = PolicyCollator(
         template=template,
         model=model,
-        # Tensor cores want multiples of 8; on a CPU padding is only work.
-        pad_to_multiple_of=8 if torch.cuda.is_available() else None,
         label_pad_token_id=IGNORE_INDEX,
-        block_diag_attn=model_args.block_diag_attn,
-        attn_implementation=getattr(model.config, "_attn_implementation", None),
         compute_dtype=model_args.compute_dtype,
         **tokenizer_module,
     )
@@ -97,8 +110,9 @@ def refuse_tied_adapters(model: torch.nn.Module) -> None:
 
 def _load_reference(trainer: PolicyTrainer, folder: Path) -> Any:
     """Load a frozen copy of the run's first policy, with the trained model's data type."""
-    dtype = next(trainer.model.parameters()).dtype
-    return load_policy(folder, dtype).to(trainer.args.device).eval().requires_grad_(False)
+    model = load_policy(folder, next(trainer.model.parameters()).dtype)
+    attend_to_rows(model)
+    return model.to(trainer.args.device).eval().requires_grad_(False)
 
 
 def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> dict[str, Any]:
@@ -133,6 +147,7 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
         "max_grad_norm": settings.max_grad_norm,
         "optim": "adamw_torch",
         "bf16": bool(settings.bf16),
+        "use_cpu": not torch.cuda.is_available(),
         "seed": spec.seed,
         "report_to": "none",
         "save_strategy": "no",
@@ -143,17 +158,31 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     # DeepSpeed needs a process group, which every trainer process has (`launch.group_environment`).
     # A trainer that is built outside of one is plain torch.
     if "RANK" in os.environ:
-        arguments["deepspeed"] = deepspeed_config(settings.zero_stage)
+        arguments["deepspeed"] = deepspeed_config(settings.zero_stage, bool(settings.bf16))
     if reserved := sorted(settings.llamafactory.keys() & {*arguments, "deepspeed"} - ADAPTER_ARGUMENTS):
         raise ConfigError(
             f"trainer.llamafactory: {', '.join(reserved)} cannot be passed through: Rollwright sets them; "
             "use the keys of trainer that they have, or leave them out"
         )
+    for name, reason in REFUSED.items():
+        if settings.llamafactory.get(name):
+            raise ConfigError(f"trainer.llamafactory: {name} cannot be used: {reason}; leave it out")
     return arguments | settings.llamafactory
 
 
-def deepspeed_config(stage: int) -> dict[str, Any]:
-    """Return DeepSpeed's settings for a ZeRO stage; transformers fills in "auto"."""
+def deepspeed_config(stage: int, bf16: bool) -> dict[str, Any]:
+    """Return DeepSpeed's settings for a ZeRO stage; transformers fills in "auto".
+
+    Gradients are added and reduced in float32, also those of a bfloat16 model.
+
+    Raises:
+        ConfigError: stage 0 in bfloat16, where DeepSpeed can only add gradients in bfloat16.
+    """
+    if bf16 and stage == 0:
+        raise ConfigError(
+            "trainer.zero_stage: 0 would add the gradients of micro-batches in bfloat16 (trainer.bf16), which loses "
+            "about a percent of them; use 1, 2 or 3"
+        )
     gpu = torch.cuda.is_available()
     return {
         "train_batch_size": "auto",
@@ -166,6 +195,8 @@ def deepspeed_config(stage: int) -> dict[str, Any]:
         "steps_per_print": 2**31,
         "bf16": {"enabled": "auto"},
         "fp16": {"enabled": "auto"},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "communication_data_type": "fp32",
         "zero_optimization": {
             "stage": stage,
             "contiguous_gradients": True,

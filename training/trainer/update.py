@@ -16,6 +16,7 @@ from envs.types import TrainingError
 from training.algorithms.losses import NOT_OF_CLONING, NOT_OF_EXTENSIONS, LossMetrics, entropy_bonus
 from training.algorithms.policy_loss import aggregation_weights
 from training.records.batches import TrainingBatch
+from training.records.groups import StepShape
 from training.trainer.collate import MicroBatch
 from training.trainer.plan import Slot, plan_minibatches
 from training.trainer.policy_trainer import PolicyTrainer
@@ -85,7 +86,7 @@ class MicroBatches:
         for minibatch in plan:
             counted = [slot.row for micro in minibatch for slot in micro if slot.counts]
             weights, normaliser = aggregation_weights(
-                aggregation, [len(rows[row].response_ids) for row in counted], [rows[row].episode_id for row in counted]
+                aggregation, [rows[row].shape.response for row in counted], [rows[row].episode_id for row in counted]
             )
             self._weights.append(dict(zip(counted, weights, strict=True)))
             self.normalisers.append(normaliser)
@@ -118,6 +119,12 @@ class MicroBatches:
                     micro.proximal = self._proximal[minibatch, index] = logprobs.cpu()
                     total += LossMetrics(tokens=float(micro.mask.sum()), entropy=float(entropy.cpu()[micro.mask].sum()))
         return total
+
+    def sampled(self) -> LossMetrics:
+        """Return this process's sums of tokens and of their log-probabilities when sampled."""
+        slots = (slot for micros in self.minibatches for micro in micros for slot in micro if slot.counts)
+        values = [value for slot in slots for value in self._rows[slot.row].behaviour]
+        return LossMetrics(tokens=float(len(values)), logprob=sum(values))
 
     def score_reference(self) -> None:
         """Set the log-probabilities of all rows under the run's first policy."""
@@ -160,24 +167,30 @@ class MicroBatches:
                 self._making[key] = self._loaders.submit(self._make, key)
 
 
-def plan_update(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) -> list[list[list[Slot]]]:
+def plan_update(
+    trainer: PolicyTrainer, version: int, shapes: Sequence[StepShape], episodes: Sequence[str]
+) -> list[list[list[Slot]]]:
     """Return the plan of the update that makes ``version``, the same on every process."""
     settings = trainer.spec.trainer
     return plan_minibatches(
-        lengths,
+        [shape.prompt + shape.response for shape in shapes],
         settings.minibatch_rows,
         settings.micro_batch_rows,
         trainer.args.world_size,
         trainer.spec.seed,
         version,
         settings.micro_batch_tokens,
+        [
+            index if shape.sequence < 0 else (episode, shape.sequence)
+            for index, (shape, episode) in enumerate(zip(shapes, episodes, strict=True))
+        ],
     )
 
 
-def own_rows(trainer: PolicyTrainer, version: int, lengths: Sequence[int]) -> set[int]:
+def own_rows(trainer: PolicyTrainer, version: int, shapes: Sequence[StepShape], episodes: Sequence[str]) -> set[int]:
     """Return the rows of an update that this process trains on, fillers included."""
     rank, world = trainer.args.process_index, trainer.args.world_size
-    plan = plan_update(trainer, version, lengths)
+    plan = plan_update(trainer, version, shapes, episodes)
     return {slot.row for minibatch in plan for micro in minibatch[rank::world] for slot in micro}
 
 
@@ -201,14 +214,14 @@ def run_update(
     """
     spec, settings = trainer.spec, trainer.spec.trainer
     learning_rate = trainer.begin_update(batch.version, learning_rate)
-    plan = plan_update(trainer, batch.version, [len(row) for row in rows])
+    plan = plan_update(trainer, batch.version, [row.shape for row in rows], [row.episode_id for row in rows])
     micros = MicroBatches(trainer, rows, plan, watch, CACHE_BYTES, trainer.loaders)
     trainer.cloning = batch.algorithm == "filtered_bc"
     # The single step starts from the weights of the proximal pass.
     trainer.is_own_proximal = len(plan) == settings.epochs == 1 and not spec.algorithm.entropy_coefficient
     trainer.entropy_coefficient = 0.0
     if not trainer.cloning and rows:
-        entropy = _start_entropy(trainer, micros, rows)
+        entropy = _start_entropy(trainer, micros)
         trainer.entropy_coefficient = entropy_bonus(
             entropy, spec.algorithm.entropy_coefficient, spec.algorithm.entropy_floor
         )
@@ -248,19 +261,19 @@ def run_update(
         "rows": float(len(rows)),
         "optimizer_steps": float(len(norms)),
         "advantage_abs": _mean([abs(row.advantage) for row in rows]),
-        "prompt_tokens": _mean([len(row.prompt_ids) for row in rows]),
-        "response_tokens": _mean([len(row.response_ids) for row in rows]),
+        "prompt_tokens": _mean([row.shape.prompt for row in rows]),
+        "response_tokens": _mean([row.shape.response for row in rows]),
     }
 
 
-def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches, rows: Sequence[TrainingRow]) -> float:
+def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches) -> float:
     """Return the mean entropy per token before the first step.
 
     It comes from the proximal pass, or is estimated by -log pi of the sampled tokens.
     """
     if trainer.spec.algorithm.proximal == "recompute" and not trainer.is_own_proximal:
         return sum_over_processes(trainer, micros.score()).means()["entropy"]
-    return -_mean([value for row in rows for value in row.behaviour])
+    return -sum_over_processes(trainer, micros.sampled()).means()["logprob"]
 
 
 def sum_over_processes(trainer: PolicyTrainer, metrics: LossMetrics) -> LossMetrics:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from envs.types import Click, Observation, RewardBundle, Step, StopReason, Trajectory
+from envs.types import Click, ContextMessage, Observation, RewardBundle, Step, StopReason, Trajectory
 from training.config import AlgorithmConfig, TrainerConfig
 from training.ledger.store import RunStore, write_json
 from training.records.batches import BatchRow, TrainingBatch
@@ -55,24 +55,43 @@ class HandMadeRun:
     tokenizer: object
 
     def add_episode(
-        self, episode_id: str, steps: int, score: float, *, seed: int, behaviour: float = -6.9
+        self,
+        episode_id: str,
+        steps: int,
+        score: float,
+        *,
+        seed: int,
+        behaviour: float = -6.9,
+        append: bool = False,
+        pictures: bool = True,
     ) -> Trajectory:
         """Store an episode whose texts differ in length; every token with the same stored
-        log-probability."""
-        made = []
+        log-probability.
+
+        With ``append`` each prompt is the one before, its response and a further turn.
+        """
+        made: list[Step] = []
         for index in range(steps):
             rng = np.random.default_rng([seed, index])
             elements = "".join(f'[{n}] button "{rng.integers(0, 99)}"\n' for n in range(1, int(rng.integers(2, 9))))
             prompt = f'Task: Click on the "{rng.integers(0, 99)}" button.\n{elements}'
             response = f"click({rng.integers(1, 9)})" if rng.random() < 0.7 else f'type(1,"{rng.integers(0, 9999)}")'
             response_ids = tuple(self._encode(response + "<|im_end|>"))
+            name = self.store.put_blob(screenshot(seed * 100 + index)) if pictures else ""
+            before, context = (), ()
+            if append and made:
+                last = made[-1]
+                before = (*last.prompt_ids, *last.response_ids, *self._encode("\n"))
+                shown = ContextMessage(role="user", text=last.prompt, pictures=(last.screenshot,) if pictures else ())
+                context = (*last.context, shown, ContextMessage(role="assistant", text=last.response, pictures=()))
             made.append(
                 Step(
                     index=index,
                     observation=Observation(instruction="", elements=(), url="", viewport=(WIDTH, HEIGHT)),
-                    screenshot=self.store.put_blob(screenshot(seed * 100 + index)),
+                    screenshot=name,
                     prompt=prompt,
-                    prompt_ids=tuple(self._prompt_ids(prompt)),
+                    context=context,
+                    prompt_ids=(*before, *self._prompt_ids(prompt, pictures)),
                     response=response,
                     response_ids=response_ids,
                     logprobs=(behaviour,) * len(response_ids),
@@ -121,11 +140,9 @@ class HandMadeRun:
             episode += 1
         return self.add_batch(version, made[:rows], algorithm)
 
-    def _prompt_ids(self, text: str) -> list[int]:
-        pads = "<|image_pad|>" * (WIDTH // 28 * HEIGHT // 28)
-        return self._encode(
-            f"<|im_start|>user\n<|vision_start|>{pads}<|vision_end|>{text}<|im_end|>\n<|im_start|>assistant\n"
-        )
+    def _prompt_ids(self, text: str, picture: bool) -> list[int]:
+        pads = f"<|vision_start|>{'<|image_pad|>' * (WIDTH // 28 * HEIGHT // 28)}<|vision_end|>" if picture else ""
+        return self._encode(f"<|im_start|>user\n{pads}{text}<|im_end|>\n<|im_start|>assistant\n")
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))  # type: ignore[attr-defined]

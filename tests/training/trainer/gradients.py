@@ -4,6 +4,7 @@ one update, for each way to divide it."""
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,9 @@ LONG = 600
 SHORT = 100
 """Each row alone."""
 METRICS = "metrics.json"
+NUMBERS = "numbers"
+MICROS = 96
+"""Micro-batches of one step: enough for sums in bfloat16 to be off by half a percent."""
 CONTROL = "control"
 """One row's advantage is a thousandth larger."""
 WAYS: dict[str, dict[str, Any]] = {
@@ -67,8 +71,52 @@ def main(run: Path, folder: Path, ways: list[str]) -> None:
         trainer.save_weights(folder / way)
 
 
+def check_numbers(run: Path, folder: Path) -> None:
+    """Write the gradient norm of `MICROS` micro-batches in bfloat16, and those that moved weights
+    though they are not finite."""
+    quiet_model_libraries()
+    import torch
+
+    from training.trainer.setup import build_trainer, set_threads
+
+    store, found = RunStore(run), dict[str, Any]()
+    batch, _ = read_batch_file(store, 1)
+    rows = read_rows(store, batch)
+    for stage, bf16 in ((2, True), (1, True), (3, True), (0, False), (1, False), (2, False), (3, False)):
+        settings = {"zero_stage": stage, "bf16": bf16, "max_grad_norm": 1e9}
+        trainer = build_trainer(store, make_spec(trainer=settings, algorithm={"proximal": "behaviour"}), 0)
+        set_threads(1)
+        micros = [trainer.data_collator.micro_batch([rows[index % len(rows)]], [True]) for index in range(MICROS)]
+        weights = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+        if "expected" not in found:
+            sums = [torch.zeros(weight.shape) for weight in weights]
+            for micro in micros:
+                loss = trainer.compute_loss(trainer.model.train(), {"micro": micro})
+                for total, gradient in zip(sums, torch.autograd.grad(loss, weights), strict=True):
+                    total += gradient.float()
+            found["expected"] = float(torch.cat([total.flatten() for total in sums]).norm()) / MICROS
+        # What this process holds of each, under ZeRO 3.
+        held = [getattr(weight, "ds_tensor", weight) for weight in weights]
+        before = [weight.detach().clone() for weight in held]
+        for advantage in (math.nan, math.inf):
+            poisoned = trainer.data_collator.micro_batch([replace(rows[1], advantage=advantage)], [True])
+            try:
+                trainer.optimizer_step([micros[0], poisoned], 2.0)
+            except FloatingPointError:
+                same = all(torch.equal(old, new) for old, new in zip(before, held, strict=True))
+                found[f"{stage} {bf16} {advantage}"] = "refused, and moved nothing" if same else "moved weights"
+            if not stage:
+                trainer.model_wrapped.zero_grad()
+        if bf16:
+            found[f"norm {stage}"] = trainer.optimizer_step(micros, float(MICROS))[1]
+    (folder / METRICS).write_text(json.dumps(found))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] or [*WAYS])
+    if sys.argv[3:] == [NUMBERS]:
+        check_numbers(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] or [*WAYS])
     import os
 
     sys.stdout.flush()

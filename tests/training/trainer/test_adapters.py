@@ -117,6 +117,18 @@ def test_the_engine_serves_what_was_trained(published: Published) -> None:
     assert (engine_scores(published.runs["adapter"].store.policy_path(0), rows) - trained).abs().max() > 1e-2
 
 
+def test_an_rs_lora_with_its_own_alpha_is_published_as_trained(tmp_path: Path, checkpoint: Path) -> None:
+    run = make_run(tmp_path, checkpoint)
+    options = {"use_rslora": True, "lora_alpha": 24, "lora_dropout": 0.0, "loraplus_lr_ratio": 2.0}
+    settings = {"finetuning_type": "lora", "lora_rank": 4, "learning_rate": 1e-2, "llamafactory": options}
+    batch = run.fill(1, 4)
+    rows, trainer = read_rows(run.store, batch), build_trainer(run.store, make_spec(trainer=settings), 0)
+    run_update(trainer, batch, rows, Stopwatch())
+    publish_policy(trainer, run.store, 1, dict)
+    found = engine_scores(run.store.policy_path(1), rows) - torch.cat(scores(trainer, rows))
+    assert found.abs().max() < 1e-4
+
+
 def test_a_local_engine_generates_with_the_adapter(published: Published) -> None:
     folder = published.folder("adapter")
     renderer = Renderer(folder, "qwen2_vl")

@@ -16,13 +16,40 @@ from training.trainer.control.launch import command, group_environment
 from training.trainer.control.processes import project_root
 
 from .conftest import make_run, make_spec
-from .gradients import CONTROL, METRICS, WAYS
+from .gradients import CONTROL, METRICS, NUMBERS, WAYS
 
 ROWS = 12
 LIMIT = 1.5e-6
 """Of the difference's norm, as a share of the step's: float32 sums in another order."""
 GROUPS = {1: [*WAYS], 2: ["one", "short", "zero0", "zero3"]}
 """Divisions by the number of processes. Of two, `one` is ZeRO 2."""
+
+
+def start_ranks(root: Path, processes: int, folder: Path, *arguments: str) -> None:
+    """Run `gradients` in a group of processes."""
+    words = command(root, processes)
+    words[words.index("training.trainer") :] = ["tests.training.trainer.gradients", root, folder, *arguments]
+    ended = subprocess.run(
+        list(map(str, words)),
+        env={**os.environ, **group_environment(make_spec(trainer={"processes": processes}))},
+        cwd=project_root(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_bfloat16_gradients_add_up_in_float32_and_none_moves_if_not_finite(tmp_path: Path, checkpoint: Path) -> None:
+    run = make_run(tmp_path / "run", checkpoint)
+    run.fill(1, ROWS)
+    start_ranks(run.store.root, 1, tmp_path, NUMBERS)
+    found = json.loads((tmp_path / METRICS).read_text())
+    expected = found.pop("expected")
+    for stage in (1, 2, 3):
+        assert found.pop(f"norm {stage}") == pytest.approx(expected, rel=1e-4), stage
+    assert len(found) == 14 and {*found.values()} == {"refused, and moved nothing"}, found
 
 
 @pytest.mark.slow
@@ -34,18 +61,7 @@ def test_an_update_is_the_same_for_every_packing_process_count_and_stage(tmp_pat
     for processes, ways in GROUPS.items():
         folder = tmp_path / f"processes{processes}"
         folder.mkdir()
-        words = command(run.store.root, processes)
-        words[words.index("training.trainer") :] = ["tests.training.trainer.gradients", run.store.root, folder, *ways]
-        variables = group_environment(make_spec(trainer={"processes": processes}))
-        ended = subprocess.run(
-            list(map(str, words)),
-            env={**os.environ, **variables},
-            cwd=project_root(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr[-3000:]
+        start_ranks(run.store.root, processes, folder, *ways)
         for way in ways:
             after = load_file(folder / way / "model.safetensors")
             assert after.keys() == before.keys()

@@ -95,9 +95,9 @@ def test_a_row_scores_the_same_alone_and_in_company(trainer: PolicyTrainer, rows
 
 def test_positions_do_not_depend_on_the_batch(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
     together = trainer.data_collator.micro_batch(rows[:4], [True] * 4).inputs["position_ids"]
-    for index, row in enumerate(rows[:4]):
+    for row, found in zip(rows[:4], together.split([len(row) for row in rows[:4]], dim=2), strict=True):
         alone = trainer.data_collator.micro_batch([row], [True]).inputs["position_ids"]
-        assert torch.equal(together[:, index, : len(row)], alone[:, 0])
+        assert torch.equal(found, alone) and found[0, 0].tolist() == list(range(len(row)))
 
 
 def test_filler_rows_change_nothing(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
@@ -341,6 +341,13 @@ def test_arguments_of_llamafactory_are_passed_through(run: HandMadeRun) -> None:
         ({"learning_rate": 1.0}, r"trainer\.llamafactory: learning_rate cannot be passed through"),
         ({"deepspeed": "x.json"}, "deepspeed cannot be passed through"),
         ({"flash_atn": "fa2"}, "LLaMA-Factory refuses its arguments: .*flash_atn"),
+        ({"pissa_init": True}, "pissa_init cannot be used: it changes the weights that adapters are added to"),
+        ({"quantization_bit": 4}, "quantization_bit cannot be used: it changes the weights"),
+        ({"use_dora": True}, "use_dora cannot be used: .*would leave out its magnitudes"),
+        ({"additional_target": "lm_head"}, "additional_target cannot be used: servers load adapters of linear"),
+        ({"use_galore": True}, "use_galore cannot be used: it replaces AdamW"),
+        ({"adapter_name_or_path": "x"}, "adapter_name_or_path cannot be used: policy.checkpoint names"),
+        ({"neat_packing": True}, "neat_packing cannot be used: rows are packed already"),
     ):
         with pytest.raises(ConfigError, match=says):
             trainer(**refused)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,8 +11,9 @@ import pytest
 from envs.types import TrainingError
 from training.ledger.store import write_json
 from training.records.batches import BatchRow
+from training.records.groups import shapes_of
 from training.trainer.control.link import LinkToOwner, OwnerLink
-from training.trainer.loop import wait_for_batch
+from training.trainer.loop import ReadBatch, RowReader, wait_for_batch
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.update import own_rows
 
@@ -28,20 +28,19 @@ def test_rows_are_as_stored(run: HandMadeRun) -> None:
     episode = run.add_episode("e", 2, 1.0, seed=1)
     (found,) = read_rows(run.store, run.add_batch(1, [row("e", 1)]))
     step = episode.steps[1]
-    assert (found.prompt_ids, found.response_ids, found.behaviour) == (
-        step.prompt_ids,
-        step.response_ids,
-        step.logprobs,
-    )
+    assert tuple(found.prompt_ids) == step.prompt_ids and tuple(found.response_ids) == step.response_ids
+    assert tuple(found.behaviour) == step.logprobs
     assert found.screenshots == (run.store.blob(step.screenshot),)
 
 
-def test_processes_read_their_own_pictures_and_together_all_of_them(run: HandMadeRun) -> None:
-    """Lengths, advantages and tokens are known to all; what is missing is noticed by who needs
-    it."""
+def test_processes_read_their_own_rows_and_together_all_of_them(run: HandMadeRun) -> None:
+    """Shapes and advantages are known to all; what is missing is noticed by who needs it."""
     batch = run.fill(1, 9)
-    whole = read_rows(run.store, batch)
-    lengths = [len(row) for row in whole]
+    shapes = {name: shapes_of(run.store.trajectory(name)) for name in {row.episode_id for row in batch.rows}}
+    named = tuple(row.model_copy(update={"shape": shapes[row.episode_id][row.step]}) for row in batch.rows)
+    whole, batch = read_rows(run.store, batch), batch.model_copy(update={"rows": named})
+    assert read_rows(run.store, batch) == whole
+    known, episodes = [row.shape for row in whole], [row.episode_id for row in whole]
     shares = []
     for rank in (0, 1):
         trainer = SimpleNamespace(
@@ -49,17 +48,65 @@ def test_processes_read_their_own_pictures_and_together_all_of_them(run: HandMad
             args=SimpleNamespace(process_index=rank, world_size=2),
         )
         found = read_rows(run.store, batch, own=partial(own_rows, trainer, 1))  # type: ignore[arg-type]
-        own = own_rows(trainer, 1, lengths)  # type: ignore[arg-type]
-        assert [row.screenshots for row in found] == [
-            row.screenshots if index in own else () for index, row in enumerate(whole)
+        own = own_rows(trainer, 1, known, episodes)  # type: ignore[arg-type]
+        assert [row for index, row in enumerate(found) if index in own] == [whole[index] for index in sorted(own)]
+        assert not any(
+            row.prompt_ids or row.response_ids or row.screenshots for index, row in enumerate(found) if index not in own
+        )
+        assert [(row.shape, len(row), row.advantage) for row in found] == [
+            (row.shape, len(row), row.advantage) for row in whole
         ]
-        assert [replace(row, screenshots=()) for row in whole] == [replace(row, screenshots=()) for row in found]
         shares.append(own)
     assert shares[0] | shares[1] == {*range(9)} and 4 <= len(shares[0]) <= 5 + 1
-    run.store.blob_path(run.store.trajectory(batch.rows[0].episode_id).steps[0].pictures[0]).unlink()
-    read_rows(run.store, batch, own=lambda lengths: range(1, len(lengths)))
-    with pytest.raises(TrainingError, match="is missing"):
-        read_rows(run.store, batch, own=lambda lengths: [0])
+    step = run.store.trajectory(batch.rows[0].episode_id).steps[0]
+    run.store.blob_path(step.pictures[0]).unlink()
+    run.store.trajectory_path(batch.rows[0].episode_id).unlink()
+    read_rows(run.store, batch, own=lambda shapes, episodes: range(1, len(shapes)))
+    with pytest.raises(TrainingError, match="does not exist"):
+        read_rows(run.store, batch, own=lambda shapes, episodes: [0])
+
+
+def test_a_step_of_another_shape_than_its_batch_says_is_refused(run: HandMadeRun) -> None:
+    """Processes would make different plans."""
+    (shape,) = shapes_of(run.add_episode("e", 1, 1.0, seed=1))
+    batch = run.add_batch(1, [row("e").model_copy(update={"shape": shape._replace(prompt=shape.prompt + 1)})])
+    with pytest.raises(TrainingError, match=rf"row e/0: it has \({shape.prompt}, {shape.response}\) ids"):
+        read_rows(run.store, batch)
+
+
+def test_a_torn_trajectory_is_named(run: HandMadeRun) -> None:
+    shape = shapes_of(run.add_episode("e", 1, 1.0, seed=1))[0]
+    batch, path = run.add_batch(1, [row("e").model_copy(update={"shape": shape})]), run.store.trajectory_path("e")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TrainingError, match=r"row e/0: trajectory .*e\.json cannot be read"):
+        read_rows(run.store, batch)
+
+
+def test_the_next_batch_is_read_while_the_present_one_trains(run: HandMadeRun) -> None:
+    read, told = list[int](), threading.Event()
+
+    def noted(version: int) -> ReadBatch:
+        read.append(version)
+        told.set()
+        batch, sha256 = read_batch_file(run.store, version)
+        return batch, sha256, read_rows(run.store, batch)
+
+    run.fill(1, 2)
+    reader = RowReader(run.store, noted, pause=0.01)
+    first = reader.take(1)
+    assert read == [1] and first[0].version == 1
+    reader.start(2)
+    told.clear()
+    run.fill(2, 3)
+    assert told.wait(30), "nobody took it yet"
+    assert len(reader.take(2)[2]) == 3 and read == [1, 2]
+    reader.start(3)
+    run.fill(3, 1)
+    assert reader.take(3)[0].version == 3 and read == [1, 2, 3]
+    reader.start(4)
+    run.store.batch_path(4).write_text("{")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        reader.take(4)
 
 
 def test_unknown_episode(run: HandMadeRun) -> None:

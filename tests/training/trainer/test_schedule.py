@@ -101,3 +101,26 @@ def test_a_state_of_an_older_schedule_goes_on_with_today_s_rate(run: HandMadeRun
     torch.save(old.state_dict(), folder / "scheduler.pt")
     run.store.publish_policy(3, run.store.policy_path(0), {})
     assert build_trainer(run.store, spec, 3).begin_update(4) == pytest.approx(PEAK / 4)
+
+
+def test_lora_plus_trains_second_matrices_at_a_multiple_of_the_rate(run: HandMadeRun) -> None:
+    """Also when an update is done again with its own rate. First matrices have no gradient in the
+    first update, as the second ones are zero then."""
+    settings = {"finetuning_type": "lora", "lora_rank": 4, "scheduler": "linear", "learning_rate": PEAK}
+    settings |= {"adam_beta1": 0.0, "adam_beta2": 0.0, "llamafactory": {"loraplus_lr_ratio": 4.0}}
+    trainer = build_trainer(run.store, make_spec(trainer=settings, total_updates=UPDATES), 0)
+    for version, again, expected in ((1, None, PEAK), (2, None, PEAK * 3 / 4), (3, PEAK / 8, PEAK / 8)):
+        before = {name: p.detach().clone() for name, p in trainer.model.named_parameters() if p.requires_grad}
+        batch = run.fill(version, 3)
+        metrics = run_update(trainer, batch, read_rows(run.store, batch), Stopwatch(), again)
+        assert metrics["learning_rate"] == pytest.approx(expected)
+        steps = {
+            kind: max(
+                float((p.detach() - before[name]).abs().max())
+                for name, p in trainer.model.named_parameters()
+                if kind in name
+            )
+            for kind in ("lora_A", "lora_B")
+        }
+        assert steps["lora_B"] == pytest.approx(4 * expected, rel=2e-3)
+        assert steps["lora_A"] == pytest.approx(expected if version > 1 else 0.0, rel=2e-3)

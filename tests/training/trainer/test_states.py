@@ -3,15 +3,22 @@ batches since."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from envs.types import TrainingError
 from training.ledger.store import RunStore, write_json
+from training.policy.adapters import load_policy
 from training.records.batches import TrainingBatch
 from training.trainer import loop
 from training.trainer.loop import run_trainer
+from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.publish import publish_state
 from training.trainer.resume import ResumePoint, find_resume_point, state_path
 from training.trainer.spec import TrainerSpec
 
@@ -86,11 +93,11 @@ def test_what_follows_a_kill_has_the_same_weights(
     assert len({str(files_of(store, version)) for version in range(UPDATES + 1)}) == UPDATES + 1
 
 
-def test_it_goes_on_from_the_last_state_and_refuses_other_weights(
+def test_it_goes_on_from_the_last_state_and_refuses_another_batch(
     whole: RunStore, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Version 3 is done again from version 2, by its batch; by another batch it would have other
-    weights."""
+    """Version 3 is done again from version 2, by its batch; another batch would be another
+    update."""
     run, spec = filled_run(tmp_path / "run", checkpoint), spec_of(2)
     store = run.store
     train_until_killed(store, spec, monkeypatch)
@@ -101,10 +108,62 @@ def test_it_goes_on_from_the_last_state_and_refuses_other_weights(
     write_json(store.batch_path(3), batch.model_copy(update={"rows": rows}))
     with pytest.raises(
         TrainingError,
-        match=r"updates up to v3 were done again.*was not written.*and gave other weights than those that",
+        match=r"v3 is to be done again, .*was not written.*v000003\.json is not the batch that it was made",
     ):
         run_trainer(store, spec)
     assert store.versions() == [0, 1, 2, 3] and files_of(store, 3) == published
     write_json(store.batch_path(3), batch)
     run_trainer(store, spec)
     assert files_of(store, UPDATES) == files_of(whole, UPDATES)
+
+
+@pytest.mark.parametrize("finetuning", ["full", "lora"])
+def test_published_weights_count_where_an_update_done_again_differs(
+    tmp_path: Path,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    finetuning: str,
+) -> None:
+    """As attention on GPUs: no update gives the same last bits twice."""
+    update, drawn = loop.run_update, torch.Generator().manual_seed(1)
+
+    def disturbed(trainer: PolicyTrainer, *given: Any) -> dict[str, Any]:
+        metrics = update(trainer, *given)
+        with torch.no_grad():
+            for weight in trainer.model.parameters():
+                if weight.requires_grad:
+                    weight.add_(1e-6 * torch.randn(weight.shape, generator=drawn))
+        return metrics
+
+    monkeypatch.setattr(loop, "run_update", disturbed)
+    settings = {"state_every": 2, "keep_states": UPDATES, "finetuning_type": finetuning, "lora_rank": 4}
+    run, spec = filled_run(tmp_path / "run", checkpoint), make_spec(total_updates=UPDATES, trainer=settings)
+    train_until_killed(run.store, spec, monkeypatch)
+    published = files_of(run.store, 3)
+    capsys.readouterr()
+    found = list[torch.Tensor]()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            loop,
+            "publish_state",
+            lambda trainer, *given: found.append(trained(trainer)) or publish_state(trainer, *given),
+        )
+        run_trainer(run.store, spec)
+    said = [line for line in capsys.readouterr().out.splitlines() if "done again gave other weights" in line]
+    assert len(said) == 1 and re.search(
+        r"up to v3 .* by \d\.\de-0\d at most; training goes on from those that are", said[0]
+    )
+    assert run.store.versions() == list(range(UPDATES + 1)) and files_of(run.store, 3) == published
+    assert find_resume_point(run.store, spec).version == UPDATES
+    weights = load_policy(run.store.policy_path(3), torch.float32)
+    if finetuning == "full":
+        assert torch.equal(found[0], torch.cat([value.flatten() for value in weights.parameters()]))
+    else:
+        adapter = load_file(run.store.policy_path(3) / "adapter_model.safetensors")
+        assert sorted(found[0].tolist()) == sorted(torch.cat([value.flatten() for value in adapter.values()]).tolist())
+
+
+def trained(trainer: PolicyTrainer) -> torch.Tensor:
+    """All trained weights."""
+    return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters() if weight.requires_grad])
