@@ -195,9 +195,9 @@ def packed_logprobs(
         targets: ``[B, C]`` int64, ``IGNORE_INDEX`` where there is no response token.
     """
     mask = targets != IGNORE_INDEX
-    found = token_logprobs(logits, targets[mask][None], temperature, banned_ids, entropy_grad=entropy_grad)
+    packed = token_logprobs(logits, targets[mask][None], temperature, banned_ids, entropy_grad=entropy_grad)
     blank = torch.zeros(targets.shape, dtype=torch.float32, device=logits.device)
-    logprobs, entropies = (blank.masked_scatter(mask, values) for values in found)
+    logprobs, entropies = (blank.masked_scatter(mask, values) for values in packed)
     return logprobs, entropies
 
 

@@ -159,11 +159,11 @@ def share_sequences(rows: Sequence[TrainingRow]) -> list[list[int]]:
     members: dict[Hashable, list[int]] = {}
     for index, row in enumerate(rows):
         members.setdefault(index if row.sequence is None else (row.episode_id, row.sequence), []).append(index)
-    sequences = [sorted(each, key=lambda index: len(rows[index])) for each in members.values()]
-    for each in sequences:
-        longest = rows[each[-1]]
-        ids = longest.ids() if len(each) > 1 else []
-        for row in map(rows.__getitem__, each[:-1]):
+    sequences = [sorted(indices, key=lambda index: len(rows[index])) for indices in members.values()]
+    for sequence in sequences:
+        longest = rows[sequence[-1]]
+        ids = longest.ids() if len(sequence) > 1 else []
+        for row in map(rows.__getitem__, sequence[:-1]):
             own, pictures = row.ids(), row.screenshots
             if ids[: len(own)] != own or longest.screenshots[: len(pictures)] != pictures:
                 raise TrainingError(f"steps of {row.episode_id} were to share a sequence, and are not parts of one")

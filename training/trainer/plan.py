@@ -71,8 +71,8 @@ def _units(lengths: Sequence[int], sequences: Sequence[Hashable]) -> list[_Unit]
     rows: dict[Hashable, list[int]] = {}
     for row, name in enumerate(sequences):
         rows.setdefault(name, []).append(row)
-    ordered = [tuple(sorted(each, key=lambda row: (lengths[row], row))) for each in rows.values()]
-    return [_Unit(lengths[each[-1]], each) for each in ordered]
+    ordered = [tuple(sorted(members, key=lambda row: (lengths[row], row))) for members in rows.values()]
+    return [_Unit(lengths[members[-1]], members) for members in ordered]
 
 
 def _micro_batches(units: list[_Unit], micro_rows: int, processes: int, micro_tokens: int) -> list[list[Slot]]:
@@ -95,7 +95,7 @@ def _within_budget(by_length: Sequence[_Unit], micro_rows: int, micro_tokens: in
         if (
             parts
             and len(parts[-1]) < micro_rows
-            and sum(each.length for each in parts[-1]) + unit.length <= micro_tokens
+            and sum(packed.length for packed in parts[-1]) + unit.length <= micro_tokens
         ):
             parts[-1].append(unit)
         else:

@@ -86,11 +86,11 @@ def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> str:
         torch.distributed.broadcast_object_list(differences)
     if not differences[0]:
         return ""
-    said = f"the updates up to v{version} that were done again gave other weights ({differences[0]})"
+    difference = f"the updates up to v{version} that were done again gave other weights ({differences[0]})"
     if trainer.lora and not is_adapter(store.policy_path(version)):
-        return f"{said}; training goes on from them, as v{version} is published with its adapter merged"
+        return f"{difference}; training goes on from them, as v{version} is published with its adapter merged"
     largest = trainer.load_weights(store.policy_path(version))
-    return f"{said}, by {largest:.1e} at most; training goes on from those that are published"
+    return f"{difference}, by {largest:.1e} at most; training goes on from those that are published"
 
 
 def _compare_replayed(temporary: Path, store: RunStore, version: int) -> str:

@@ -158,8 +158,8 @@ class _Documents:
             raise StorageError(
                 f"the response holds banned token ids {sorted(sampled)}: sampling and training disagree on the bans"
             )
-        if (found := (len(step["prompt_ids"]), len(response))) != shape[:2]:
-            raise StorageError(f"it has {found} ids of prompt and response, and its batch says {shape[:2]}")
+        if (lengths := (len(step["prompt_ids"]), len(response))) != shape[:2]:
+            raise StorageError(f"it has {lengths} ids of prompt and response, and its batch says {shape[:2]}")
         names = [name for message in step.get("context", ()) for name in message["pictures"]]
         names += [step["screenshot"]] if step["screenshot"] else []
         return TrainingRow(
