@@ -47,8 +47,12 @@ def test_bfloat16_gradients_add_up_in_float32_and_none_moves_if_not_finite(tmp_p
     start_ranks(run.store.root, 1, tmp_path, NUMBERS)
     found = json.loads((tmp_path / METRICS).read_text())
     expected = found.pop("expected")
-    for stage in (1, 2, 3):
-        assert found.pop(f"norm {stage}") == pytest.approx(expected, rel=1e-4), stage
+    # Of copies of one micro-batch any sum in bfloat16 stands still in most elements. Under ZeRO 3
+    # the model itself rounds elsewhere, so that only its copies are compared.
+    norms = {stage: [found.pop(f"{name} {stage}") for name in ("norm", "one", "copies")] for stage in (1, 2, 3)}
+    for _, one, copies in norms.values():
+        assert copies == pytest.approx(one, rel=1e-5), norms
+    assert norms[1][0] == pytest.approx(expected, rel=1e-4) and norms[2][0] == pytest.approx(expected, rel=1e-4), norms
     assert len(found) == 14 and {*found.values()} == {"refused, and moved nothing"}, found
 
 
