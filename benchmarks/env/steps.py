@@ -22,7 +22,7 @@ from envs.browser import BrowserPool, PageStep, WebSession
 from envs.garbage import collect_seldom
 from envs.sites.static_server import StaticSite
 from envs.types import Click
-from tasks_lib.rollouts.cluster import worker_settings
+from tasks_lib.processes.dask_clients import worker_settings
 
 SESSIONS = (4, 8)
 ROUNDS = 3

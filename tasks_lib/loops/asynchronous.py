@@ -98,7 +98,7 @@ class AsynchronousLoop(TrainingLoop):
         follow_groups(run.store.root, self._events.put)
         self._update: SideWork | None = None
         self._unserved: deque[tuple[TrainingBatch, dict[str, Any]]] = deque()
-        """Batch and manifest of the versions to be served, the one that is being published first."""
+        """Batch and manifest of versions to be served, the one that is being published first."""
         self._publication: SideWork | None = None
         self._batch_since = time.monotonic()
         """Monotonic time of the end of the newest update: batches may close by time."""

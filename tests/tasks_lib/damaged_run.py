@@ -104,6 +104,7 @@ def played(store: RunStore, group_id: str, sample: int, attempt: int, reward: fl
                 "screenshot": store.put_blob(f"{group_id} {sample} {step.index}".encode()),
                 "response_ids": (1, 2),
                 "logprobs": (-0.5, -0.5),
+                "policy_version": int(group_id[1:7]),
             }
         )
         for step in trajectory().steps

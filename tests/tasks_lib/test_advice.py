@@ -50,7 +50,7 @@ class Play:
 
     def __init__(self, store: RunStore) -> None:
         self.store, self.played = store, list[str]()
-        self.rollout = SimpleNamespace(judge=None, horizon=None)
+        self.rollout, self.servers = SimpleNamespace(judge=None, horizon=None), None
 
     def run(self, groups: list[GroupSpec], *, version: int, workers: int, actor: str = "policy") -> RolloutResult:
         for group in groups:
@@ -62,9 +62,7 @@ class Play:
 
 def commit(store: RunStore, group: GroupSpec) -> None:
     task = {"task_id": group.task.task_id, "kind": group.task.kind}
-    name = group.group_id
-    version = int(name[1:7]) if name.startswith("e") else 0  # an evaluation is of its own version
-    episodes = [played(store, name, at, version, float(at % 2), **task) for at in range(len(group.seeds))]
+    episodes = [played(store, group.group_id, at, 0, float(at % 2), **task) for at in range(len(group.seeds))]
     kept = [EpisodeSummary.of(each, store.put_trajectory(each, TOKEN)) for each in episodes]
     write_json(
         store.group_path(group.group_id),
@@ -73,7 +71,7 @@ def commit(store: RunStore, group: GroupSpec) -> None:
             token=TOKEN,
             task_id=group.task.task_id,
             kind=group.task.kind,
-            policy_version=version,
+            policy_version=0,
             episodes=tuple(kept),
         ),
     )

@@ -164,7 +164,7 @@ class _Rows:
                 self.used[name] = None
                 self.versions[name] = episode.step_versions(self._version)
                 weight = settings.stale_decay ** episode.staleness(self._version)
-                shapes = episode.shapes or (None,) * episode.steps
+                shapes = episode.shapes if len(episode.shapes) == episode.steps else (None,) * episode.steps
                 self.rows += [
                     BatchRow(episode_id=name, step=step, advantage=weight * advantages[step], shape=shapes[step])
                     for step in steps
