@@ -147,7 +147,6 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
         "max_grad_norm": settings.max_grad_norm,
         "optim": "adamw_torch",
         "bf16": bool(settings.bf16),
-        "use_cpu": not torch.cuda.is_available(),
         "seed": spec.seed,
         "report_to": "none",
         "save_strategy": "no",

@@ -159,7 +159,7 @@ def test_the_command_stores_what_the_trainer_reads(
     assert "growing sequences: 0, 1. Alone: none" in printed
     group = [EpisodeSummary.of(store.run.trajectory(f"i000001-g0000-s{sample:02d}-a0")) for sample in (0, 1)]
     rows = read_rows(store.run, build_batch(1, [group], AlgorithmConfig()))
-    assert [(row.prompt_ids, row.response_ids) for row in rows] == [((1, 2), (3,)), ((1, 2, 3, 4), (5,))] * 2
+    assert [([*row.prompt_ids], [*row.response_ids]) for row in rows] == [([1, 2], [3]), ([1, 2, 3, 4], [5])] * 2
     assert rows[0].advantage == rows[1].advantage > 0 > rows[2].advantage
     assert main([str(tmp_path), "nobody", str(tmp_path / "episode.json")]) == 2
     assert main([str(tmp_path), name, str(tmp_path / "missing.json")]) == 2
