@@ -28,7 +28,8 @@ from tasks_lib.rollouts.shards import RolloutResult, Rollouts, RunningShard
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, sha256_of, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, write_json
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 
 GROUP_SIZE = 2

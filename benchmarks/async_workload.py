@@ -26,7 +26,8 @@ from tasks_lib.config import TrainConfig, merge, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.worker.resources import RunResources
 from tasks_lib.worker.rollout_worker import RolloutWorker
-from training.ledger.store import RunStore, sha256_of
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore
 from training.policy.renderer import Renderer
 from training.serving.engine import Engine, EngineStatistics, Generation, GenerationRequest, VersionSpan
 from training.serving.local import LocalEngine

@@ -18,7 +18,8 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.paths import shard_of
-from training.ledger.store import RunStore, sha256_of, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
 
 VERSIONS = {"short": 100, "whole": 1000}

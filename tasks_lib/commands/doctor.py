@@ -40,8 +40,8 @@ from training.ledger.checkpoint_files import MANIFEST, REMOVED, added_files
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
 from training.ledger.paths import policy_name
-from training.ledger.seal import SEAL
-from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, sha256_of
+from training.ledger.seal import SEAL, describe_first_error, sha256_of
+from training.ledger.store import RunStore, move_aside_advice, read_json
 from training.records.groups import EpisodeSummary, GroupRecord
 from training.trainer.resume import check_state
 

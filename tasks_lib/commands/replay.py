@@ -21,7 +21,8 @@ from tasks_lib.folder.task_sets import freeze_tasks, open_tasks
 from tasks_lib.worker.requests import pool_options
 from training.config import PolicyConfig
 from training.ledger.journal import read_group
-from training.ledger.store import RunStore, atomic_write_bytes, describe_first_error
+from training.ledger.seal import describe_first_error
+from training.ledger.store import RunStore, atomic_write_bytes
 
 
 @dataclass(frozen=True, slots=True)

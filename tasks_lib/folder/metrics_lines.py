@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, StrictInt, Validati
 from pydantic_core import PydanticKnownError
 
 from envs.types import Record, StorageError
-from training.ledger.store import describe_first_error
+from training.ledger.seal import describe_first_error
 
 RATE = ("mean", "low", "high")
 """Figures of a success rate; without any reward they are ``None``."""

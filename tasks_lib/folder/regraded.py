@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from envs.types import Record, RewardBundle, StorageError
-from training.ledger.seal import unsealed_bytes
-from training.ledger.store import BACKUP, RunStore, describe_first_error, move_aside_advice, write_json
+from training.ledger.seal import describe_first_error, unsealed_bytes
+from training.ledger.store import BACKUP, RunStore, move_aside_advice, write_json
 
 
 class Regraded(Record):

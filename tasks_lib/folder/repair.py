@@ -22,7 +22,8 @@ from training.config import AlgorithmConfig
 from training.ledger.checked import CheckedVersion
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
 from training.ledger.paths import group_of, phase_of
-from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, sha256_of, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
 
 Stored = Mapping[str, list[tuple[str, str]]]

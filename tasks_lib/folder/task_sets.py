@@ -22,15 +22,8 @@ from envs.tasks import TaskIndex, iter_tasks, json_row, task_files
 from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, evaluators_hash, rubric_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
 from tasks_lib.folder.frozen_config import TASKS_SHA256, read_frozen
-from training.ledger.store import (
-    BACKUP,
-    RunStore,
-    atomic_write_bytes,
-    describe_first_error,
-    read_json,
-    sha256_of,
-    write_json,
-)
+from training.ledger.seal import describe_first_error, sha256_of
+from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, read_json, write_json
 
 COPIED = 10_000
 """Maximum tasks of a set that is copied to the run. They are some megabytes, read in a second."""

@@ -19,7 +19,8 @@ from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import TASKS_SHA256, read_frozen, write_frozen
 from tasks_lib.folder.repair import check_evaluations
 from tasks_lib.folder.task_sets import check_frozen_tasks
-from training.ledger.store import RunStore, read_json, sha256_of
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, read_json
 
 PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspeed", "playwright", "miniwob")
 """Packages whose versions are recorded with a run."""

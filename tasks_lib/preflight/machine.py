@@ -29,7 +29,7 @@ from envs.types import ConfigError
 from tasks_lib.preflight.chromium import check_chromium
 from tasks_lib.preflight.findings import Finding, guarded
 from tasks_lib.preflight.storage import check_storage
-from training.ledger.store import describe_first_error
+from training.ledger.seal import describe_first_error
 from training.serving.config import ServingConfig
 
 PROJECT = Path(__file__).parents[2]

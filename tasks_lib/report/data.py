@@ -18,7 +18,8 @@ from pydantic import BaseModel, ValidationError
 
 from envs.types import AnyPath, StorageError, WebTask
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Numbers, Success, parse_lines
-from training.ledger.store import RunStore, describe_first_error, read_json
+from training.ledger.seal import describe_first_error
+from training.ledger.store import RunStore, read_json
 from training.records.groups import EpisodeSummary, GroupRecord
 
 M = TypeVar("M", bound=BaseModel)

@@ -21,7 +21,8 @@ from envs.rewards.judge import CallRecord, Judgement
 from envs.types import Recorded, StorageError, Trajectory, WebTask, rubric_hash
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.facts import rubric_facts
-from training.ledger.store import RunStore, describe_first_error
+from training.ledger.seal import describe_first_error
+from training.ledger.store import RunStore
 
 MAX_EVIDENCE = 60_000
 """Maximum characters of blobs and records that one episode shows.

@@ -29,7 +29,8 @@ from tasks_lib.worker.requests import ActorName
 from tasks_lib.worker.reward_stage import judge_account
 from training.ledger.journal import read_group
 from training.ledger.paths import policy_name
-from training.ledger.store import RunStore, move_aside_advice, read_json, sha256_of, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, move_aside_advice, read_json, write_json
 from training.records.groups import EpisodeSummary, GroupSpec
 
 PHASES = "es"

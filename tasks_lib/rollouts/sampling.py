@@ -31,7 +31,8 @@ from tasks_lib.worker.blocklist import Blocklist
 from training.algorithms.advantages import has_signal
 from training.ledger.journal import read_group
 from training.ledger.paths import phase_of
-from training.ledger.store import RunStore, describe_first_error, move_aside_advice, read_json, write_json
+from training.ledger.seal import describe_first_error
+from training.ledger.store import RunStore, move_aside_advice, read_json, write_json
 from training.records.groups import GroupRecord, GroupSpec
 
 STATE_FILES = 2

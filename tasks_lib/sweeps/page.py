@@ -22,7 +22,8 @@ from tasks_lib.report.data import read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import describe_values
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
-from training.ledger.store import RunStore, atomic_write_bytes, describe_first_error, move_aside_advice, read_json
+from training.ledger.seal import describe_first_error
+from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json
 
 COLOURS, DASHES = 8, 3
 """Number of colours and dash patterns in the style sheet. With more settings, some look the

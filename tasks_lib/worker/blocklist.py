@@ -25,15 +25,8 @@ from envs.ends import Block, WallSighting, blocked_sites, blocks
 from envs.episodes import JUDGED_WALL
 from envs.types import SiteError, StorageError, Trajectory, WebTask
 from tasks_lib.worker.live import worker_name
-from training.ledger.store import (
-    BACKUP,
-    RunStore,
-    atomic_write_bytes,
-    describe_first_error,
-    move_aside_advice,
-    read_json,
-    write_json,
-)
+from training.ledger.seal import describe_first_error
+from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, move_aside_advice, read_json, write_json
 
 HOUR = 3600.0
 ONCE_IN = 60.0

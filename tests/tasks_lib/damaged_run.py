@@ -16,7 +16,8 @@ from tasks_lib.loops.run import open_run
 from tests.envs.rewards.played import trajectory
 from training.ledger.checkpoint_files import file_hashes
 from training.ledger.journal import Journal, published_batch
-from training.ledger.store import RunStore, sha256_of, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
 
 TOKEN = "0a1b2c3d4e5f"

@@ -31,7 +31,8 @@ from tasks_lib.worker.blocklist import Blocklist
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.ledger.checkpoint_files import file_hashes
 from training.ledger.journal import published_batch, read_group
-from training.ledger.store import RunStore, atomic_write_bytes, read_json, sha256_of, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import RunStore, atomic_write_bytes, read_json, write_json
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
 from training.trainer.resume import find_resume_point, state_path
 from training.trainer.spec import TrainerSpec

@@ -20,8 +20,8 @@ from envs.types import StopReason, StorageError
 from training.ledger.checked import CheckedVersion
 from training.ledger.journal_file import open_journal
 from training.ledger.paths import group_of, phase_of
-from training.ledger.seal import unsealed_bytes
-from training.ledger.store import BACKUP, RunStore, describe_first_error
+from training.ledger.seal import describe_first_error, unsealed_bytes
+from training.ledger.store import BACKUP, RunStore
 from training.records.batches import TrainingBatch
 from training.records.groups import EpisodeSummary, GroupRecord, play_order
 from training.records.states import NEXT, EpisodeState, Event, abstention_cause, count_states

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
-from envs.types import StorageError
+from envs.types import AnyPath, StorageError
 
 SEAL = "document_sha256"
 """Key of the seal, the last one of a document."""
@@ -63,3 +64,17 @@ def unsealed_bytes(path: Path, data: bytes, remedy: str) -> bytes:
 
 def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def describe_first_error(error: ValidationError) -> str:
+    """Describe the first error of a document, as ``episodes.0.score: Input should be …``."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"
+
+
+def sha256_of(content: AnyPath | bytes) -> str:
+    """Return the sha256 of bytes, or of a file, which is read in pieces."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    with open(content, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

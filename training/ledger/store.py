@@ -29,7 +29,7 @@ from training.ledger.blobs import BLOB_KINDS, blob_kind
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_files, file_hashes, read_manifest
 from training.ledger.disk import folder_bytes, open_new_file, raise_disk_errors, temporary_name
 from training.ledger.paths import RunPaths, group_of, shard_of
-from training.ledger.seal import json_bytes, unsealed
+from training.ledger.seal import describe_first_error, json_bytes, unsealed
 
 
 @contextmanager
@@ -202,43 +202,48 @@ class RunStore(RunPaths):
         """
         token, sha256 = self._committed_file(episode_id)
         trajectory, digest = self.attempt_trajectory(episode_id, token)
-        if sha256 not in ("", digest):
-            path = self.trajectory_path(episode_id, token)
-            raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
+        self._check_recorded(episode_id, token, sha256, digest)
         return trajectory
 
     def trajectory_document(self, episode_id: str) -> dict[str, Any]:
         """Return `trajectory` as a JSON document without checks of its fields."""
         token, sha256 = self._committed_file(episode_id)
-        path = self.trajectory_path(episode_id, token)
+        data = self._trajectory_bytes(episode_id, token)
         try:
-            document: dict[str, Any] = orjson.loads(data := path.read_bytes())
-        except FileNotFoundError as error:
-            raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
+            document: dict[str, Any] = orjson.loads(data)
         except ValueError as error:
-            raise StorageError(f"trajectory {path} cannot be read: {error}") from error
-        if sha256 not in ("", hashlib.sha256(data).hexdigest()):
-            raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
+            raise StorageError(
+                f"trajectory {self.trajectory_path(episode_id, token)} cannot be read: {error}"
+            ) from error
+        self._check_recorded(episode_id, token, sha256, hashlib.sha256(data).hexdigest())
         return document
 
     def attempt_trajectory(self, episode_id: str, token: str) -> tuple[Trajectory, str]:
         """Return the episode that attempt ``token`` stored, and its sha256; see `trajectory`."""
-        path = self.trajectory_path(episode_id, token)
+        path, data = self.trajectory_path(episode_id, token), self._trajectory_bytes(episode_id, token)
         try:
-            data = path.read_bytes()
             trajectory = Trajectory.model_validate_json(data)
-        except FileNotFoundError as error:
-            raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
         except ValidationError as error:
             raise StorageError(f"trajectory {path} cannot be read: {describe_first_error(error)}") from error
         if trajectory.episode_id != episode_id:
             raise StorageError(f"trajectory {path} holds episode {trajectory.episode_id}, not the one of its name")
         return trajectory, hashlib.sha256(data).hexdigest()
 
+    def _trajectory_bytes(self, episode_id: str, token: str) -> bytes:
+        path = self.trajectory_path(episode_id, token)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError as error:
+            raise StorageError(f"trajectory {episode_id} does not exist ({path})") from error
+
+    def _check_recorded(self, episode_id: str, token: str, recorded: str, digest: str) -> None:
+        if recorded not in ("", digest):
+            path = self.trajectory_path(episode_id, token)
+            raise StorageError(f"trajectory {path} is not the one that its group's record was made of (sha256)")
+
     def stored_trajectories(self) -> Iterator[tuple[str, str]]:
         """Yield (episode id, token) of every stored trajectory, also of attempts that lost."""
-        folder = self.root / "trajectories"
-        for shard in os.listdir(folder) if folder.is_dir() else ():
+        for shard in os.listdir(folder) if (folder := self.root / "trajectories").is_dir() else ():
             for name in os.listdir(folder / shard):
                 if name.endswith(".json") and not name.startswith("."):
                     episode_id, _, token = name.removesuffix(".json").partition(".")
@@ -316,14 +321,10 @@ class RunStore(RunPaths):
         return sorted(int(match[1]) for match in matches if match)
 
     def latest_policy(self) -> int | None:
-        """Return the highest published version, or ``None`` before the first.
-
-        The folder is listed once, and the newest names are looked at alone.
-        """
-        folder = self.root / "policies"
-        names = os.listdir(folder) if folder.is_dir() else []
-        numbers = sorted((int(match[1]) for name in names if (match := re.fullmatch(r"v(\d{6})", name))), reverse=True)
-        return next((number for number in numbers if self.is_published(number)), None)
+        """Return the highest published version, or ``None``. The folder is listed once."""
+        names = os.listdir(folder) if (folder := self.root / "policies").is_dir() else []
+        numbers = (int(match[1]) for name in names if (match := re.fullmatch(r"v(\d{6})", name)))
+        return next((number for number in sorted(numbers, reverse=True) if self.is_published(number)), None)
 
     def is_published(self, version: int) -> bool:
         """Return True if a version has its manifest."""
@@ -395,17 +396,3 @@ class RunStore(RunPaths):
             except BaseException:
                 shutil.rmtree(target, ignore_errors=True)
                 raise
-
-
-def describe_first_error(error: ValidationError) -> str:
-    """Describe the first error of a document, as ``episodes.0.score: Input should be …``."""
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'value'}: {first['msg']}"
-
-
-def sha256_of(content: AnyPath | bytes) -> str:
-    """Return the sha256 of bytes, or of a file, which is read in pieces."""
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
-    with open(content, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from envs.types import ConfigError, RollwrightError
 from training.ledger.disk import remove_leftovers, try_to_write
-from training.ledger.store import describe_first_error
+from training.ledger.seal import describe_first_error
 from training.proxy.app import make_app
 from training.proxy.following import FollowingEngine
 from training.proxy.recorder import ProxyOptions, Recorder

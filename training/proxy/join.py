@@ -41,7 +41,8 @@ from envs.types import (
     Trajectory,
 )
 from training.ledger.paths import group_of
-from training.ledger.store import describe_first_error, read_json
+from training.ledger.seal import describe_first_error
+from training.ledger.store import read_json
 from training.proxy.prefixes import PrefixReport, prefix_report
 from training.proxy.records import CallStore, RecordedCall
 

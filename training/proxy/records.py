@@ -15,7 +15,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from envs.types import AnyPath, FinishReason, Record, StorageError, TokenSpan
-from training.ledger.store import RunStore, describe_first_error, read_json, write_json_once
+from training.ledger.seal import describe_first_error
+from training.ledger.store import RunStore, read_json, write_json_once
 
 CALL_SCHEMA = 1
 """Version of the stored calls; a newer one is refused."""
