@@ -133,14 +133,14 @@ async def _serving(*command: str) -> AsyncIterator[tuple[str, subprocess.Popen[s
 
 def _address(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if match := re.search(r"http://127\.0\.0\.1:\d+", line):
             # The rest is read too, so that the server never waits for its reader.
             threading.Thread(target=process.stdout.read, daemon=True).start()
             return match[0]
-    raise RuntimeError(f"the server did not start: {said}")
+    raise RuntimeError(f"the server did not start: {output}")
 
 
 @asynccontextmanager

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     raise_on_interrupt()
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the server handles it
     try:
-        options = server_options(given, max_sessions=given.sessions)
+        options = server_options(given)
         cluster = resolve(ClusterConfig, {"address": given.scheduler, "workers": given.workers}, "--workers")
         with open_cluster(cluster, given.sessions) as client:
             asyncio.run(serve(client, options))

@@ -60,14 +60,17 @@ async def browsergym_rate(executable: Path, url: str, processes: int, seconds: f
     return await measure([command] * processes, seconds)
 
 
-def ensure_environment() -> Path:
-    """Python of the environment with BrowserGym, which is made if it is not there or is another
-    one's (a minute)."""
-    requirements = HERE / "requirements.txt"
+def ensure_environment(environment: Path = ENVIRONMENT, requirements: Path = HERE / "requirements.txt") -> Path:
+    """Return the Python of a peer's environment, which is made if it is not there or is of other
+    requirements (a minute).
+
+    Raises:
+        subprocess.CalledProcessError: it could not be made.
+    """
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    stamp, python = ENVIRONMENT / ".requirements", ENVIRONMENT / "bin" / "python"
+    stamp, python = environment / ".requirements", environment / "bin" / "python"
     if not stamp.is_file() or stamp.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
         pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         subprocess.run([*pip, "--requirement", str(requirements)], check=True, stdout=sys.stderr)
         stamp.write_text(wanted)

@@ -9,13 +9,11 @@ screenshot, as ours do. Only the executable of Chromium is ours.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import socket
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -25,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.browsergym import ensure_environment
 from envs.browser.process.chromium import find_chromium
 from envs.sites.static_server import StaticServer
 
@@ -56,7 +55,7 @@ async def browsergym_rate(checkout: Path, sessions: int, seconds: float) -> Serv
     Raises:
         RuntimeError: the server or its client failed.
     """
-    python = await asyncio.to_thread(ensure_environment)
+    python = await asyncio.to_thread(ensure_environment, ENVIRONMENT, HERE / "requirements.txt")
     paths = {"PYTHONPATH": str(checkout / "envs")}
     async with _miniwob() as pages, AsyncExitStack() as stack:
         port = _free_port()
@@ -87,7 +86,7 @@ async def omniboxes_rate(checkout: Path, sessions: int, seconds: float) -> Serve
     Raises:
         RuntimeError: a request failed.
     """
-    python = await asyncio.to_thread(ensure_environment)
+    python = await asyncio.to_thread(ensure_environment, ENVIRONMENT, HERE / "requirements.txt")
     async with _miniwob() as pages, AsyncExitStack() as stack:
         redis, node, master = _free_port(), _free_port(), _free_port()
         store = ["redis-server", "--port", str(redis), "--save", "", "--bind", "127.0.0.1"]
@@ -148,23 +147,6 @@ def _checked(answer: httpx.Response) -> httpx.Response:
     return answer
 
 
-def ensure_environment() -> Path:
-    """Return the Python of the peers' environment, which is made on demand (a minute).
-
-    Raises:
-        subprocess.CalledProcessError: it could not be made.
-    """
-    requirements = HERE / "requirements.txt"
-    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
-    stamp, python = ENVIRONMENT / ".requirements", ENVIRONMENT / "bin" / "python"
-    if not stamp.is_file() or stamp.read_text() != wanted:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], check=True)
-        pip = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--requirement", str(requirements)], check=True, stdout=sys.stderr)
-        stamp.write_text(wanted)
-    return python
-
-
 @asynccontextmanager
 async def _miniwob() -> AsyncIterator[str]:
     """Serve the pages of the peers' ``miniwob`` package, and yield their origin."""
@@ -213,6 +195,6 @@ async def _answers(url: str, **expected: Any) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

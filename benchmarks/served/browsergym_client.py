@@ -28,9 +28,9 @@ async def main(url: str, sessions: int, seconds: float) -> None:
 async def _begin(client: BrowserGymEnv) -> str:
     await client.connect()
     page = (await client.reset()).observation.axtree_txt
-    found = re.search(r"\[(\w+)\] checkbox", page)
-    assert found, page
-    return f'click("{found[1]}")'
+    checkbox = re.search(r"\[(\w+)\] checkbox", page)
+    assert checkbox, page
+    return f'click("{checkbox[1]}")'
 
 
 async def _play(client: BrowserGymEnv, click: str, end: float) -> int:

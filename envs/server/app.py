@@ -65,8 +65,8 @@ class EnvServer:
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys by owner; none lets everybody on this machine in."""
     master_key: str = field(default="", repr=False)
-    """Key of a master, which names the owners of its requests; with it nobody is let in without a
-    key."""
+    """Key of a master, which names the owners of its requests; with it requests without a
+    key are refused."""
     max_per_owner: int | None = None
     """Sessions of one owner; the table's capacity if not given."""
     max_body: int = MAX_BODY

@@ -76,8 +76,8 @@ class Gate:
         Args:
             keys: Keys by owner; none lets everybody pass who is on this machine.
             answers: Is given the number of answers by HTTP status.
-            master_key: Key of a master, which names the owner itself; with it nobody passes without
-                a key.
+            master_key: Key of a master, which names the owner itself; with it requests
+                without a key are refused.
         """
         self._master = sha256(master_key.encode()).digest() if master_key else None
         self._app, self._answers = app, answers

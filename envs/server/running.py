@@ -99,7 +99,7 @@ class DrainingServer(uvicorn.Server):
         Args:
             app: ASGI application.
             drained: Its sessions, which are drained before it stops.
-            announce: Is told the address when it listens.
+            announce: Called with the address when it listens.
         """
         super().__init__(
             uvicorn.Config(
@@ -154,7 +154,7 @@ async def open_server(
 
     Args:
         options: Options of the server.
-        announce: Is told the address when it listens.
+        announce: Called with the address when it listens.
 
     Raises:
         ConfigError: It would serve other machines without keys, or an option is wrong.

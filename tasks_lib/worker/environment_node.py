@@ -12,7 +12,7 @@ Who runs, and who waits for whom::
     SIGTERM ────────────────> run drain_node ────────────────> the server drains, the task ends
 
 The task takes all ``browser`` places of its worker, so that rollouts wait until it has ended. It
-ends with its worker, and when nobody wants its result any more, as after the master's death.
+ends with its worker, and when no client waits for its result, as after the master's death.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def _serve(options: EnvServerOptions, worker: Any, task: Any) -> None:
 
 
 async def _watch(server: DrainingServer, worker: Any, task: Any) -> None:
-    """Stop the server when its worker closes, or nobody waits for its task."""
+    """Stop the server when its worker closes, or no client waits for its task."""
     while worker.status is distributed.Status.running or worker.status is distributed.Status.paused:
         state = worker.state.tasks.get(task)
         if state is None or state.state == "cancelled":

@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from envs.tasks.imports.base import ForeignRow, RowFormat
-from envs.tasks.imports.webarena import HORIZON, WebArena, WebArenaRow, moved_start, start_place
+from envs.tasks.imports.webarena import WebArena, WebArenaRow, fields_of, moved_start
 from envs.types import Split, WebTask
-from envs.types.webarena import EvalType, ReferenceAnswers, WebArenaEval, evaluators_hash
+from envs.types.webarena import EvalType, ReferenceAnswers, WebArenaEval
 
 
 class WebArenaLiteRow(WebArenaRow):
@@ -66,17 +66,8 @@ class TimeWarp(RowFormat[TimeWarpRow]):
 
     def fields(self, row: TimeWarpRow) -> dict[str, Any]:
         """Return the fields of the task."""
-        evaluators = _evaluators(row.eval)
-        return {
-            "task_id": row.task_id,
-            **start_place(row.start_url),
-            "kind": row.sites[0] if row.intent_template_id is None else f"template-{row.intent_template_id}",
-            "instruction": row.intent,
-            "difficulty": len(row.eval.eval_types),
-            "horizon": HORIZON,
-            "evaluators": evaluators,
-            "evaluators_hash": evaluators_hash(evaluators),
-        }
+        kind = row.sites[0] if row.intent_template_id is None else f"template-{row.intent_template_id}"
+        return fields_of(row, _evaluators(row.eval), kind=kind, difficulty=len(row.eval.eval_types))
 
     def file_stem(self, reference: dict[str, Any], number: int) -> str:
         """Return the task's number as the file's name."""

@@ -18,7 +18,7 @@ from envs.rewards.webarena.config import VISUAL, read_eval
 from envs.rewards.webarena.site_helpers import unknown_helper
 from envs.tasks.imports.base import ForeignRow, RowFormat, start_of
 from envs.types import Split, WebTask
-from envs.types.webarena import evaluators_hash
+from envs.types.webarena import WebArenaEval, evaluators_hash
 
 HORIZON = 30
 """Steps that the benchmark gives."""
@@ -98,16 +98,7 @@ class WebArena(RowFormat[WebArenaRow]):
                 f"eval.program_html: asks the helper {unknown!r}, which does not exist here; leave the row out"
             )
         template = "" if row.intent_template_id is None else f"-{row.intent_template_id}"
-        return {
-            "task_id": row.task_id,
-            **start_place(row.start_url),
-            "kind": f"template{template}",
-            "instruction": row.intent,
-            "difficulty": row.eval.facts(),
-            "horizon": HORIZON,
-            "evaluators": evaluators,
-            "evaluators_hash": evaluators_hash(evaluators),
-        }
+        return fields_of(row, evaluators, kind=f"template{template}", difficulty=row.eval.facts())
 
     def file_stem(self, reference: dict[str, Any], number: int) -> str:
         """Return the task's number as the file's name."""
@@ -116,6 +107,20 @@ class WebArena(RowFormat[WebArenaRow]):
     def new_url(self, old: str, task: WebTask) -> str:
         """Return the first tab's address, as a placeholder if it was one."""
         return moved_start(old, task)
+
+
+def fields_of(row: Any, evaluators: WebArenaEval, *, kind: str, difficulty: int) -> dict[str, Any]:
+    """Return the fields of a task of a row in WebArena's form."""
+    return {
+        "task_id": row.task_id,
+        **start_place(row.start_url),
+        "kind": kind,
+        "instruction": row.intent,
+        "difficulty": difficulty,
+        "horizon": HORIZON,
+        "evaluators": evaluators,
+        "evaluators_hash": evaluators_hash(evaluators),
+    }
 
 
 def moved_start(old: str, task: WebTask) -> str:

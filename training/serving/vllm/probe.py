@@ -48,7 +48,7 @@ LOW_PRECISION_LIMIT = 5e-2
 """Largest mean |difference| in bfloat16, where two correct implementations differ."""
 MAX_CHANGE = 0.5
 """Largest mean |difference| of log-probs between two versions that needs no forward pass. An update
-changes far less; another model or a swapped layer changes them by several."""
+is assumed to change far less, and another model or a swapped layer far more."""
 
 logger = logging.getLogger(__name__)
 
