@@ -4,6 +4,7 @@ artifacts, the parameter form."""
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
 import runpy
@@ -108,10 +109,16 @@ def test_the_parameter_form_explains_and_bounds_every_field(started: Any) -> Non
     ids=["Ctrl-C", "a crash"],
 )
 def test_only_ctrl_c_is_no_crash(
-    server: PrefectServer, prefect_api: None, error: BaseException, state: str, last: str
+    server: PrefectServer,
+    prefect_api: None,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
+    state: str,
+    last: str,
 ) -> None:
     """Of a task in a flow that another flow calls, as a sweep does: states and logs of all
     three."""
+    caplog.set_level(logging.INFO, "prefect")  # a process that imports `flows` before Prefect logs warnings only
     name = f"ended-{state}"
 
     def end() -> None:

@@ -169,7 +169,8 @@ def test_machines_by_ssh_join_and_end_with_the_run(tmp_path: Path, monkeypatch: 
         assert [len(workers_offering(client, resource)) for resource in ("browser", "trainer")] == [1, 1]
         assert (tmp_path / "hosts").read_text().split() == ["127.0.0.1"] * 3
         first = set(workers_offering(client, "browser"))
-        offering = [process for process in psutil.Process().children(recursive=True) if _offers(process, "browser=1")]
+        running = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+        offering = [process for process in running if _offers(process, "browser=1")]
         nanny = min(offering, key=psutil.Process.create_time)  # a process that it has just forked looks the same
         for each in (*nanny.children(recursive=True), nanny):
             each.kill()
