@@ -23,8 +23,10 @@ from tasks_lib.report.timeline import timeline
 from training.ledger.store import RunStore, atomic_write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
-SCRIPTS = ("evidence.js", "regraded.js", "page.js")
-"""Parts of the page's one script, in this order. The last one starts when it is read."""
+EPISODE_SCRIPTS = ("elements.js", "evidence.js", "regraded.js", "episode.js")
+"""Scripts that show one episode."""
+SCRIPTS = (*EPISODE_SCRIPTS, "charts.js", "viewer.js")
+"""Parts of the page's one script, in this order. The last ones start when they are read."""
 
 
 def build_report(run_dir: AnyPath) -> Path:
