@@ -194,6 +194,7 @@ def test_every_command_is_of_a_module_that_is_there() -> None:
         "flows.replay",
         "flows.serve",
         "flows.serve_environments",
+        "flows.view",
         "training.proxy",
         "training.proxy.join",
         "training.warm_start.pretrain",

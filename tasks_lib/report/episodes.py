@@ -27,6 +27,8 @@ from envs.types import (
 from tasks_lib.report.data import RunData, describe_phase
 from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut_text
 from tasks_lib.report.regraded import Grade, GradedEpisode, RegradingData, classify_change
+from tasks_lib.report.tokens import TokenTexts
+from training.ledger.paths import phase_of
 from training.ledger.store import RunStore
 from training.records.groups import EpisodeSummary, GroupRecord
 
@@ -143,6 +145,7 @@ def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingDat
     Messages about unreadable files are added to ``run.problems``. Where there are ``regradings``
     (newest first), each episode has its later grades too.
     """
+    tokens = TokenTexts.of(store)
     episodes = []
     for entry in choose_episodes(run.groups, [episode.episode_id for episode in _changed(regradings)]):
         try:
@@ -152,21 +155,24 @@ def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingDat
             continue
         evidence = Evidence(store, run.problems)
         task = run.tasks.get(trajectory.task_id)
-        shown = _episode(entry, trajectory) | _graded_on(trajectory, evidence, task)
+        shown = _episode(trajectory, tokens) | {"reason": entry.reason} | _graded_on(trajectory, evidence, task)
+        shown["abstained"] = shown["abstained"] or entry.member.abstained
         if regradings:
             shown |= _graded_later(trajectory, evidence, task, regradings)
         episodes.append(shown)
     episodes.sort(key=lambda e: (e["kind"], e["phase"] != "evaluation", e["version"], e["id"]))
-    seen = [[*e["steps"], *([e["final"]] if e["final"] and e["final"]["shot"] else [])] for e in episodes]
-    images = _images(seen, store, run.problems)
-    return {"episodes": episodes, "images": images}
+    return {"episodes": episodes, "images": episode_images(episodes, store, run.problems)}
 
 
-def _images(episodes: list[list[dict[str, Any]]], store: RunStore, problems: list[str]) -> dict[str, str]:
-    """Return each screenshot once, first steps first, until the bound is reached."""
+def episode_images(episodes: list[dict[str, Any]], store: RunStore, problems: list[str]) -> dict[str, str]:
+    """Return each screenshot of episodes once, first steps first, until the bound is reached.
+
+    What is missing is said in its step, and in ``problems`` where it cannot be read.
+    """
+    shown = [[*e["steps"], *([e["final"]] if e["final"] and e["final"]["shot"] else [])] for e in episodes]
     images: dict[str, str] = {}
     used = 0
-    for row in zip_longest(*episodes):
+    for row in zip_longest(*shown):
         for step in row:
             if step is None or step["shot"] in images:
                 continue
@@ -184,9 +190,21 @@ def _images(episodes: list[list[dict[str, Any]]], store: RunStore, problems: lis
     return images
 
 
-def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
-    reward = trajectory.reward
-    evaluation = entry.group.phase.startswith("e")
+def episode_values(store: RunStore, episode_id: str, tokens: TokenTexts) -> tuple[dict[str, Any], list[str]]:
+    """Return the values of one episode, and messages about what of it could not be read.
+
+    Raises:
+        StorageError: its trajectory is missing or damaged.
+    """
+    problems: list[str] = []
+    trajectory = store.trajectory(episode_id)
+    evidence = Evidence(store, problems)
+    return _episode(trajectory, tokens) | {"reason": ""} | _graded_on(trajectory, evidence, None), problems
+
+
+def _episode(trajectory: Trajectory, tokens: TokenTexts) -> dict[str, Any]:
+    reward, phase = trajectory.reward, phase_of(trajectory.group_id)
+    evaluation = phase.startswith("e")
     return _reward(reward) | {
         "id": trajectory.episode_id,
         "group": trajectory.group_id,
@@ -197,16 +215,15 @@ def _episode(entry: Chosen, trajectory: Trajectory) -> dict[str, Any]:
         "attempt": trajectory.attempt,
         "version": trajectory.policy_version,
         "phase": "evaluation" if evaluation else "training",
-        "reason": entry.reason,
-        "where": describe_phase(entry.group.phase, trajectory.policy_version),
+        "where": describe_phase(phase, trajectory.policy_version),
         "stop": trajectory.stop_reason.value,
         "error": trajectory.error,
-        "abstained": reward.abstained or entry.member.abstained,
+        "abstained": reward.abstained,
         "seconds": round(trajectory.seconds, 2),
         "instruction": trajectory.steps[0].observation.instruction if trajectory.steps else "",
         "facts": [[name, str(value)] for name, value in trajectory.page_facts.items()],
         "wall": trajectory.wall,
-        "steps": [_step(trajectory, index) for index in range(len(trajectory.steps))],
+        "steps": [_step(trajectory, index, tokens) for index in range(len(trajectory.steps))],
     }
 
 
@@ -301,7 +318,7 @@ def _final(trajectory: Trajectory) -> dict[str, Any] | None:
     }
 
 
-def _step(trajectory: Trajectory, index: int) -> dict[str, Any]:
+def _step(trajectory: Trajectory, index: int, tokens: TokenTexts) -> dict[str, Any]:
     step = trajectory.steps[index]
     element = getattr(step.action, "element", None)
     target = next((item for item in step.observation.elements if item.index == element), None)
@@ -316,7 +333,12 @@ def _step(trajectory: Trajectory, index: int) -> dict[str, Any]:
         "prompt": _bounded(step.prompt),
         "promptTokens": len(step.prompt_ids),
         "response": _bounded(step.response),
-        "tokens": [[token, round(p, 4)] for token, p in zip(step.response_ids, step.logprobs, strict=False)],
+        "tokens": [
+            [token, round(logprob, 4), text]
+            for token, logprob, text in zip(
+                step.response_ids, step.logprobs, tokens.of_ids(step.response_ids), strict=False
+            )
+        ],
         "version": step.policy_version,
         "action": step.action.type,
         "say": _describe_action(step.action, target.text if target else None),

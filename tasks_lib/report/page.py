@@ -17,7 +17,7 @@ from tasks_lib.report import grading, regraded, summary
 from tasks_lib.report.charts import format_duration, number
 from tasks_lib.report.curve import learning_curves
 from tasks_lib.report.data import RunData, read_run
-from tasks_lib.report.episodes import NOT_AGAIN, viewer_data
+from tasks_lib.report.episodes import NOT_AGAIN, episode_images, viewer_data
 from tasks_lib.report.regraded import CHANGES, RegradingData, read_regradings
 from tasks_lib.report.timeline import timeline
 from training.ledger.store import RunStore, atomic_write_bytes
@@ -81,6 +81,29 @@ def render(run: RunData, viewer: dict[str, Any], regradings: Sequence[RegradingD
         policy=content_policy(style, script),
         built=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
         age=max(0.0, now - run.measured_at) if run.measured_at is not None else None,
+    )
+
+
+def render_episode(store: RunStore, episode: dict[str, Any]) -> str:
+    """Return one episode as a page that stands alone, with its screenshots inside.
+
+    Args:
+        episode: Its values (`tasks_lib.report.episodes.episode_values`).
+    """
+    style = (TEMPLATES / "style.css").read_text()
+    script = "\n".join((TEMPLATES / name).read_text() for name in (*EPISODE_SCRIPTS, "single.js"))
+    images = episode_images([episode], store, episode["problems"])
+    return (
+        templates()
+        .get_template("episode.html.j2")
+        .render(
+            run=store.root.name,
+            episode=episode,
+            viewer={"episodes": [episode], "images": images},
+            style=Markup(style),
+            script=Markup(script),
+            policy=content_policy(style, script),
+        )
     )
 
 

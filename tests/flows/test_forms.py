@@ -62,6 +62,7 @@ def test_every_deployment_is_of_these_flows_and_has_no_markup() -> None:
         "replay",
         "serve",
         "serve_environments",
+        "view",
     }
     assert {each["entrypoint"].rpartition(":")[2] for each in deployments} == FLOWS == commands
     assert not [each["name"] for each in deployments if "<" in each["description"]]

@@ -1,18 +1,8 @@
 // A figure's last 15 minutes.
+import { loadPlot } from "./plot.mjs";
 import { number } from "./words.mjs";
 
 const REFRESH_MS = 2000;
-
-/** Load uPlot, which asks for number formats of the browser's language; a Chromium under the POSIX locale names one
- * that does not exist ("en-US@posix"). */
-async function loadPlot() {
-  try {
-    new Intl.NumberFormat(navigator.language);
-  } catch {
-    Object.defineProperty(navigator, "language", { value: "en", configurable: true });
-  }
-  return (await import("./uPlot.esm.js")).default;
-}
 
 export class Curve {
   constructor(dialog) {

@@ -16,6 +16,7 @@ function screenshot(step, images) {
   if (chosen) marks.append(box(chosen, "chosen-halo"), box(chosen, "chosen"));
   const frame = el("div", { class: "frame" });
   frame.style.aspectRatio = `${width} / ${height}`;
+  frame.style.setProperty("--ratio", width / height);
   const image = images[step.shot];
   frame.append(
     image
@@ -58,19 +59,22 @@ function elementTable(step, rects) {
       el("td", { class: "quiet" }, state),
     );
   });
-  return el("div", { class: "scroll" }, el("table", { class: "elements" }, el("tbody", {}, rows)));
+  return el("div", { class: "scroll", tabindex: 0 }, el("table", { class: "elements" }, el("tbody", {}, rows)));
 }
+
+// A token's text with its spaces and line ends to be seen.
+const shownText = (text) => text.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 
 function tokenStrip(step) {
   const sum = step.tokens.reduce((total, token) => total + token[1], 0);
-  const cells = step.tokens.map(([token, logprob]) => {
+  const cells = step.tokens.map(([token, logprob, text]) => {
     const surprise = Math.min(4, Math.floor((1 - Math.exp(logprob)) * 5));
     return el("li", { class: `s${surprise}`, title: `token ${token}, log-prob ${logprob.toFixed(3)}, p ${Math.exp(logprob).toFixed(3)}` },
-      el("span", { class: "id" }, String(token)), el("span", {}, logprob.toFixed(2)));
+      el("span", { class: text ? "word" : "id" }, text ? shownText(text) : String(token)), el("span", {}, logprob.toFixed(2)));
   });
   return el("div", { class: "tokens" },
     el("p", { class: "quiet" }, `${step.tokens.length} tokens, log-prob ${sum.toFixed(2)} in all, ${decimals(sum / (step.tokens.length || 1), 3)} per token; darker is less expected`),
-    el("ol", {}, cells));
+    el("ol", { tabindex: 0 }, cells));
 }
 
 function fold(summary, body, open = false) {
@@ -129,7 +133,7 @@ function rewardTable(episode) {
       el("td", {}, part.role === "gate" ? "–" : decimals(part.weight, 2)),
       el("td", { class: "text" }, part.evidence),
       el("td", { class: "quiet" }, costOf(part.cost) || "–")));
-  return el("div", { class: "scroll" }, el("table", { class: "reward" },
+  return el("div", { class: "scroll", tabindex: 0 }, el("table", { class: "reward" },
     el("thead", {}, el("tr", {}, ...present(["reward part", "role", later && "first", later ? "now" : "value", "weight", "evidence", "cost"]).map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, rows)));
 }

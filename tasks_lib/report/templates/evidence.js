@@ -3,7 +3,7 @@
 
 function table(style, names, rows) {
   const head = el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col" }, name))));
-  return el("div", { class: "scroll" }, el("table", { class: `evidence ${style}` }, head, el("tbody", {}, rows)));
+  return el("div", { class: "scroll", tabindex: 0 }, el("table", { class: `evidence ${style}` }, head, el("tbody", {}, rows)));
 }
 
 const cell = (...text) => el("td", { class: "text" }, ...text.filter((each) => each !== "").map((each) => (each instanceof Node ? each : String(each))));
