@@ -1,1 +1,1 @@
-"""What a person looks at: the live monitor, and the browser of runs. They only read."""
+"""The live monitor and the browser of runs: pages that a person looks at. They only read."""

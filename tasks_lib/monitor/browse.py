@@ -86,8 +86,8 @@ class RunBrowser:
         shown: dict[str, Any] = {"total": len(rows), "facets": index.facets(), "counts": index.counts()}
         if not words:
             return shown | {"rows": row_values(rows[offset : offset + limit])}
-        found, searched = search(index.store, rows, words, offset, limit)
-        return shown | {"rows": row_values(found), "searched": searched}
+        matches, searched = search(index.store, rows, words, offset, limit)
+        return shown | {"rows": row_values(matches), "searched": searched}
 
     def _stored(self, request: Request) -> tuple[RunStore, dict[str, Any]]:
         """Return a run's folder, and the values of one of its episodes."""
@@ -145,11 +145,15 @@ def read_query(request: Request) -> EpisodeQuery:
         BadRequest: a value is no number, or no known order.
     """
     given = request.query_params
-    words = {name: given.get(name, "") for name in ("kind", "task", "outcome", "stop", "phase", "abstained")}
-    scores = {name: _number(given, name) for name in ("min_score", "max_score")}
     return EpisodeQuery(
-        **words,
-        **scores,
+        kind=given.get("kind", ""),
+        task=given.get("task", ""),
+        outcome=given.get("outcome", ""),
+        stop=given.get("stop", ""),
+        phase=given.get("phase", ""),
+        abstained=given.get("abstained", ""),
+        min_score=_number(given, "min_score"),
+        max_score=_number(given, "max_score"),
         min_steps=_whole(given, "min_steps", 0),
         min_staleness=_whole(given, "min_staleness", 0),
         sort=given.get("sort") or "newest",

@@ -30,7 +30,7 @@ SORTS = ("newest", "oldest", "longest", "reward", "staleness")
 
 
 class EpisodeRow(NamedTuple):
-    """What the list shows of an episode."""
+    """An episode in the list."""
 
     episode: str
     group: str
@@ -185,14 +185,14 @@ def search(store: RunStore, rows: list[EpisodeRow], words: str, start: int = 0, 
     Args:
         start: Number of rows that were searched before.
     """
-    found: list[EpisodeRow] = []
+    matches: list[EpisodeRow] = []
     deadline, wanted = time.monotonic() + SEARCH_SECONDS, words.casefold()
     for number, row in enumerate(rows[start:], start=start + 1):
         if any(wanted in text.casefold() for text in _texts(store, row.episode)):
-            found.append(row)
-        if len(found) >= limit or time.monotonic() > deadline:
-            return SearchResult(found, number)
-    return SearchResult(found, len(rows))
+            matches.append(row)
+        if len(matches) >= limit or time.monotonic() > deadline:
+            return SearchResult(matches, number)
+    return SearchResult(matches, len(rows))
 
 
 def _texts(store: RunStore, episode_id: str) -> Iterator[str]:

@@ -61,7 +61,7 @@ class RunShelf:
 
 
 def run_row(store: RunStore, run: RunData) -> dict[str, Any]:
-    """Return what the list shows of a run."""
+    """Return a run's row of the list."""
     last = run.evaluations[-1] if run.evaluations else None
     config = run.config
     return {
@@ -135,7 +135,7 @@ def differing_keys(runs: Iterable[RunData]) -> list[list[str]]:
 
 
 def run_page(store: RunStore, run: RunData) -> dict[str, Any]:
-    """Return what the page of one run shows beside its episodes."""
+    """Return the values of a run's page, without its episodes."""
     last = run.evaluations[-1] if run.evaluations else None
     by_kind = {} if last is None else {kind: _rate(success) for kind, success in last.by_kind.items()}
     versions = [

@@ -25,7 +25,7 @@ STOP_SECONDS = 2
 """Seconds that the requests in progress get when the server stops."""
 
 
-class _Server(uvicorn.Server):
+class _SignalFreeServer(uvicorn.Server):
     """Leaves signals to the command, which ends the server."""
 
     @contextmanager
@@ -35,7 +35,7 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True)
 class PageServer:
-    """Where pages are served, and to whom; its text shows no token."""
+    """Address at which pages are served, and the token of their readers; its text shows no token."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -84,7 +84,7 @@ class PageServer:
             config = uvicorn.Config(
                 application, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_SECONDS
             )
-            server = _Server(config)
+            server = _SignalFreeServer(config)
             running = asyncio.create_task(server.serve([listening]), name="pages")
             host = f"[{self.host}]" if ":" in self.host else self.host
             try:
