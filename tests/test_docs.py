@@ -191,6 +191,7 @@ def test_every_command_is_of_a_module_that_is_there() -> None:
         "envs.server",
         "envs.server.master",
         "flows.doctor",
+        "flows.monitor",
         "flows.replay",
         "flows.serve",
         "flows.serve_environments",

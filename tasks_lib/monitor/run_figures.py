@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from envs.types import StorageError
 from tasks_lib.monitor.runs import run_state
 from tasks_lib.report.data import RunData, read_measurements
 from tasks_lib.worker.live import WorkerState
@@ -85,9 +84,9 @@ class RunFigures:
             now = (status.st_size, status.st_mtime_ns)
         except OSError:
             now = (0, 0)
-        if self._measured is None or now != self._metrics or self._measured.result is None:
-            if self._measured is None or now != self._metrics or self.store.result_path.exists():
-                self._measured, self._metrics = read_measurements(self.store.root), now
+        ended = self.store.result_path.exists()
+        if self._measured is None or now != self._metrics or ended is (self._measured.result is None):
+            self._measured, self._metrics = read_measurements(self.store.root), now
         return self._measured
 
     def _rates(self, states: Sequence[WorkerState], line: Any) -> dict[str, float | None]:

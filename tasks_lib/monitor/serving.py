@@ -35,7 +35,7 @@ class _SignalFreeServer(uvicorn.Server):
 
 @dataclass(frozen=True)
 class PageServer:
-    """Address at which pages are served, and the token of their readers; its text shows no token."""
+    """Address at which pages are served, and the readers' token; its text shows no token."""
 
     host: str = "127.0.0.1"
     port: int = 0

@@ -59,6 +59,7 @@ def test_every_deployment_is_of_these_flows_and_has_no_markup() -> None:
     deployments = yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]
     commands = {path.stem for path in (PROJECT / "flows").glob("[!_]*.py")} - {
         "doctor",
+        "monitor",
         "replay",
         "serve",
         "serve_environments",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from tasks_lib.monitor.serving import PageServer
 from training.ledger.store import RunStore, read_json, write_json
 
 MakeRun = Callable[..., Any]
+Watch = Callable[[Page], list[str]]
 
 
 def client(root: Path) -> TestClient:
@@ -134,7 +133,9 @@ def test_a_bad_request_is_answered_with_one_sentence(root: Path, path: str, stat
     assert answer.status_code == status and says in answer.text
 
 
-def test_an_episode_is_exported_as_a_page_and_as_a_gif(root: Path, chromium: Browser, tmp_path: Path) -> None:
+def test_an_episode_is_exported_as_a_page_and_as_a_gif(
+    root: Path, chromium: Browser, tmp_path: Path, watch: Watch
+) -> None:
     reader, store = client(root), RunStore(root / "one")
     episode = next(name for name, each in all_episodes(store).items() if each["steps"] == 2)
     with Image.open(BytesIO(reader.get(f"/api/runs/one/episodes/{episode}/export.gif").content)) as gif:
@@ -152,36 +153,15 @@ def test_an_episode_is_exported_as_a_page_and_as_a_gif(root: Path, chromium: Bro
 # in Chromium
 
 
-def watch(page: Page) -> list[str]:
-    """The page's complaints, as they come."""
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    return complaints
-
-
 @pytest.fixture
-def address(root: Path) -> Iterator[str]:
-    """Address of a server of the two runs."""
-    started, stop = threading.Event(), asyncio.Event()
-    found: list[Any] = []
-
-    async def serve() -> None:
-        server = PageServer()
-        async with server.serving(server.application(browser_of(root).routes())) as here:
-            found.extend((here, asyncio.get_running_loop()))
-            started.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert started.wait(60)
-    yield found[0]
-    found[1].call_soon_threadsafe(stop.set)
-    thread.join()
+def address(root: Path, serve: Callable[..., str]) -> str:
+    """Address of a server of the runs."""
+    return serve(browser_of(root).routes())
 
 
-def test_a_person_goes_from_the_runs_to_a_step(address: str, root: Path, chromium: Browser, synthetic: Any) -> None:
+def test_a_person_goes_from_the_runs_to_a_step(
+    address: str, root: Path, chromium: Browser, synthetic: Any, watch: Watch
+) -> None:
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     complaints = watch(page)
     page.goto(f"{address}/runs?run=two&run=three")
@@ -222,7 +202,9 @@ def test_two_episodes_stand_beside_each_other(address: str, root: Path, chromium
     page.close()
 
 
-def test_hostile_text_is_shown_as_text(address: str, root: Path, chromium: Browser, synthetic: Any) -> None:
+def test_hostile_text_is_shown_as_text(
+    address: str, root: Path, chromium: Browser, synthetic: Any, watch: Watch
+) -> None:
     store = RunStore(root / "one")
     episode = store.group_ids()[0] + "-s0"
     path = store.trajectory_path(episode, "")
