@@ -17,7 +17,7 @@ from tasks_lib.monitor.serving import PageServer
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
     """``serve(routes, lifespan=None)`` serves until the test ends; the address."""
-    ends: list[Callable[[], None]] = []
+    ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event, threading.Thread]] = []
 
     def start(routes: Sequence[BaseRoute], lifespan: Any = None) -> str:
         started, stop, here = threading.Event(), asyncio.Event(), []
@@ -32,12 +32,13 @@ def serve() -> Iterator[Callable[..., str]]:
         thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()
         assert started.wait(120)
-        ends.append(lambda: (here[1].call_soon_threadsafe(stop.set), thread.join()) and None)
+        ends.append((here[1], stop, thread))
         return str(here[0])
 
     yield start
-    for end in ends:
-        end()
+    for loop, stop, thread in ends:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
 
 
 @pytest.fixture
