@@ -13,7 +13,7 @@ reward or a policy; a ``Site`` says all that is known of a site.
 """
 
 from envs.browser.network_log import NetworkLog
-from envs.browser.options import BrowserOptions, Device, PoolCounters, PoolOptions
+from envs.browser.options import BrowserOptions, Device, PageWork, PoolCounters, PoolOptions
 from envs.browser.page_step import PageStep
 from envs.browser.pool import BrowserPool
 from envs.browser.process.chromium import chromium_version, find_chromium
@@ -28,6 +28,7 @@ __all__ = [
     "Device",
     "NetworkLog",
     "PageStep",
+    "PageWork",
     "PoolCounters",
     "PoolOptions",
     "SettleReason",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -32,6 +32,9 @@ PROMPT_PER_CORE = 2
 a step then takes 50 ms instead of 67, with four there are an eighth more steps; with eight, which
 keep the cores busy anyway, 3 to 5 % fewer."""
 
+
+PageWork = Literal["reset", "restart", "navigate", "execute", "settle", "observe", "screenshot"]
+"""Work that a session does for its episode; told to `WebSession.tell` when it begins."""
 
 Inspect = Callable[[Cdp], Awaitable[Any]]
 """Reads something of a shown tab by its session, and changes nothing."""

@@ -77,6 +77,7 @@ class TaskPage(PageView):
         load = context.path != task.path or site.reload_for(task)
         if load:
             context.path = None
+            self.tell("navigate")
             url = site.origin + path
             go = self.tab.visit if site.foreign else self.tab.load
             settled = await self._alerts(await self.queues.run(OperationKind.NAVIGATION, lambda: go(url)))
@@ -91,6 +92,7 @@ class TaskPage(PageView):
             width, height = context.viewport
             await move_at_once(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
         if script:
+            self.tell("reset")
             await self.queues.run(OperationKind.EVALUATION, lambda: self.tab.evaluate(script))
         if script or not load:
             settled = await self._settle(self.budget_ms)
@@ -129,6 +131,7 @@ class TaskPage(PageView):
             seen=self._still_seen(tab),
             drawn_whole=lambda: drawn_whole(self.tab.cdp, self.context.looks),
         )
+        self.tell("execute")
         await self.queues.run(OperationKind.EVALUATION, tab.clock.catch_up)
         outcome = await self._execute(action_context, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
@@ -236,6 +239,7 @@ class TaskPage(PageView):
 
     async def _settle(self, budget_ms: float, drawing: Callable[[], None] | None = None) -> Settled:
         tab, tabs = self.tab, list(self.context.tabs)
+        self.tell("settle")
         settled = await self.queues.run(OperationKind.INPUT, lambda: tab.clock.settle(budget_ms, drawing=drawing))
         settled = await self._alerts(settled)
         closed, notice = await close_native_picker(tab, self.queues)

@@ -6,13 +6,14 @@ Every operation goes through the episode's queues of the `Dispatcher`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from envs.actions import ActionError
 from envs.browser.context import BrowserContext
 from envs.browser.dispatcher import OperationKind, OperationQueues
-from envs.browser.options import Inspect
+from envs.browser.options import Inspect, PageWork
 from envs.browser.page_step import PageStep
 from envs.browser.speculative_screenshot import SpeculativeScreenshots
 from envs.browser.tab import Tab, shown_address, white_picture
@@ -38,6 +39,8 @@ class PageView:
     screenshots: bool = True
     inspect: Inspect | None = None
     """Called at each look (`PoolOptions.inspect`)."""
+    tell: Callable[[PageWork], None] = lambda work: None
+    """Called with each piece of work that begins (`WebSession.tell`)."""
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.site.observation, exclude=self.site.exclude)
@@ -69,6 +72,7 @@ class PageView:
         if self.tab.dialogs.pending is not None:
             return await self._waiting(point, line, tuple(notices))
         tab, site, kind = self.tab, self.site, OperationKind
+        self.tell("observe")
         self._looked_at, self._looked = tab, tab.clock.looked
         observed = self.queues.run(kind.OBSERVATION, lambda: self._observe(tab, line))
         facts = self._declared(tab)
@@ -121,7 +125,7 @@ class PageView:
         return await self.queues.run(OperationKind.SCREENSHOT, tab.screenshot)
 
     async def _observe(self, tab: Tab, error: str | None) -> Reading:
-        return await self._observer.observe(
+        reading = await self._observer.observe(
             tab.cdp,
             viewport=self.context.viewport,
             instruction=self._instruction,
@@ -129,6 +133,8 @@ class PageView:
             world=tab.clock.world,
             looked=tab.clock.looked,
         )
+        self.tell("screenshot")  # which was asked for at the same time, and is what is waited for now
+        return reading
 
     def _complete(self, observation: Observation, notices: tuple[str, ...]) -> Observation:
         tabs = self.context.tabs

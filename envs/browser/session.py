@@ -28,7 +28,7 @@ from envs.browser.dispatcher import Dispatcher
 from envs.browser.end_evidence import DownloadFolder
 from envs.browser.final_page import FinalPage
 from envs.browser.network_log import NetworkLog
-from envs.browser.options import Inspect
+from envs.browser.options import Inspect, PageWork
 from envs.browser.page import TaskPage
 from envs.browser.page_step import PageStep
 from envs.cancel_scope import finish_shielded
@@ -75,6 +75,8 @@ class WebSession:
         """Counts resets; a step of an earlier epoch is refused."""
         self.step_id = 0
         """Number of the next step of this epoch."""
+        self.tell: Callable[[PageWork], None] = lambda work: None
+        """Called with each piece of work that begins. The owner may set it before a reset."""
         self._contexts = contexts
         self._dispatcher = dispatcher
         self._site = site
@@ -140,6 +142,8 @@ class WebSession:
             self.step_id = 0
             self._result = self._last_action = None
             await self._give_back()
+            # An episode that needs a browser waits for its start.
+            self.tell("reset" if self._contexts.browser_set.has_one else "restart")
             try:
                 async with asyncio.timeout(self._step_deadline):
                     opened = self._site_episode = await _opened(self._site, task, seed)
@@ -277,6 +281,7 @@ class WebSession:
             clipboard=options.browser_per_episode,
             files=options.files / task.files if options.files and task.files else None,
             inspect=self._inspect or options.inspect,
+            tell=self.tell,
         )
 
     def _answered(self, action: Action, epoch: int, step_id: int | None) -> PageStep | None:

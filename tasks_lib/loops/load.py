@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tasks_lib.worker.live import Doing, WorkerState
+from tasks_lib.worker.live import WAITS_FOR_TURN, WorkerState
 from training.ledger.store import RunStore
 from training.pacing import concurrency
 from training.pacing.concurrency import Bounds, Load
@@ -73,7 +73,7 @@ class LoadLook:
         states = [state for path, state in self._seen.items() if path not in before or state.time != before[path].time]
         if not states:
             return None
-        requested = sum(slot.doing is Doing.TURN for state in states for slot in state.slots)
+        requested = sum(slot.doing in WAITS_FOR_TURN for state in states for slot in state.slots)
         queue = max(0, requested - turns) / turns if turns else 0.0
         return Load(time.monotonic(), queue, max(max(state.cpu, state.memory) for state in states), running)
 

@@ -5,7 +5,7 @@ An oracle's demonstrations have the same form as the policy's turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -37,6 +37,8 @@ class Situation:
     """Memory of the episode; ``None`` if it has none."""
     session: str = ""
     """Session of the engine in which its turns are generated."""
+    began: Callable[[], None] = lambda: None
+    """Called when the generation of the turn begins, in any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class PolicyActor:
             max_new_tokens=self.policy.max_new_tokens,
             temperature=self.policy.temperature,
             greedy=situation.group.greedy,
+            began=situation.began,
         )
         turn = await generate_patiently(self.engine, request, self.patience)
         version = min((span.version for span in turn.version_spans), default=self.policy_version)
@@ -145,6 +148,7 @@ class OracleActor:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
+        asked.situation.began()
         action = _ask_oracle(asked.situation)
         # An oracle without an action answers nothing, which ends the episode as a failure.
         response = "" if isinstance(action, Invalid) else format_action(action)

@@ -20,7 +20,7 @@ from envs.types import ACTIONS, WITH_MEMORY, BrowserError, EngineError, StepSeco
 from tasks_lib.config import RolloutConfig
 from tasks_lib.worker.activity import LENT, ActivityClock
 from tasks_lib.worker.actors import Actor, Situation
-from tasks_lib.worker.live import Doing, SlotStatus
+from tasks_lib.worker.live import Doing, PlayedEpisode, SlotStatus
 from tasks_lib.worker.oversampling import OverSampling
 from tasks_lib.worker.turns import TurnPipeline
 from training.records.groups import GroupSpec
@@ -128,7 +128,7 @@ class _Attempt:
     async def play(self) -> None:
         """Reset, then step until the episode is over. Raises ``BrowserError``."""
         task = self.group.task
-        self.slot.begin(self.episode_id, task.kind, task.horizon)
+        self.slot.begin(self.episode_id, task.kind, task.horizon, task.task_id, self.version, self.view)
         async with self.runner.pool.lease(self.runner.sites[task.site]) as session:
             with self.runner.clock(LENT):
                 await self._play(session)
@@ -136,11 +136,13 @@ class _Attempt:
     async def _play(self, session: WebSession) -> None:
         runner, web = self.runner, self.web
         started = time.perf_counter()
+        session.tell = self.slot.tell
         with runner.clock("browser"):
             frame = await web.begin(session)
         observed = time.perf_counter() - started
         while not web.over:
             frame, observed = await self._step(frame, observed)
+        self.slot.set_doing(Doing.JUDGE)
         if runner.evidence is not None and web.task.reference:
             with runner.clock("browser"):
                 frame = await web.inspected()
@@ -152,9 +154,10 @@ class _Attempt:
 
     async def _step(self, frame: PageStep, observe_seconds: float) -> tuple[PageStep, float]:
         web, started = self.web, time.perf_counter()
-        self.slot.set_doing(Doing.TURN)
+        self.slot.set_doing(Doing.QUEUE)
         memory = web.memory.entries if web.memory is not None else None
-        turn = await self.runner.turns.run(Situation(self.group, self.sample, frame, web.steps, memory, self.session))
+        situation = Situation(self.group, self.sample, frame, web.steps, memory, self.session, self._began_turn)
+        turn = await self.runner.turns.run(situation)
         generated = time.perf_counter()
         if turn.finish_reason == "context_overflow":
             tokens = len(turn.asked.rendered.ids)
@@ -164,7 +167,7 @@ class _Attempt:
             )
             return frame, 0.0
         parsed = self.runner.parse(turn.response, ACTIONS if web.memory is None else WITH_MEMORY)
-        self.slot.set_doing(Doing.ACT)
+        self.slot.set_doing(Doing.EXECUTE)
         with self.runner.clock("browser"):
             after = await web.act(parsed.action)
         acted = time.perf_counter()
@@ -190,7 +193,18 @@ class _Attempt:
             },
         )
         self.slot.step = len(web.steps)
+        self.slot.version = turn.policy_version
+        self.slot.screenshot = turn.asked.screenshot
         return after, 0.0  # observing the new page is part of the action's time
+
+    def view(self) -> PlayedEpisode:
+        """Return what is known of the attempt now; called in another thread, while it is played."""
+        page = self.web.page
+        instruction = page.observation.instruction if page is not None else self.group.task.instruction or ""
+        return PlayedEpisode(instruction, tuple(self.web.steps), page.screenshot if page is not None else b"")
+
+    def _began_turn(self) -> None:
+        self.slot.set_doing(Doing.TURN)
 
     def trajectory(self, seconds: float) -> Trajectory:
         """Return the record of the attempt so far, without a reward.

@@ -1,6 +1,7 @@
 """Live status of a run's workers: one small file each, rewritten every second.
 
-The files are written while workers roll out, and shown by the task monitor.
+The files are written while workers roll out, and shown by the task monitor. Where a Dask scheduler
+is near, it is told the same (`LIVE_TOPIC`), but only what changed.
 
 ``run_dir/live/<worker>.json`` holds a `WorkerState`. It is no part of the run, and no run reads it
 back. A killed worker leaves a file whose ``time`` no longer changes.
@@ -14,17 +15,18 @@ import os
 import socket
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import psutil
 from pydantic import Field
 
-from envs.types import DiskError, Record, StopReason, Trajectory
+from envs.browser import PageWork
+from envs.types import DiskError, Record, Step, StopReason, Trajectory
 from training.ledger.store import RunStore, atomic_write_bytes
 
 logger = logging.getLogger(__name__)
@@ -40,16 +42,39 @@ Deadlines of pages and turns are then late by as much.
 
 
 class Doing(StrEnum):
-    """Activity of an episode."""
+    """Operation that an episode waits for."""
 
     IDLE = "idle"
     """The slot has no episode."""
-    PAGE = "page"
-    """The episode waits for a page and its reset."""
+    RESET = "reset"
+    """The episode waits for a page, or the page for its reset to the seed."""
+    RESTART = "restart"
+    """No browser runs, and one is started."""
+    NAVIGATE = "navigate"
+    """The page is loaded."""
+    OBSERVE = "observe"
+    """The page is read."""
+    SCREENSHOT = "screenshot"
+    """The page was read, and its picture is taken."""
+    QUEUE = "queue"
+    """The turn waits for the encoder or for its generation batch."""
     TURN = "turn"
-    """The prompt is made and the policy answers; the waits in the queues before count too."""
-    ACT = "act"
-    """The action is carried out, and the page is observed."""
+    """The policy generates."""
+    EXECUTE = "execute"
+    """The action is carried out."""
+    SETTLE = "settle"
+    """The page comes to rest."""
+    JUDGE = "judge"
+    """The evidence for the grading is read."""
+
+
+WAITS_FOR_TURN = (Doing.QUEUE, Doing.TURN)
+"""Operations of an episode whose turn is with the encoder or the engine."""
+
+MIN_TIMES = 100
+"""Operations of a kind before one of them can be slow."""
+MAX_TIMES = 2000
+"""Last operations of a kind whose times are kept."""
 
 
 class SlotState(Record):
@@ -62,7 +87,23 @@ class SlotState(Record):
     horizon: int
     doing: Doing
     seconds: float
-    """Seconds since the activity began."""
+    """Seconds since the operation began."""
+    task_id: str = ""
+    version: int | None = None
+    """Version of the newest turn, before it that of the engine."""
+    slow: bool = False
+    """The operation takes longer than 99 % of the last ones of its kind in this worker."""
+    screenshot: str = ""
+    """Name of the blob of the last turn's screenshot; empty before the first."""
+
+
+class PlayedEpisode(NamedTuple):
+    """A running episode at one moment."""
+
+    instruction: str
+    steps: tuple[Step, ...]
+    screenshot: bytes
+    """JPEG of its page; empty before the first."""
 
 
 class WorkerState(Record):
@@ -91,47 +132,111 @@ class WorkerState(Record):
     """Share of its machine's memory in use."""
 
 
+class OperationTimes:
+    """Times of a worker's last operations by kind, and the 99th percentile of each kind."""
+
+    def __init__(self) -> None:
+        self.ended: dict[Doing, deque[float]] = {doing: deque(maxlen=MAX_TIMES) for doing in Doing}
+        """Seconds of the operations that ended."""
+        self.counts: Counter[Doing] = Counter()
+        self._limits: dict[Doing, tuple[int, float]] = {}
+        """Count at which the percentile was taken, and the percentile."""
+
+    def is_slow(self, doing: Doing, seconds: float) -> bool:
+        """Return whether an operation that has lasted so long is slow."""
+        count = self.counts[doing]
+        if doing is Doing.IDLE or count < MIN_TIMES:
+            return False
+        counted, limit = self._limits.get(doing, (0, 0.0))
+        if count - counted >= MIN_TIMES:
+            times = sorted(self.ended[doing])
+            limit = times[len(times) * 99 // 100]
+            self._limits[doing] = (count, limit)
+        return seconds > limit
+
+
 @dataclass(slots=True)
 class SlotStatus:
     """The live state of one slot; written by its episodes, read once a second."""
 
+    times: OperationTimes = field(default_factory=OperationTimes)
     episode_id: str = ""
+    task_id: str = ""
     kind: str = ""
+    version: int | None = None
     step: int = 0
     horizon: int = 0
+    screenshot: str = ""
     doing: Doing = Doing.IDLE
     since: float = field(default_factory=time.monotonic)
     free: bool = False
     """True if another episode may use the slot."""
+    view: Callable[[], PlayedEpisode] | None = None
+    """Returns the running episode; ``None`` when idle."""
 
     def set_doing(self, doing: Doing, step: int | None = None) -> None:
-        """Begin another activity, at ``step`` if that changes too."""
-        self.doing, self.since = doing, time.monotonic()
+        """Begin another operation, at ``step`` if that changes too."""
+        now = time.monotonic()
+        if doing is not self.doing:
+            self.times.ended[self.doing].append(now - self.since)
+            self.times.counts[self.doing] += 1
+        self.doing, self.since = doing, now
         if step is not None:
             self.step = step
 
-    def begin(self, episode_id: str, kind: str, horizon: int) -> None:
+    def tell(self, work: PageWork) -> None:
+        """Begin an operation of the session (`WebSession.tell`)."""
+        self.set_doing(PAGE_WORK[work])
+
+    def begin(
+        self,
+        episode_id: str,
+        kind: str,
+        horizon: int,
+        task_id: str = "",
+        version: int | None = None,
+        view: Callable[[], PlayedEpisode] | None = None,
+    ) -> None:
         """Begin an episode."""
         self.episode_id, self.kind, self.horizon = episode_id, kind, horizon
-        self.set_doing(Doing.PAGE, 0)
+        self.task_id, self.version, self.view, self.screenshot = task_id, version, view, ""
+        self.set_doing(Doing.RESET, 0)
 
     def set_free(self) -> None:
         """Mark the slot as idle and free."""
-        self.episode_id = self.kind = ""
-        self.horizon, self.free = 0, True
+        self.episode_id = self.kind = self.task_id = self.screenshot = ""
+        self.version, self.view, self.horizon, self.free = None, None, 0, True
         self.set_doing(Doing.IDLE, 0)
 
     def state(self) -> SlotState:
         """Return the record of the slot at this moment."""
-        seconds = time.monotonic() - self.since
+        doing, seconds = self.doing, time.monotonic() - self.since
         return SlotState(
             episode_id=self.episode_id,
             kind=self.kind,
             step=self.step,
             horizon=self.horizon,
-            doing=self.doing,
+            doing=doing,
             seconds=seconds,
+            task_id=self.task_id,
+            version=self.version,
+            slow=self.times.is_slow(doing, seconds),
+            screenshot=self.screenshot,
         )
+
+
+PAGE_WORK: dict[str, Doing] = {work: Doing(work) for work in get_args(PageWork)}
+"""Operations of a session by its names."""
+
+
+Send = Callable[[str, str], None]
+"""Sends a state as JSON, with the folder of its run, to whom it may concern."""
+
+
+def what_changes(state: WorkerState) -> tuple[Any, ...]:
+    """Return what is worth a message when it changes: not seconds, load or counters alone."""
+    slots = tuple((slot.episode_id, slot.doing, slot.step, slot.slow, slot.version) for slot in state.slots)
+    return state.phase, state.episodes, tuple(sorted(state.finished.items())), slots
 
 
 @dataclass(slots=True)
@@ -145,6 +250,7 @@ class LiveState:
     slots: list[SlotStatus] = field(default_factory=list)
     finished: Counter[StopReason] = field(default_factory=Counter)
     lag: float = 0.0
+    times: OperationTimes = field(default_factory=OperationTimes)
 
     def take_slot(self) -> SlotStatus:
         """Return a free slot, a new one if there is none, and mark it as used."""
@@ -152,7 +258,7 @@ class LiveState:
             if slot.free:
                 slot.free = False
                 return slot
-        self.slots.append(SlotStatus())
+        self.slots.append(SlotStatus(self.times))
         return self.slots[-1]
 
     def record_end(self, attempts: list[Trajectory]) -> None:
@@ -181,13 +287,30 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
+LIVE_TOPIC = "rollwright-live"
+"""Topic of Dask events under which workers tell their states."""
+
+
 class LiveFile:
     """Live file of a worker, shared by its concurrent shards. Used from one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, send: Send = lambda run_dir, state: None) -> None:
+        """``send`` is called with the run's folder and each state in which something changed."""
+        self._send = send
         self._open = 0
         self._state: LiveState | None = None
+        self._times = OperationTimes()
         self._writing = AsyncExitStack()
+
+    def view(self, slot: int) -> tuple[SlotStatus, PlayedEpisode] | None:
+        """Return the slot of this number and the episode that it plays; ``None`` if it plays none.
+
+        May be called in any thread.
+        """
+        live = self._state
+        status = live.slots[slot] if live is not None and 0 <= slot < len(live.slots) else None
+        view = status.view if status is not None else None
+        return None if status is None or view is None else (status, view())
 
     @asynccontextmanager
     async def shard(self, live: LiveState, store: RunStore) -> AsyncIterator[LiveState]:
@@ -197,7 +320,8 @@ class LiveFile:
         """
         if self._state is None:
             self._state = live
-            await self._writing.enter_async_context(update_live_file(live, store))
+            live.times = self._times
+            await self._writing.enter_async_context(update_live_file(live, store, self._send))
         else:
             self._state.phase = live.phase
             self._state.episodes += live.episodes
@@ -213,16 +337,23 @@ class LiveFile:
 
 
 @asynccontextmanager
-async def update_live_file(live: LiveState, store: RunStore) -> AsyncIterator[None]:
+async def update_live_file(
+    live: LiveState, store: RunStore, send: Send = lambda run_dir, state: None
+) -> AsyncIterator[None]:
     """Write the worker's file every second inside, and once more at the end."""
     path, over = store.live_path(worker_name()), asyncio.Event()
     reported, refused = False, None
+    sent: tuple[Any, ...] = ()
 
     async def write() -> None:
-        nonlocal reported, refused
-        data = live.state().model_dump_json().encode()
+        nonlocal reported, refused, sent
+        state = live.state()
+        data = state.model_dump_json()
+        if (changing := what_changes(state)) != sent:
+            sent = changing
+            send(str(store.root), data)
         try:
-            await asyncio.to_thread(atomic_write_bytes, path, data, sync=False)
+            await asyncio.to_thread(atomic_write_bytes, path, data.encode(), sync=False)
         except DiskError as error:  # reported if the rollout ends well, else its own error does
             refused = error
         except OSError as error:  # nothing depends on the file: the rollout goes on

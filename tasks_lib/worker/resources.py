@@ -27,7 +27,7 @@ from tasks_lib.processes.serving import connect_engine
 from tasks_lib.worker.activity import ACTIVITIES, ActivityClock
 from tasks_lib.worker.clip import load_clip
 from tasks_lib.worker.event_loop import WorkerLoop
-from tasks_lib.worker.live import LiveFile
+from tasks_lib.worker.live import LiveFile, Send
 from tasks_lib.worker.permits import Permits
 from tasks_lib.worker.requests import GradeRequest, RolloutRequest, WorkerNeeds, WorkerRequest
 from tasks_lib.worker.reward_stage import RewardStage
@@ -151,13 +151,14 @@ class WorkerResources:
     Called from Dask's threads, except where a field is used in coroutines of the loop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, send: Send = lambda run_dir, state: None) -> None:
+        """``send`` is called with the live states (`LiveFile`)."""
         self.loop = WorkerLoop()
         self.files = ThreadPoolExecutor(2, "store")
         self.encoding = ThreadPoolExecutor(1, "encode")
         self.grading = ThreadPoolExecutor(2, "grade")
         self.clock = ActivityClock(ACTIVITIES)
-        self.live = LiveFile()
+        self.live = LiveFile(send)
         self._run: RunResources | None = None
         self._preparing = threading.Lock()
         self._busy = 0

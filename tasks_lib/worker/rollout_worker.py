@@ -51,6 +51,7 @@ from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOUR
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.worker.grading_service import GradingService
+from tasks_lib.worker.live import LIVE_TOPIC, PlayedEpisode, SlotStatus
 from tasks_lib.worker.requests import GradeReport, GradeRequest, RolloutReport, RolloutRequest
 from tasks_lib.worker.resources import WorkerResources
 from tasks_lib.worker.rollout_service import RolloutService
@@ -73,8 +74,8 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
     def setup(self, worker: Any) -> None:
         """Prepare the worker; called by Dask."""
-        self._resources = WorkerResources()
         self._worker = worker
+        self._resources = WorkerResources(self.send)
         RolloutWorker._instance = self
         logging.getLogger(STATES).addFilter(is_not_cancelled)
         logging.getLogger("prefect.task_runs").addFilter(is_not_reported_by_flow)
@@ -128,6 +129,15 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         """Tell an asynchronous run's flow of a committed group, before its shard ends."""
         if request.or_newer and self._worker is not None:
             self._worker.log_event(group_topic(request.run_dir), group_id)
+
+    def send(self, run_dir: str, state: str) -> None:
+        """Tell the scheduler the worker's live state, for the monitors that follow it."""
+        if self._worker is not None:
+            self._worker.log_event(LIVE_TOPIC, {"run": run_dir, "address": self._worker.address, "state": state})
+
+    def view(self, slot: int) -> tuple[SlotStatus, PlayedEpisode] | None:
+        """Return the slot of this number and its running episode, as `LiveFile.view`."""
+        return self._resources.live.view(slot)
 
     def grade(self, request: GradeRequest) -> GradeReport:
         """Grade the episodes of ``request`` that are not graded yet. Loads no policy."""

@@ -149,6 +149,7 @@ class TeacherActor:
         return nullcontext()
 
     async def act(self, asked: EncodedSituation) -> Turn:
+        asked.situation.began()
         policy, plain = self.policy, self.policy.prompt == "plain"
         system = system_text("vanilla" if plain else policy.prompt, policy.observation)
         messages = await asyncio.to_thread(chat_messages, asked, system)

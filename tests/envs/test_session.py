@@ -202,3 +202,14 @@ def test_a_step_without_an_episode_is_a_browser_error(miniwob: Any) -> None:
 
     with pytest.raises(BrowserError, match=r"call reset\(\) first"):
         asyncio.run(run())
+
+
+async def test_each_piece_of_work_is_told_when_it_begins(miniwob: Any, miniwob_tasks: dict[str, WebTask]) -> None:
+    told: list[str] = []
+    async with miniwob() as (pool, site), pool.lease(site) as session:
+        session.tell = told.append
+        await session.reset(miniwob_tasks["click-test"], 3)
+        assert list(dict.fromkeys(told)) == ["reset", "navigate", "settle", "observe", "screenshot"]
+        told.clear()
+        await session.step(Click(element=1))
+        assert told == ["execute", "settle", "observe", "screenshot"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
-from tasks_lib.worker.live import Doing, LiveFile, LiveState, WorkerState, update_live_file
+from envs.browser import PageWork
+from tasks_lib.worker.live import Doing, LiveFile, LiveState, PlayedEpisode, WorkerState, update_live_file
 from training.ledger.store import RunStore
 
 
@@ -27,8 +30,8 @@ async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, mo
         return read_live(store)[0]
 
     async with update_live_file(live, store):
-        slot.begin("i000003-g0001-s02-a0", "click-link", 3)
-        slot.set_doing(Doing.ACT, 2)
+        slot.begin("i000003-g0001-s02-a0", "click-link", 3, "click-link/3", 12)
+        slot.set_doing(Doing.EXECUTE, 2)
         async with asyncio.timeout(10):
             while not read_live(store) or now().slots[0].step != 2:
                 await asyncio.sleep(0.01)
@@ -37,7 +40,11 @@ async def test_what_a_worker_does_is_written_while_it_does_it(tmp_path: Path, mo
             "kind": "click-link",
             "step": 2,
             "horizon": 3,
-            "doing": Doing.ACT,
+            "doing": Doing.EXECUTE,
+            "task_id": "click-link/3",
+            "version": 12,
+            "slow": False,
+            "screenshot": "",
         }
         slot.set_free()
     assert now().slots[0].doing is Doing.IDLE and now().slots[0].episode_id == ""
@@ -96,3 +103,77 @@ async def test_shards_that_overlap_share_one_file_and_its_slots(tmp_path: Path) 
     assert (state.phase, state.episodes) == ("i000004", 12)
     async with file.shard(LiveState("i000005", 2, dict), store) as third:
         assert third is not first and third.episodes == 2
+
+
+def test_an_operation_is_slow_beyond_the_99th_percentile_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("tasks_lib.worker.live.time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+    live = LiveState("i000003", 8, dict)
+    slot = live.take_slot()
+    slot.begin("a", "click", 3)
+    for seconds in range(1, 100):
+        slot.set_doing(Doing.SETTLE)
+        now += seconds
+        slot.set_doing(Doing.OBSERVE)
+    slot.set_doing(Doing.SETTLE)
+    now += 1000
+    assert not slot.state().slow, "99 operations say nothing yet"
+    slot.set_doing(Doing.OBSERVE)
+    now += 2000
+    assert not slot.state().slow, "it is the longest of its kind, which has had only short ones since"
+    slot.set_doing(Doing.SETTLE)
+    now += 999
+    assert not slot.state().slow
+    now += 2
+    assert slot.state().slow and live.state().slots[0].slow
+
+
+def test_each_name_of_a_sessions_work_is_an_operation() -> None:
+    slot = LiveState("i000003", 8, dict).take_slot()
+    for work in get_args(PageWork):
+        slot.tell(work)
+        assert slot.doing == work
+
+
+async def test_a_state_is_sent_only_when_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks_lib.worker.live.WRITE_SECONDS", 0.001)
+    store, sent = RunStore(tmp_path), list[WorkerState]()
+
+    def send(run_dir: str, state: str) -> None:
+        assert run_dir == str(store.root)
+        sent.append(WorkerState.model_validate_json(state))
+
+    async def written() -> None:
+        """Wait until the file is written twice more, of which the second begins after this call."""
+        async with asyncio.timeout(10):
+            for _ in range(2):
+                (before,) = read_live(store)
+                while read_live(store)[0].time == before.time:
+                    await asyncio.sleep(0.001)
+
+    live = LiveState("i000003", 8, dict)
+    slot = live.take_slot()
+    async with update_live_file(live, store, send):
+        async with asyncio.timeout(10):
+            while not read_live(store):
+                await asyncio.sleep(0.001)
+        await written()
+        slot.begin("a", "click", 3, "click/1", 4)
+        await written()
+        await written()
+        slot.set_doing(Doing.TURN)
+        await written()
+        await written()
+    assert [state.slots[0].doing for state in sent] == [Doing.IDLE, Doing.RESET, Doing.TURN]
+
+
+async def test_a_running_episode_is_seen_from_outside(tmp_path: Path) -> None:
+    file, played = LiveFile(), PlayedEpisode("press it", (), b"jpeg")
+    assert file.view(0) is None
+    async with file.shard(LiveState("i000003", 8, dict), RunStore(tmp_path)) as live:
+        slot = live.take_slot()
+        assert file.view(0) is None and file.view(1) is None and file.view(-1) is None
+        slot.begin("a", "click", 3, view=lambda: played)
+        assert file.view(0) == (slot, played)
+        slot.set_free()
+        assert file.view(0) is None

@@ -19,7 +19,7 @@ THREE_PLACES = ServingConfig(engine="vllm", replicas=3, max_turns=1)
 
 def write(store: RunStore, worker: str, turns: int, cpu: float = 0.2, memory: float = 0.3, age: float = 0.0) -> None:
     """The file of a worker with so many episodes that wait for a turn, and one that acts."""
-    doing = [*[Doing.TURN] * turns, Doing.ACT]
+    doing = [*[Doing.TURN, Doing.QUEUE][:turns], *[Doing.TURN] * (turns - 2), Doing.EXECUTE]
     slots = [SlotState(episode_id="e", kind="k", step=0, horizon=9, doing=each, seconds=1.0) for each in doing]
     state = WorkerState(
         worker=worker,

@@ -90,6 +90,8 @@ class ModelThread:
         Runs in the model's thread, which may have finished earlier batches first.
         """
         began = time.perf_counter()
+        for waiting in batch:
+            waiting.request.began()
         turns = self.generate([waiting.request for waiting in batch])
         return began, time.perf_counter(), turns
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,8 @@ class GenerationRequest:
     """Sampling temperature; log-probs are those of the tempered distribution."""
     greedy: bool = False
     """True to take the most probable token; log-probs stay those of the distribution."""
+    began: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
+    """Called when its generation begins, in any thread."""
 
 
 @dataclass(frozen=True, slots=True)

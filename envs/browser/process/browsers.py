@@ -138,6 +138,11 @@ class BrowserSet:
         if self.closed:
             raise BrowserError("the pool is closed")
 
+    @property
+    def has_one(self) -> bool:
+        """True if a browser runs that takes contexts."""
+        return any(not (browser.lost or browser.retired) for browser in self.browsers)
+
     async def pick_browser(self) -> Browser:
         """The browser with the fewest contexts; started if there are too few.
 

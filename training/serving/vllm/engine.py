@@ -76,6 +76,7 @@ class VllmEngine:
         if server is None:
             raise EngineError(f"no vLLM server can be asked: {', '.join(client.address for client in self._clients)}")
         self._router.begin(server)
+        request.began()
         failed = False
         try:
             with self._busy(), self._counted():
