@@ -51,7 +51,7 @@ async def _serve(server: PageServer, store: RunStore) -> None:
     """Serve until the process is interrupted."""
     monitor = LiveMonitor(FolderSource(store), RunFigures(store))
     routes = [*monitor.routes(), *browser_of(store.root.parent).routes()]
-    async with server.serving(server.application(routes, monitor.polling)) as address:
+    async with server.serving(server.application(routes, monitor.polling), monitor.end) as address:
         print(f"{address} shows the run {store.root.name}; Ctrl-C ends it", flush=True)
         await asyncio.Event().wait()
 

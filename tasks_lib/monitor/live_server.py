@@ -62,6 +62,7 @@ class LiveMonitor:
     history: History = field(default_factory=History)
     viewers: int = 0
     """Number of viewers now."""
+    _ended: bool = False
     _workers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """Number of the last change of each worker, and its state."""
     _run: tuple[int, bytes] = (0, b"{}")
@@ -91,6 +92,11 @@ class LiveMonitor:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    def end(self) -> None:
+        """End the streams of all viewers, for which a server would wait when it stops."""
+        self._ended = True
+        self._changed.set()
 
     async def _poll(self) -> None:
         due = 0.0
@@ -150,7 +156,7 @@ class LiveMonitor:
         try:
             seen = 0
             yield b"retry: 2000\n\n"
-            while True:
+            while not self._ended:
                 changed = self._changed
                 if self._number > seen:
                     message, seen = self.message(seen), self._number

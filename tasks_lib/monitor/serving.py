@@ -78,8 +78,12 @@ class PageServer:
             ) from error
 
     @asynccontextmanager
-    async def serving(self, application: Starlette) -> AsyncIterator[str]:
-        """Serve inside, and yield the address, as ``http://127.0.0.1:8710``."""
+    async def serving(self, application: Starlette, end: Callable[[], None] = lambda: None) -> AsyncIterator[str]:
+        """Serve inside, and yield the address, as ``http://127.0.0.1:8710``.
+
+        Args:
+            end: Ends the answers that go on, such as event streams.
+        """
         with self.listen() as listening:
             config = uvicorn.Config(
                 application, log_level="warning", access_log=False, timeout_graceful_shutdown=STOP_SECONDS
@@ -90,6 +94,7 @@ class PageServer:
             try:
                 yield f"http://{host}:{listening.getsockname()[1]}"
             finally:
+                end()
                 server.should_exit = True
                 await running
 

@@ -16,15 +16,15 @@ from tasks_lib.monitor.serving import PageServer
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., str]]:
-    """``serve(routes, lifespan=None)`` serves until the test ends; the address."""
+    """``serve(routes, lifespan=None, end=…)`` serves until the test ends; the address."""
     ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event, threading.Thread]] = []
 
-    def start(routes: Sequence[BaseRoute], lifespan: Any = None) -> str:
+    def start(routes: Sequence[BaseRoute], lifespan: Any = None, end: Callable[[], None] = lambda: None) -> str:
         started, stop, here = threading.Event(), asyncio.Event(), []
 
         async def run() -> None:
             server = PageServer()
-            async with server.serving(server.application(routes, lifespan)) as address:
+            async with server.serving(server.application(routes, lifespan), end) as address:
                 here.extend((address, asyncio.get_running_loop()))
                 started.set()
                 await stop.wait()
