@@ -26,6 +26,7 @@ NAMES = (
     "nodes",
     "adapters",
     "ledger",
+    "monitor",
 )
 """Modules of this package that are benchmarks."""
 

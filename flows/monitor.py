@@ -1,11 +1,13 @@
 """Watch a run while it goes: a cell for each environment, queues, engine, trainer, browsers.
 
     python -m flows.monitor --run runs/quickstart-seed0
+    python -m flows.monitor --scheduler tcp://10.0.0.5:8786
     python -m flows.monitor --run /shared/runs/miniwob-7b --host 0.0.0.0 --token-file token.txt
 
-It only reads, and may be started and ended at any time; the run does not notice. The browser of
-runs (flows.view) is at /runs of the same address. Elsewhere than on this machine it needs a token,
-which a reader gives once as ?token=. Ends with Ctrl-C.
+It only reads, and may be started and ended at any time; the run does not notice. A run's folder
+shows states; its Dask scheduler also shows each episode as it runs. The browser of runs
+(flows.view) is at /runs of the same address, if the folder is given. Elsewhere than on this
+machine it needs a token, which a reader gives once as ?token=. Ends with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,9 +22,8 @@ from pathlib import Path
 from envs.types import ConfigError, StorageError
 from tasks_lib.config import resolve_path
 from tasks_lib.monitor.browse import browser_of
-from tasks_lib.monitor.live_server import LiveMonitor
-from tasks_lib.monitor.live_source import FolderSource, find_run
-from tasks_lib.monitor.run_figures import RunFigures
+from tasks_lib.monitor.followed_run import open_monitor
+from tasks_lib.monitor.live_source import find_run
 from tasks_lib.monitor.serving import PageServer, add_options
 from training.ledger.store import RunStore
 
@@ -34,26 +35,31 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m flows.monitor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="folder of the run")
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help="folder of the run")
+    parser.add_argument("--scheduler", metavar="ADDRESS", default="", help="address of the run's Dask scheduler")
     add_options(parser, PORT)
     options = parser.parse_args(arguments)
+    if not options.run and not options.scheduler:
+        parser.error("give --run FOLDER, --scheduler ADDRESS, or both")
     try:
-        store = find_run(resolve_path(options.run))
+        store = find_run(resolve_path(options.run)) if options.run else None
         with suppress(KeyboardInterrupt):
-            asyncio.run(_serve(PageServer.of(options), store))
+            asyncio.run(_serve(PageServer.of(options), store, options.scheduler))
     except (ConfigError, StorageError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-async def _serve(server: PageServer, store: RunStore) -> None:
+async def _serve(server: PageServer, store: RunStore | None, scheduler: str) -> None:
     """Serve until the process is interrupted."""
-    monitor = LiveMonitor(FolderSource(store), RunFigures(store))
-    routes = [*monitor.routes(), *browser_of(store.root.parent).routes()]
-    async with server.serving(server.application(routes, monitor.polling), monitor.end) as address:
-        print(f"{address} shows the run {store.root.name}; Ctrl-C ends it", flush=True)
-        await asyncio.Event().wait()
+    routes = [] if store is None else browser_of(store.root.parent).routes()
+    with open_monitor(store, scheduler) as monitor:
+        application = server.application([*monitor.routes(), *routes], monitor.polling)
+        async with server.serving(application, monitor.end) as address:
+            shown = f"the run {store.root.name}" if store is not None else f"the run of {scheduler}"
+            print(f"{address} shows {shown}; Ctrl-C ends it", flush=True)
+            await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from prefect import flow
@@ -27,13 +28,15 @@ from tasks_lib.loops.asynchronous import AsynchronousLoop
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
+from tasks_lib.monitor.followed_run import serve_monitor
+from tasks_lib.monitor.serving import PageServer
 from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.processes.prefect_run import announce_run, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
-from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, scheduler_address, use_cluster
 from tasks_lib.rollouts.shards import warm_up
 
 # Who runs, and who waits for whom:
@@ -92,8 +95,12 @@ def train(config: TrainConfig) -> dict[str, Any]:
                 run.places,
                 evaluator=config.evaluation.where != "boundary",
             ) as workers,
+            ExitStack() as monitored,
         ):
             run.measured_by(own_servers)
+            if config.monitor:
+                address = monitored.enter_context(serve_monitor(run.store, scheduler_address(), PageServer()))
+                progress.log(f"monitor: {address}")
             warm_up(run.warm_request(), workers)
             record_workers_browsers(run.store, config.rollout)
             set_up = time.perf_counter() - started

@@ -21,6 +21,8 @@ BEFORE_CHOICES = {"bf16": False, "train_vision_tower": True}
 """Values of ``trainer`` keys in runs that were started before these keys could be null."""
 KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers", "nodes"})
 """Keys of ``trainer`` that may change, because they do not change what is computed."""
+SHOWING = frozenset({"monitor"})
+"""Keys of the configuration that may change, because they only show a run."""
 
 
 def without_budgets(endpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +37,7 @@ def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
     them up goes on with greater ones. An empty chat template is replaced by the one that is derived
     from the checkpoint.
     """
+    values = {key: value for key, value in values.items() if key not in SHOWING}
     policy = values.get("policy")
     if policy and policy.get("template") == "":
         template = derive_template(resolve_path(policy["checkpoint"]))

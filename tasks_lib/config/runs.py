@@ -123,6 +123,7 @@ class TrainConfig(RunConfig):
     unnamed = "custom"
 
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
+    monitor: bool = Field(False, description="Serve the live monitor; its address is in the log (docs/monitor.md).")
     mode: Literal["sync", "async"] = Field("sync", description="Roll out, then train; or both at once (docs/async.md).")
     pacing: PacingConfig = PacingConfig()
     tasks: TasksConfig = TasksConfig()

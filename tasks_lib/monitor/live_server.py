@@ -2,7 +2,7 @@
 
 ::
 
-    source (files, or Dask's events) ──> poll, twice a second ──> newest state of each worker
+    source (files, or Dask's events) ──> poll, 10 times a second ──> newest state of each worker
                                                                       │  (a number for each change)
     viewer ──> /events: waits for a change, takes all that is newer than what it has ──> the page
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -26,19 +26,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tasks_lib.monitor.run_figures import History, RunFigures
+from tasks_lib.monitor.run_figures import History
 from tasks_lib.monitor.static_files import PAGE
 from tasks_lib.worker.live import WorkerState
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.1
 FIGURES_SECONDS = 1.0
 PING_SECONDS = 15.0
 
 
 class LiveSource(Protocol):
-    """Workers' states, wherever they come from. Called in one thread at a time."""
+    """Workers' states, wherever they come from."""
+
+    problem: str | None
+    """Sentence about what is wrong with the source."""
 
     def changes(self) -> list[tuple[str, bytes]]:
         """Return name and JSON of each worker that is new, changed or gone since the last call."""
@@ -53,12 +56,19 @@ class LiveSource(Protocol):
         """Return the newest picture (JPEG) of a slot's page, or ``None``."""
 
 
+class Figures(Protocol):
+    """Figures of a run, made anew at each call."""
+
+    def measure(self, states: Sequence[WorkerState]) -> dict[str, Any]:
+        """Return the figures as JSON values, by the states of the run's workers."""
+
+
 @dataclass(slots=True)
 class LiveMonitor:
     """Polls a source, and tells all viewers."""
 
     source: LiveSource
-    figures: RunFigures
+    figures: Figures
     history: History = field(default_factory=History)
     viewers: int = 0
     """Number of viewers now."""
@@ -115,6 +125,8 @@ class LiveMonitor:
 
     def _measure(self) -> bytes:
         figures = self.figures.measure(self.source.states())
+        if self.source.problem is not None:
+            figures["problem"] = self.source.problem
         self.history.add(figures, time.time())
         return orjson.dumps(figures, option=orjson.OPT_NON_STR_KEYS)
 

@@ -40,6 +40,7 @@ class FolderSource:
     """Reads the live files of one run."""
 
     store: RunStore
+    problem: str | None = None
     _files: dict[Path, _LiveFile] = field(default_factory=dict)
 
     def changes(self) -> list[tuple[str, bytes]]:

@@ -136,6 +136,11 @@ def follow_groups(run_dir: Path, seen: Callable[[str], None]) -> None:
         client.subscribe_topic(group_topic(str(run_dir)), lambda event: seen(event[1]))
 
 
+def scheduler_address() -> str:
+    """Return the address of the current cluster's scheduler."""
+    return str(_client().scheduler.address)
+
+
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
     """Run a coroutine function on every worker that plays training groups, and wait.
 

@@ -1,0 +1,179 @@
+"""Workers' live states from Dask's events, and their running episodes on demand.
+
+::
+
+    worker ── log_event, when an episode went on ──> scheduler ──> our client ──> newest state
+    viewer ── /episode, /screenshot ──> our client ── run ──> worker
+
+A scheduler that restarts or does not answer, and a worker that dies, are named in `problem`; the
+monitor goes on and connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import distributed
+import orjson
+from pydantic import ValidationError
+
+from tasks_lib.monitor.live_source import find_slot
+from tasks_lib.worker.live import LIVE_TOPIC, WorkerState
+from tasks_lib.worker.live_view import view_episode, view_screenshot
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 2.0
+"""Seconds between two looks at the scheduler and the list of its workers."""
+GONE_SECONDS = 60.0
+"""Seconds for which `SchedulerSource.problem` names a worker that is gone."""
+ANSWER_SECONDS = 5.0
+"""Longest wait for an answer of the scheduler or a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The newest state of one worker."""
+
+    address: str
+    state: WorkerState
+    data: bytes
+
+
+class SchedulerSource:
+    """Follows the workers of the run in ``run_dir``, or of the first run that tells of itself.
+
+    Its methods are called in one thread at a time, but for `episode` and `screenshot`.
+    """
+
+    def __init__(self, address: str, run_dir: str = "") -> None:
+        self.run_dir = run_dir
+        """Folder of the run; empty until a worker has told."""
+        self.problem: str | None = None
+        """Sentence about what is wrong with the scheduler or a worker."""
+        self._address = address
+        self._client: distributed.Client | None = None
+        self._scheduler = ""
+        self._told: dict[str, _Told] = {}
+        self._changed: set[str] = set()
+        self._lock = threading.Lock()
+        """Held for the two fields before, which Dask's thread writes."""
+        self._check_at = 0.0
+        self._gone_until = 0.0
+        self._asking = ThreadPoolExecutor(4, "ask-worker")
+
+    def changes(self) -> list[tuple[str, bytes]]:
+        """Return the newest state of each worker that changed or is gone since the last call."""
+        gone = self._check() if time.monotonic() >= self._check_at else []
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            known = [(worker, self._told[worker].data) for worker in sorted(changed) if worker in self._told]
+        return [*known, *((worker, orjson.dumps({"worker": worker, "gone": True})) for worker in gone)]
+
+    def states(self) -> list[WorkerState]:
+        """Return the newest states of the workers that are there."""
+        with self._lock:
+            return [told.state for _, told in sorted(self._told.items())]
+
+    def episode(self, worker: str, slot: int) -> dict[str, Any] | None:
+        """Return the running episode of a slot, as its worker sees it now."""
+        return self._ask(worker, slot, view_episode)
+
+    def screenshot(self, worker: str, slot: int) -> bytes | None:
+        """Return the picture of the page that a slot's episode saw last."""
+        return self._ask(worker, slot, view_screenshot)
+
+    def close(self) -> None:
+        """End the connection. The source may be used no more."""
+        self._asking.shutdown(wait=False, cancel_futures=True)
+        self._disconnect()
+
+    def _ask(self, worker: str, slot: int, view: Callable[[int], T | None]) -> T | None:
+        """Ask a worker of something of one of its slots.
+
+        Returns ``None`` if it plays nothing, is gone, or does not answer in time.
+        """
+        with self._lock:
+            told, client = self._told.get(worker), self._client
+        if told is None or client is None or find_slot([told.state], worker, slot) is None:
+            return None
+        answers = self._asking.submit(client.run, view, slot, workers=[told.address], on_error="return")
+        try:
+            answer = answers.result(ANSWER_SECONDS).get(told.address)
+        except (OSError, RuntimeError, TimeoutError, ValueError) as error:
+            logger.info("worker %s did not answer: %s", worker, error)
+            return None
+        finally:
+            answers.cancel()
+        return None if isinstance(answer, BaseException) else answer
+
+    def _check(self) -> list[str]:
+        """Connect if that is needed, and return the workers that are gone."""
+        try:
+            client = self._client = self._client or self._connect()
+            identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
+            if identity["id"] != self._scheduler:  # it was restarted, and knows of no subscription
+                self._scheduler = identity["id"]
+                self._subscribe(client)
+        except (OSError, TimeoutError, asyncio.CancelledError, RuntimeError, ValueError) as error:
+            logger.info("the scheduler at %s does not answer: %s", self._address, error)
+            self.problem = f"The scheduler at {self._address} does not answer; it is tried again."
+            self._disconnect()
+            self._check_at = time.monotonic() + CHECK_SECONDS
+            return self._forget(frozenset())
+        gone, now = self._forget(frozenset(identity["workers"])), time.monotonic()
+        if gone:
+            self.problem, self._gone_until = f"A worker is gone: {', '.join(gone)}.", now + GONE_SECONDS
+        elif now >= self._gone_until:
+            self.problem = None
+        self._check_at = now + CHECK_SECONDS
+        return gone
+
+    def _connect(self) -> distributed.Client:
+        return distributed.Client(self._address, set_as_default=False, timeout=ANSWER_SECONDS, name="monitor")
+
+    def _subscribe(self, client: distributed.Client) -> None:
+        """Follow the topic, and take what workers told before."""
+        client.subscribe_topic(LIVE_TOPIC, self._take)
+        for event in client.get_events(LIVE_TOPIC):
+            self._take(event)
+
+    def _take(self, event: tuple[float, Any]) -> None:
+        """Keep what a worker tells, if it is of our run and no older than what we have."""
+        message = event[1]
+        try:
+            run_dir, address, data = str(message["run"]), str(message["address"]), message["state"].encode()
+            state = WorkerState.model_validate_json(data)
+        except (AttributeError, KeyError, TypeError, ValidationError):  # another version's worker
+            return
+        with self._lock:
+            self.run_dir = self.run_dir or run_dir
+            known = self._told.get(state.worker)
+            if Path(run_dir) == Path(self.run_dir) and (known is None or known.state.time <= state.time):
+                self._told[state.worker] = _Told(address, state, data)
+                self._changed.add(state.worker)
+
+    def _forget(self, there: frozenset[str]) -> list[str]:
+        """Forget the workers that are not there any more, and return their names."""
+        with self._lock:
+            gone = sorted(worker for worker, told in self._told.items() if told.address not in there)
+            for worker in gone:
+                del self._told[worker]
+        return gone
+
+    def _disconnect(self) -> None:
+        client, self._client, self._scheduler = self._client, None, ""
+        if client is not None:
+            try:
+                client.close(timeout=ANSWER_SECONDS)
+            except (OSError, TimeoutError, RuntimeError) as error:
+                logger.info("the connection to %s was not closed in order: %s", self._address, error)
