@@ -28,7 +28,7 @@ WORKERS = 8
 VIEWERS = 3
 STEPS = [doing for doing in Doing if doing is not Doing.IDLE]
 TURN_SECONDS = 2.0
-TURNS = 16
+TURNS = 8
 """Times that the worker's loop runs with the monitor, and without it."""
 WATCH_SECONDS = 12.0
 """Seconds of 10,240 changes each: more than 100,000 changes."""

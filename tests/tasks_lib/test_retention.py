@@ -162,9 +162,11 @@ def test_who_asks_for_a_removed_one_is_told_which_there_are(tmp_path: Path) -> N
 
 
 def test_what_is_kept_may_change_when_a_run_goes_on() -> None:
-    def values(**trainer: Any) -> dict[str, Any]:
-        config = TrainConfig.model_validate({"policy": {"template": "qwen2_vl"}, "trainer": trainer})
+    def values(monitor: bool = False, **trainer: Any) -> dict[str, Any]:
+        given = {"policy": {"template": "qwen2_vl"}, "trainer": trainer, "monitor": monitor}
+        config = TrainConfig.model_validate(given)
         return comparable_settings(config.model_dump(mode="json"))
 
+    assert values() == values(monitor=True)
     assert values() == values(state_every=5, keep_policies=3, keep_best=False, keep_states=4)
     assert values() != values(learning_rate=0.5)
