@@ -55,8 +55,11 @@ class PolicyRetention:
 
 
 def _versions_with_state(store: RunStore) -> list[int]:
-    """Return the versions with a trainer state: training may go on from each, with its weights."""
-    matches = (re.fullmatch(r"v(\d{6})", path.name) for path in (store.trainer_path / "state").glob("v*"))
+    """Return the versions with a trainer state, whole or in writing.
+
+    Training may go on from each, with its weights.
+    """
+    matches = (re.fullmatch(r"(?:\.tmp-)?v(\d{6})", path.name) for path in (store.trainer_path / "state").glob("*v*"))
     return [int(match[1]) for match in matches if match]
 
 

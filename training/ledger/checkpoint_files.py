@@ -20,7 +20,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,8 @@ def file_hashes(folder: AnyPath) -> dict[str, dict[str, Any]]:
     }
 
 
-def state_hashes(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the hashes of a trainer state's files, as `file_hashes` does.
+def state_hashes(folder: Path, paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Return the hashes of some of a trainer state's files, in the form of `file_hashes`.
 
     An archive has ``{size, archive}`` instead, with the sha256 of its directory (`archive_digest`);
     its parts are not read.
@@ -87,8 +87,7 @@ def state_hashes(folder: Path) -> dict[str, dict[str, Any]]:
             if zipfile.is_zipfile(path)
             else {"size": path.stat().st_size, "sha256": file_sha256(path)}
         )
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+        for path in sorted(paths)
     }
 
 

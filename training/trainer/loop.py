@@ -10,7 +10,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from envs.types import TrainingError
+from envs.types import RollwrightError, TrainingError
 from training.ledger.store import RunStore, write_json
 from training.records.batches import TrainingBatch
 from training.trainer.control.heartbeat import Heartbeat
@@ -58,13 +58,17 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
         _notify(link)
     _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
     reader = RowReader(store, partial(_read, trainer, store))
-    while version < spec.total_updates:
-        version += 1
-        trainer.beat("wait")
-        waited = wait_for_batch(store, version, link)
-        _update(trainer, store, version, waited, reader)
-        if trainer.args.should_save:
-            _notify(link)
+    try:
+        while version < spec.total_updates:
+            version += 1
+            trainer.beat("wait")
+            waited = wait_for_batch(store, version, link)
+            _update(trainer, store, version, waited, reader)
+            if trainer.args.should_save:
+                _notify(link)
+    except RollwrightError:
+        trainer.states.wait()  # a refused batch leaves the state before whole
+        raise
     if link is not None:
         link.leave()
 
@@ -99,6 +103,7 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
         if difference := check_replay(trainer, store, latest):
             _log(trainer, difference)
         publish_state(trainer, store, latest)
+        trainer.states.wait()
     return latest
 
 
@@ -176,6 +181,7 @@ def wait_for_batch(
 
 def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float, reader: RowReader) -> None:
     start, watch = time.perf_counter(), Stopwatch()
+    trainer.states.raise_failure()
     with watch.part("load"):
         batch, sha256, rows = reader.take(version)
     if version < trainer.spec.total_updates:
@@ -185,6 +191,8 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
     with watch.part("save_state"):
         if trainer.spec.trainer.state_due(version, trainer.spec.total_updates):
             publish_state(trainer, store, version)
+        if version == trainer.spec.total_updates:
+            trainer.states.wait()  # the flow ends the trainer once the last policy is there
     before_policy = time.perf_counter()
 
     def manifest() -> dict[str, Any]:

@@ -8,7 +8,6 @@ DeepSpeed engine, resume), and ``optimizer_step`` repeats what its inner loop do
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import warnings
 from collections.abc import Sequence
@@ -20,10 +19,10 @@ from typing import Any
 import torch
 from llamafactory.train.sft.trainer import CustomSeq2SeqTrainer
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
-from peft.tuners.lora import LoraLayer
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_utils import set_seed
 
 from training.algorithms.losses import (
@@ -34,12 +33,13 @@ from training.algorithms.losses import (
     sum_by_images,
 )
 from training.algorithms.policy_loss import policy_loss
-from training.ledger.paths import policy_name
 from training.policy.adapters import ADAPTER_WEIGHTS, load_policy
 from training.trainer.collate import MicroBatch
 from training.trainer.control.heartbeat import Heartbeat, Phase
+from training.trainer.published_weights import merged_weights, save_adapter
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
+from training.trainer.state_writer import Files, StateWriter, copy_to_host
 
 ADAPTER_STATE = "adapter.pt"
 """File of the LoRA weights in a trainer state that DeepSpeed did not write."""
@@ -66,6 +66,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         workers = spec.trainer.loader_workers
         self.loaders = ThreadPoolExecutor(workers, "loader") if workers else None
         """Threads that collate micro-batches while others are computed."""
+        self.states: StateWriter
+        """Writer of its states; ``prepare`` makes it."""
+        self.is_compared = False
+        """True once a published policy was compared with the model (`compare_published`)."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None
@@ -78,7 +82,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     # -- life cycle
 
     def prepare(self, state: Path | None) -> None:
-        """Build optimizer, schedule and engine; load a state written by ``save_state``."""
+        """Build optimizer, schedule and engine; load a state of ``copy_state``."""
         self._train_batch_size = self.args.train_batch_size
         self._init_training_state(self.spec.total_updates, self.spec.total_updates, 1, None, None)
         # `optimizer_step` sets the accumulation boundary itself.
@@ -88,11 +92,17 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             self.model_wrapped.clip_fp32_gradients = self._clip_and_keep_norm
         if state is not None and self.lora and not self.is_deepspeed_enabled:
             set_peft_model_state_dict(self.model, torch.load(state / ADAPTER_STATE, weights_only=True))
+        self.states = StateWriter(self.spec.trainer.keep_states)
 
     @property
     def lora(self) -> bool:
         """True if the model has LoRA adapters."""
         return self.spec.trainer.finetuning_type == "lora"
+
+    @property
+    def is_divided(self) -> bool:
+        """True if the weights are divided between processes (ZeRO 3)."""
+        return self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LRScheduler:
         """Return our schedule in place of transformers' one, whose last step has rate 0.
@@ -287,7 +297,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         largest = 0.0
         for name, weight in self.model.named_parameters():
             if weight.requires_grad:
-                with self._gathered(weight, values[name]):
+                with self.gathered(weight, values[name]):
                     value = values[name].to(weight)
                     largest = max(largest, float((weight - value).abs().max()))
                     weight.copy_(value)
@@ -295,21 +305,35 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
             self.model_wrapped.optimizer.refresh_fp32_params()
         return largest
 
-    def _gathered(self, *weights: Tensor) -> contextlib.AbstractContextManager[Any]:
+    def gathered(self, *weights: Tensor) -> contextlib.AbstractContextManager[Any]:
         """Return a context with whole weights, which ZeRO 3 divides between processes."""
-        if not (self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3):
+        if not self.is_divided:
             return contextlib.nullcontext()
-        from deepspeed.zero import GatheredParameters
+        import deepspeed
 
         divided = [weight for weight in weights if hasattr(weight, "ds_id")]
-        return GatheredParameters(divided, modifier_rank=0)  # type: ignore[no-any-return]
+        return deepspeed.zero.GatheredParameters(divided, modifier_rank=0)  # type: ignore[no-any-return]
 
-    def save_state(self, folder: Path) -> None:
-        """Save what ``prepare`` needs to continue exactly. Called on every process."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._save_optimizer_and_scheduler(str(folder))
-        if self.lora and not self.is_deepspeed_enabled and self.args.should_save:
-            torch.save(get_peft_model_state_dict(self.model), folder / ADAPTER_STATE)
+    def copy_state(self, folder: Path) -> Files:
+        """Return this process's files of what ``prepare`` needs to continue exactly.
+
+        Their tensors are copies in host memory. DeepSpeed writes the small files that have none to
+        ``folder``. Called on every process.
+        """
+        files: Files = {}
+        if self.is_deepspeed_enabled:
+            engine = self.model_wrapped.checkpoint_engine
+            engine.save = lambda state_dict, path: files.update({Path(path): copy_to_host(state_dict)})
+            try:
+                self._save_optimizer_and_scheduler(str(folder))
+            finally:
+                del engine.save
+        elif self.args.should_save:
+            files[folder / OPTIMIZER_NAME] = copy_to_host(self.optimizer.state_dict())
+            files[folder / SCHEDULER_NAME] = copy_to_host(self.lr_scheduler.state_dict())
+            if self.lora:
+                files[folder / ADAPTER_STATE] = copy_to_host(get_peft_model_state_dict(self.model))
+        return files
 
     def save_weights(self, folder: Path) -> None:
         """Write config and weights as a Hugging Face checkpoint.
@@ -317,18 +341,19 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         With LoRA it writes the adapter in PEFT's format, or merged weights. Called on every
         process; the first one writes.
         """
-        sharded = self.is_deepspeed_enabled and self.spec.trainer.zero_stage == 3
-        state = self.accelerator.get_state_dict(self.model_wrapped) if sharded else self.model.state_dict()
-        if not self.args.should_save:
-            return
+        state = self.accelerator.get_state_dict(self.model_wrapped) if self.is_divided else self.model.state_dict()
         # Tied weights are written once, as in the first checkpoint: modules list a shared parameter
         # under its first name only.
         names = {name for name, _ in chain(self.model.named_parameters(), self.model.named_buffers())}
-        weights = {name: value for name, value in state.items() if name in names}
-        if self.lora and self.spec.trainer.lora_export == "adapter":
-            save_adapter(self.model, weights, folder)
+        weights = {name: value for name, value in (state or {}).items() if name in names}
+        is_merged = self.lora and self.spec.trainer.lora_export == "merged"
+        merged = merged_weights(self, weights) if is_merged else {}
+        if not self.args.should_save:
+            return
+        if is_merged:
+            self.model.get_base_model().save_pretrained(folder, state_dict=merged)
         elif self.lora:
-            self.model.get_base_model().save_pretrained(folder, state_dict=merged_weights(self.model, weights))
+            save_adapter(self.model, weights, folder)
         else:
             self.model.save_pretrained(folder, state_dict=weights)
 
@@ -336,33 +361,3 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 def _check_finite(norm: Tensor | float) -> None:
     if not math.isfinite(norm):
         raise FloatingPointError(f"the gradient norm is {float(norm)}")
-
-
-def save_adapter(model: Any, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write a PEFT model's adapter. Its base is the run's first version, beside ``folder``."""
-    adapter = get_peft_model_state_dict(model, state_dict=weights)
-    save_file({name: value.contiguous() for name, value in adapter.items()}, folder / ADAPTER_WEIGHTS, {"format": "pt"})
-    config = copy.copy(model.active_peft_config)
-    config.base_model_name_or_path, config.inference_mode = f"../{policy_name(0)}", True
-    config.save_pretrained(folder)
-
-
-def merged_weights(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the base model with the adapters added.
-
-    ``merge_adapter`` and unmerging would not do: (W + d) - d is not W in floating point, so the run
-    would drift with every publication.
-    """
-    deltas = {
-        f"{name}.base_layer.weight": module.get_delta_weight(adapter)
-        for name, module in model.named_modules()
-        if isinstance(module, LoraLayer)
-        for adapter in module.active_adapters
-    }
-    return {
-        name.removeprefix("base_model.model.").replace(".base_layer.", "."): value + deltas[name].to(value.dtype)
-        if name in deltas
-        else value
-        for name, value in weights.items()
-        if ".lora_" not in name
-    }

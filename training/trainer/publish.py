@@ -1,8 +1,7 @@
-"""Writes an update's trainer state, then publishes the policy atomically."""
+"""Writes an update's trainer state in the background, and publishes the policy atomically."""
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +17,13 @@ from training.ledger.checkpoint_files import (
     check_files,
     commit_folder,
     file_hashes,
-    state_hashes,
 )
 from training.ledger.disk import folder_bytes, raise_disk_errors
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore, write_json
 from training.policy.adapters import ADAPTER_CONFIG, is_adapter
 from training.trainer.policy_trainer import PolicyTrainer
+from training.trainer.published_weights import compare_published
 from training.trainer.resume import state_path
 
 ADAM_BYTES = 12
@@ -32,17 +31,19 @@ ADAM_BYTES = 12
 
 
 def publish_state(trainer: PolicyTrainer, store: RunStore, version: int) -> None:
-    """Write ``trainer/state/v…`` and prune older ones. Called on every process.
+    """Begin to write ``trainer/state/v…``; training may go on at once. Called on every process.
 
-    At least two are kept: a restart before the new policy's manifest needs the older state.
+    It first waits for the state before. At least two are kept: a restart before the new policy's
+    manifest needs the older state.
     """
     target = state_path(store, version)
     temporary = target.parent / f".tmp-{target.name}"
-    with _remove_on_failure(temporary, ADAM_BYTES * trainer.trained_parameters):
+    trainer.states.wait()
+    needed = ADAM_BYTES * trainer.trained_parameters
+    with _remove_on_failure(temporary, needed):
         _on_first(trainer, lambda: _empty(temporary))
-        trainer.save_state(temporary)
-        trainer.accelerator.wait_for_everyone()
-        _on_first(trainer, lambda: commit_state(temporary, target, trainer.spec.trainer.keep_states))
+        files = trainer.copy_state(temporary)
+    trainer.states.start(files, temporary, target, needed)
 
 
 def publish_policy(
@@ -60,6 +61,9 @@ def publish_policy(
     with _remove_on_failure(temporary, folder_bytes(parent)):
         _on_first(trainer, lambda: _copy_static_files(parent, temporary))
         trainer.save_weights(temporary)
+        if not trainer.is_compared:
+            compare_published(trainer, temporary)
+            trainer.is_compared = True
         _on_first(trainer, lambda: _commit_policy(temporary, target, version, manifest))
 
 
@@ -134,15 +138,6 @@ def _copy_static_files(parent: Path, folder: Path) -> None:
     for path in parent.iterdir():
         if path.is_file() and path.name not in written_anew and not WEIGHT_FILES.fullmatch(path.name):
             shutil.copyfile(path, folder / path.name)
-
-
-def commit_state(temporary: Path, target: Path, kept: int) -> None:
-    write_json(temporary / MANIFEST, {"version": int(target.name[1:]), "files": state_hashes(temporary)}, sealed=True)
-    shutil.rmtree(target, ignore_errors=True)  # left by a killed process: it has no manifest
-    commit_folder(temporary, target)
-    versions = sorted(path for path in target.parent.iterdir() if re.fullmatch(r"v\d{6}", path.name))
-    for old in versions[:-kept]:
-        shutil.rmtree(old)
 
 
 def _commit_policy(temporary: Path, target: Path, version: int, manifest: Callable[[], dict[str, Any]]) -> None:

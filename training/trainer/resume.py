@@ -30,7 +30,8 @@ class ResumePoint(NamedTuple):
 def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
     """Return the newest version that training can resume from. Hashes every file once.
 
-    A version without a state because of ``trainer.state_every`` is skipped without a warning.
+    A version without a state because of ``trainer.state_every`` is skipped without a warning, and
+    so is the newest one with a state if a kill cut its write off.
 
     Raises:
         StorageError: The latest policy is damaged; the message names the file and the remedy.
@@ -43,6 +44,7 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
     if spec.trainer.finetuning_type == "lora":
         store.check_policy(0)
     damage = ""
+    due = [version for version in range(1, latest + 1) if spec.trainer.state_due(version, spec.total_updates)][:-1]
     for version in range(latest, -1, -1):
         try:
             if version:
@@ -53,7 +55,7 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
         except ReadError:
             raise  # a file that cannot be read for the moment is not damaged
         except StorageError as error:
-            if spec.trainer.state_due(version, spec.total_updates) or state_path(store, version).exists():
+            if version in due or state_path(store, version).exists():
                 damage = damage or str(error)
         if not store.batch_path(version).exists():
             break

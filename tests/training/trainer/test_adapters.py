@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
-from envs.types import ConfigError, PolicyError
+from envs.types import ConfigError, PolicyError, TrainingError
 from tasks_lib.folder.checkpoints import check_checkpoint, check_unchanged, evaluated_version, publish_base
+from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.disk import folder_bytes
 from training.ledger.store import RunStore
 from training.policy.adapters import base_of, is_adapter, load_policy
@@ -21,8 +22,10 @@ from training.policy.renderer import Renderer, find_images
 from training.serving.engine import Generation, GenerationRequest, Picture
 from training.serving.local import LocalModel
 from training.serving.vllm.probe import ProbeTurn, TransformersScorer
+from training.trainer import setup
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import publish_policy
+from training.trainer.published_weights import compare_published
 from training.trainer.rows import TrainingRow, read_rows
 from training.trainer.setup import build_trainer
 from training.trainer.update import Stopwatch, run_update
@@ -65,6 +68,40 @@ def test_adapters_on_tied_weights_are_refused(target: str, tmp_path: Path, check
     settings = {"finetuning_type": "lora", "lora_rank": 4, "llamafactory": {"lora_target": target}}
     with pytest.raises(ConfigError, match=rf"adapter on \S*{target.partition(',')[2]}, .*lm_head|embed_tokens"):
         build_trainer(run.store, make_spec(trainer=settings), 0)
+
+
+@pytest.mark.parametrize(("target", "export"), [("lm_head", "adapter"), ("embed_tokens", "merged")])
+def test_another_model_than_the_trained_one_is_not_published(
+    target: str, export: str, tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were adapters on tied weights taken, the first publication would show it, at a real rate."""
+    monkeypatch.setattr(setup, "refuse_tied_adapters", lambda model: None)
+    run = make_run(tmp_path, checkpoint)
+    settings = {"finetuning_type": "lora", "lora_rank": 4, "lora_export": export, "learning_rate": 1e-5}
+    settings |= {"llamafactory": {"lora_target": f"q_proj,{target}"}}
+    batch, trainer = run.fill(1, 4), build_trainer(run.store, make_spec(trainer=settings), 0)
+    run_update(trainer, batch, read_rows(run.store, batch), Stopwatch())
+    with pytest.raises(
+        TrainingError,
+        match=r"another model than the one that was trained: its \S*(lm_head|embed_tokens)\.weight differs",
+    ):
+        publish_policy(trainer, run.store, 1, dict)
+    assert run.store.versions() == [0] and not list((run.store.root / "policies").glob(".tmp-*"))
+
+
+@pytest.mark.parametrize("export", ["adapter", "merged"])
+def test_one_number_of_what_is_published_is_compared(published: Published, tmp_path: Path, export: str) -> None:
+    trainer, folder = published.trainers[export], tmp_path / "policies/v000001"
+    shutil.copytree(published.folder(export).parent, folder.parent)
+    compare_published(trainer, folder)
+    (path,) = folder.glob("*model.safetensors")
+    weights = load_file(path)
+    name = next(name for name in weights if "q_proj" in name and name.endswith("weight"))
+    weights[name].view(-1)[7] += 0.01
+    save_file(weights, path, {"format": "pt"})
+    (folder / MANIFEST).unlink()
+    with pytest.raises(TrainingError, match=r"its \S*q_proj\.weight differs"):
+        compare_published(trainer, folder)
 
 
 def engine_scores(folder: Path, rows: list[TrainingRow]) -> torch.Tensor:

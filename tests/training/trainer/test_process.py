@@ -32,11 +32,11 @@ from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
 from training.trainer.control.heartbeat import HEARTBEAT, Heartbeat, Silence
 from training.trainer.control.launch import LocalGroup, TrainerProcess
-from training.trainer.publish import commit_state
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.setup import build_trainer
 from training.trainer.spec import TrainerSpec
+from training.trainer.state_writer import commit_state
 from training.trainer.update import Stopwatch, run_update
 
 from .conftest import HandMadeRun, make_run, make_spec
@@ -289,7 +289,9 @@ def test_a_damaged_state_is_recognised_without_starting_anything(finished: HandM
         shutil.copytree(finished.store.trainer_path, store.trainer_path)
         damage(state_path(store, 2))
         point = find_resume_point(store, spec)
-        assert point.version == 1 and str(state_path(store, 2)) in point.damage, what
+        # A newest state that is missing is no damage: a kill may have cut off its write.
+        named = "" if what == "folder gone" else str(state_path(store, 2))
+        assert point.version == 1 and named in point.damage and bool(named) == bool(point.damage), what
     damage(state_path(store, 1))
     assert find_resume_point(store, spec).version == 0
     store.batch_path(1).unlink()
@@ -313,7 +315,7 @@ def test_a_state_is_read_once_and_any_damage_is_found(tmp_path: Path, monkeypatc
             written.parent.mkdir()
             torch.save({"moment": torch.full((5000,), float(version)), "step": version}, written)
             (written.parent / "latest").write_text("global_step1")
-            commit_state(written.parent, tmp_path / f"v{version:06d}", 2)
+            commit_state(written.parent, tmp_path / f"v{version:06d}", 2, {})
         assert set(hashed) == {"latest"}, "hashes only what is no archive"
     state = tmp_path / "v000002" / "optimizer.pt"
     whole = state.read_bytes()

@@ -17,6 +17,7 @@ from training.trainer.resume import state_path
 from training.trainer.rows import read_rows
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.setup import build_trainer
+from training.trainer.state_writer import save_file
 from training.trainer.update import Stopwatch, run_update
 
 from .conftest import HandMadeRun, make_spec
@@ -55,6 +56,12 @@ def test_rates_worked_out_by_hand(scheduler: str, warmup: int, factors: list[flo
     assert found == pytest.approx(factors)
 
 
+def write_state(trainer: PolicyTrainer, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for path, content in trainer.copy_state(folder).items():
+        save_file(path, content)
+
+
 def largest_steps(run: HandMadeRun, trainer: PolicyTrainer, versions: list[int]) -> list[tuple[float, float]]:
     """For each update the rate that it reports and the largest change of a weight that it makes."""
     found = []
@@ -75,7 +82,7 @@ def test_the_reported_rate_moves_the_weights_in_every_update(run: HandMadeRun, s
     spec = make_spec(trainer=settings, total_updates=UPDATES)
     trainer = build_trainer(run.store, spec, 0)
     steps = largest_steps(run, trainer, [1, 2])
-    trainer.save_state(state_path(run.store, 2))
+    write_state(trainer, state_path(run.store, 2))
     run.store.publish_policy(2, run.store.policy_path(0), {})
     trainer.save_weights(run.store.policy_path(2))
     steps += largest_steps(run, trainer, [3, 4])
@@ -92,7 +99,7 @@ def test_a_state_of_an_older_schedule_goes_on_with_today_s_rate(run: HandMadeRun
     spec = make_spec(trainer={"scheduler": "linear", "learning_rate": PEAK}, total_updates=UPDATES)
     trainer = build_trainer(run.store, spec, 0)
     folder = state_path(run.store, 3)
-    trainer.save_state(folder)
+    write_state(trainer, folder)
     groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in trainer.optimizer.param_groups]
     old = get_linear_schedule_with_warmup(torch.optim.SGD(groups, lr=PEAK), 0, UPDATES)
     for _ in range(3):

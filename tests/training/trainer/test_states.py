@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,18 +16,24 @@ from envs.types import TrainingError
 from training.ledger.store import RunStore, write_json
 from training.policy.adapters import load_policy
 from training.records.batches import TrainingBatch
-from training.trainer import loop
+from training.trainer import loop, state_writer
 from training.trainer.loop import run_trainer
 from training.trainer.policy_trainer import PolicyTrainer
-from training.trainer.publish import publish_state
+from training.trainer.publish import publish_policy, publish_state
 from training.trainer.resume import ResumePoint, find_resume_point, state_path
+from training.trainer.rows import read_batch_file, read_rows
+from training.trainer.setup import build_trainer
 from training.trainer.spec import TrainerSpec
+from training.trainer.update import Stopwatch, run_update
 
 from .conftest import HandMadeRun, make_run, make_spec
 
 UPDATES = 5
 KILLED_AT = 4
 """Its state is written, its policy is not."""
+
+
+PATIENCE = 300.0
 
 
 class Killed(BaseException):
@@ -47,10 +54,11 @@ def filled_run(folder: Path, checkpoint: Path) -> HandMadeRun:
 def train_until_killed(store: RunStore, spec: TrainerSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     publish = loop.publish_policy
 
-    def killed(trainer: object, store: RunStore, version: int, manifest: object) -> None:
+    def killed(trainer: PolicyTrainer, store: RunStore, version: int, manifest: Any) -> None:
         if version == KILLED_AT:
+            trainer.states.wait()
             raise Killed
-        publish(trainer, store, version, manifest)  # type: ignore[arg-type]
+        publish(trainer, store, version, manifest)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "publish_policy", killed)
@@ -81,9 +89,8 @@ def test_what_follows_a_kill_has_the_same_weights(
     train_until_killed(store, spec, monkeypatch)
     assert store.versions() == [0, 1, 2, 3] and states(store) == ["v000003"]
     state_path(store, 3).rename(state_path(store, 3).with_name("aside"))
-    assert find_resume_point(store, spec) == (0, f"trainer state {state_path(store, 3)} is missing")
-    spec = spec_of(4)  # of which version 3 is none that had to be there
-    assert find_resume_point(store, spec) == ResumePoint(0)
+    assert find_resume_point(store, spec_of(1)) == (0, f"trainer state {state_path(store, 2)} is missing")
+    assert find_resume_point(store, spec) == ResumePoint(0), "a kill may cut off the newest state that is due"
     before = {path: path.stat() for path in store.policy_path(3).iterdir()}
     run_trainer(store, spec)
     assert {path: path.stat() for path in store.policy_path(3).iterdir()} == before, "published ones are not touched"
@@ -162,6 +169,39 @@ def test_published_weights_count_where_an_update_done_again_differs(
     else:
         adapter = load_file(run.store.policy_path(3) / "adapter_model.safetensors")
         assert sorted(found[0].tolist()) == sorted(torch.cat([value.flatten() for value in adapter.values()]).tolist())
+
+
+def test_training_goes_on_while_a_state_is_written(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two versions are published before the first file of the state is written; it holds what it
+    held then."""
+    run, spec, may_write = filled_run(tmp_path / "run", checkpoint), spec_of(1), Event()
+    store, save = run.store, state_writer.save_file
+
+    def held(path: Path, content: object) -> Path:
+        assert may_write.wait(PATIENCE)
+        return save(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state_writer, "save_file", held)
+        trainer = build_trainer(store, spec, 0)
+        for version in (1, 2):
+            batch, _ = read_batch_file(store, version)
+            run_update(trainer, batch, read_rows(store, batch), Stopwatch())
+            if version == 1:
+                publish_state(trainer, store, version)
+            publish_policy(trainer, store, version, dict)
+        assert states(store) == [".tmp-v000001"] and store.versions() == [0, 1, 2]
+        assert find_resume_point(store, spec_of(2)) == ResumePoint(0)
+        may_write.set()
+        trainer.states.wait()
+    assert states(store) == ["v000001"]
+    again = build_trainer(store, spec, find_resume_point(store, spec).version)
+    assert not torch.equal(trained(again), trained(trainer))
+    batch, _ = read_batch_file(store, 2)
+    run_update(again, batch, read_rows(store, batch), Stopwatch())
+    assert torch.equal(trained(again), trained(trainer)), "weights of v1 and Adam's moments of then"
 
 
 def trained(trainer: PolicyTrainer) -> torch.Tensor:
