@@ -26,6 +26,10 @@ TOKENS_PER_SECOND = 15_000.0
 
 Forward and backward pass, with recomputed activations.
 """
+COPY_BYTES = 4e9
+"""Bytes per second that one process copies from its GPU to host memory."""
+WRITE_BYTES = 1e9
+"""Bytes per second that all processes write to the run's storage."""
 STEP_TOKENS = 3000
 """Tokens of prompt and response of a step whose screenshots have some 960 tokens each."""
 ADAPTED_WIDTHS = 18
@@ -106,6 +110,20 @@ def trained_parameters(model: PolicySize, config: TrainConfig) -> float:
     return ADAPTED_WIDTHS * config.trainer.lora_rank * model.hidden * model.layers
 
 
+def state_bytes(model: PolicySize, config: TrainConfig) -> tuple[float, float]:
+    """Return the bytes of a trainer state, and of the largest share that one process writes.
+
+    12 bytes a trained parameter, weight and Adam's two moments in float32, are divided between
+    processes from ZeRO 1 on. With ZeRO 1 and 2 the first process writes the weights as they are
+    computed with too.
+    """
+    trainer = config.trainer
+    trained = trained_parameters(model, config)
+    weights = (2 if trainer.bf16 else 4) * trained if trainer.zero_stage in (1, 2) else 0.0
+    moments = 12 * trained
+    return moments + weights, moments / (trainer.processes if trainer.zero_stage else 1) + weights
+
+
 def micro_batch_tokens(config: TrainConfig) -> int:
     """Return the number of tokens of a forward pass."""
     longest = config.policy.context_tokens or STEP_TOKENS * config.policy.max_images
@@ -157,11 +175,16 @@ def estimate(config: TrainConfig) -> list[str]:
             f"each GPU of {config.serving.replicas} servers x {config.serving.tensor_parallel}: {weights / GIB:.0f} GiB of weights, "
             f"{cache / GIB:.0f} GiB for {config.serving.max_turns} turns"
         )
+    state, share = state_bytes(model, config)
+    writing, between = state / WRITE_BYTES, every * training * 3600 / config.iterations
     return [
         *lines,
         f"each of {config.cluster.workers} rollout workers: {browsers} pages, {browsers * BROWSER_BYTES / GIB:.0f} GiB of host memory",
-        f"disk: {disk / GIB:.2f} GiB a version, {kept} of them; trainer state {12 * trained / GIB:.1f} GiB, "
+        f"disk: {disk / GIB:.2f} GiB a version, {kept} of them; trainer state {state / GIB:.1f} GiB, "
         f"{config.trainer.keep_states} of them, one every {every} updates",
+        f"each trainer state: {share / GIB:.1f} GiB of host memory of a process; training stands still for "
+        f"{share / COPY_BYTES:.1f} s (a copy at {COPY_BYTES / 1e9:g} GB/s); written beside it in {writing:.0f} s "
+        f"({WRITE_BYTES / 1e9:g} GB/s), {writing / between:.1%} of the time to the next",
         f"time: {rolling:.0f} h of rollouts at {STEP_SECONDS:g} s a step, {training:.0f} h of updates at "
         f"{TOKENS_PER_SECOND:.0f} tokens/s a GPU and billion parameters",
     ]

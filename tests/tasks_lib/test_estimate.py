@@ -3,6 +3,7 @@ there yet."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from transformers import AutoModelForImageTextToText
 from flows.train import train
 from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.preflight.estimate import PolicySize, estimate, hours, model_of, server_bytes, trainer_bytes
+from tasks_lib.preflight.estimate import PolicySize, estimate, hours, model_of, server_bytes, state_bytes, trainer_bytes
 from tasks_lib.preflight.flows import check_training
 
 READER = Path(__file__).parents[2] / "datasets/policies/reader"
@@ -34,6 +35,14 @@ def config(**trainer: object) -> TrainConfig:
 def test_a_process_holds_what_the_paper_of_zero_says(stage: int, bytes_a_parameter: float) -> None:
     found = trainer_bytes(BILLION, config(zero_stage=stage, processes=4))
     assert found == pytest.approx(bytes_a_parameter * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("stage", "whole", "share"), [(0, 12.0, 12.0), (1, 14.0, 12 / 4 + 2), (2, 14.0, 12 / 4 + 2), (3, 12.0, 12 / 4)]
+)
+def test_a_state_is_divided_between_processes(stage: int, whole: float, share: float) -> None:
+    found = state_bytes(BILLION, config(zero_stage=stage, processes=4))
+    assert found == pytest.approx((whole * 1e9, share * 1e9))
 
 
 def test_sizes_are_those_of_the_checkpoint() -> None:
@@ -62,8 +71,13 @@ def test_a_recipe_fits_its_gpus_and_says_so_without_its_checkpoint(
     kept = recipe.trainer.keep_policies + 2 + recipe.trainer.keep_states
     assert recipe.trainer.keep_policies >= 2 and kept < recipe.iterations / 3, "a run would keep terabytes of policies"
     assert recipe.trainer.finetuning_type == "lora" or recipe.trainer.state_every >= 5, "12 bytes a parameter each time"
+    updates = 3600 * hours(model, recipe)[1] / recipe.iterations
+    assert state_bytes(model, recipe)[0] / 1e9 < 0.5 * recipe.trainer.state_every * updates, "written before the next"
     assert run_command(train, TrainConfig, check_training, ["--preset", preset, "--dry-run"]) == 2
     said = capsys.readouterr()
     assert f" a version, {kept} of them" in said.out and f"every {recipe.trainer.state_every} updates" in said.out
+    assert re.search(
+        r"state: .* training stands still for [\d.]+ s .*; written beside it in \d+ s .* [\d.]+% of", said.out
+    )
     assert "by formulas and not measured" in said.out and "trainer process" in said.out
     assert f"policy.checkpoint: {Path(recipe.policy.checkpoint)}" in said.err.replace(f"{Path.cwd()}/", "")

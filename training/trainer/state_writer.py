@@ -85,7 +85,7 @@ class StateWriter:
         except Exception as error:
             failure = TrainingError(f"cannot write the trainer state {temporary}: {type(error).__name__}: {error}")
         results = self._of_all_ranks((entries, failure))
-        failures = [error for _, error in results if error is not None]
+        failures = [refused for _, refused in results if refused is not None]
         if _is_first():
             with raise_disk_errors(temporary, needed):
                 if failures:
@@ -93,8 +93,8 @@ class StateWriter:
                 else:
                     listed = {name: entry for entries, _ in results for name, entry in entries.items()}
                     commit_state(temporary, target, self._kept, listed)
-        for error in failures:
-            raise error
+        if failures:
+            raise failures[0]
 
     def _of_all_ranks(self, result: Any) -> list[Any]:
         if self._group is None:

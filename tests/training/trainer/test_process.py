@@ -22,7 +22,9 @@ from safetensors.torch import load_file
 
 from envs.types import DiskError, StorageError, TrainingError
 from tasks_lib.config import TrainConfig
+from tasks_lib.preflight.estimate import PolicySize, state_bytes
 from tasks_lib.processes.trainer import Trainer
+from training.config import TrainerConfig
 from training.ledger import checkpoint_files
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.store import RunStore, atomic_write_bytes
@@ -133,6 +135,13 @@ def test_policies_are_complete_checkpoints(finished: HandMadeRun) -> None:
     assert model.lm_head.weight is model.model.language_model.embed_tokens.weight
     before, after = (load_file(store.policy_path(version) / "model.safetensors") for version in (0, 2))
     assert {name: value.shape for name, value in before.items()} == {name: value.shape for name, value in after.items()}
+
+
+def test_a_state_has_the_bytes_that_a_dry_run_says(finished: HandMadeRun) -> None:
+    parameters = sum(value.numel() for value in load_file(finished.store.policy_path(2) / "model.safetensors").values())
+    sizes = [path.stat().st_size for path in state_path(finished.store, 2).rglob("*.pt")]
+    expected, _ = state_bytes(PolicySize(parameters, 0, 0, 0, 0), TrainConfig(trainer=TrainerConfig(bf16=False)))
+    assert sum(sizes) == pytest.approx(expected, rel=0.03)
 
 
 def test_nothing_is_left_over(finished: HandMadeRun) -> None:
