@@ -46,6 +46,7 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
     version = spec.resume_from if spec.resume_from is not None else find_resume_point(store, spec).version
     started = time.time()
     trainer = build_trainer(store, spec, version)
+    trainer.link = link
     # After build_trainer, in which accelerate sets its own number of threads.
     set_threads(spec.trainer.torch_threads)
     if trainer.args.should_save:

@@ -36,6 +36,7 @@ from training.algorithms.policy_loss import policy_loss
 from training.policy.adapters import ADAPTER_WEIGHTS, load_policy
 from training.trainer.collate import MicroBatch
 from training.trainer.control.heartbeat import Heartbeat, Phase
+from training.trainer.control.link import LinkToOwner
 from training.trainer.published_weights import merged_weights, save_adapter
 from training.trainer.schedule import learning_rate_factor
 from training.trainer.spec import TrainerSpec
@@ -63,6 +64,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """Frozen copy of the run's first policy, for a KL term without LoRA."""
         self.heartbeat: Heartbeat | None = None
         """Heartbeat, in the first process of a run's trainer."""
+        self.link: LinkToOwner | None = None
+        """Link to a run's owner, which names the rank that hangs."""
         workers = spec.trainer.loader_workers
         self.loaders = ThreadPoolExecutor(workers, "loader") if workers else None
         """Threads that collate micro-batches while others are computed."""
@@ -78,6 +81,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """Record a sign of progress."""
         if self.heartbeat is not None:
             self.heartbeat.beat(phase)
+        if self.link is not None:
+            self.link.count_step()
 
     # -- life cycle
 
@@ -194,6 +199,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
                 entropy_coefficient=self.entropy_coefficient,
             )
         self._metrics += metrics + sum_by_images(logprobs, behaviour, mask, micro.images.to(device))
+        self.beat("train")  # here, where it does not wait for others yet
         # DDP and DeepSpeed average gradients over processes, but these are parts of one sum.
         return loss * int(self.args.world_size)
 

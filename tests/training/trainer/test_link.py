@@ -165,6 +165,23 @@ def test_a_node_that_leaves_is_not_missed(owner: OwnerLink) -> None:
     assert not owner.lost_nodes() and not process.why
 
 
+def test_the_rank_that_others_wait_for_is_named(owner: OwnerLink) -> None:
+    """By its steps, or since it is silent; progress alone wakes nobody."""
+    wire = Wire(owner.address)
+    addresses = [owner.address, owner.address, wire.address]
+    ranks = [Process(address, owner.token, f"rank {index}").link for index, address in enumerate(addresses)]
+    until(lambda: owner.looks == 3)
+    for rank, steps in zip(ranks, (3, 2, 3), strict=True):
+        for _ in range(steps):
+            rank.count_step()
+    until(lambda: owner.hanging_ranks() == ["rank 1"])
+    ranks[1].count_step()
+    until(lambda: owner.hanging_ranks() == [])
+    assert owner.looks == 3
+    wire.whole.clear()
+    until(lambda: owner.hanging_ranks() == ["rank 2"])
+
+
 def test_who_does_not_know_the_token_is_told_nothing(owner: OwnerLink) -> None:
     host, _, port = owner.address.rpartition(":")
     owner.announce_batch(1)

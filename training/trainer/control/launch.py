@@ -173,8 +173,11 @@ class TrainerProcess:
                     f"{name} of the trainer has not been heard of for {seconds:.0f} s: is its machine up?"
                 )
             if 0 < self._silence < silence.seconds():
+                ranks = self._link.hanging_ranks()
+                held = f"; the others wait for {', '.join(ranks)}" if ranks else ""
                 raise TrainingError(
-                    f"{self._group.name} has made no progress for {self._silence:g} s (trainer.silence), see {self._log}"
+                    f"{self._group.name} has made no progress for {self._silence:g} s (trainer.silence){held}, "
+                    f"see {self._log}"
                 )
             if time.monotonic() > deadline:
                 raise TrainingError(f"no {path} within {timeout:.0f} s; {self._group.name} still runs, see {self._log}")

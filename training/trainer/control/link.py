@@ -133,6 +133,20 @@ class OwnerLink(LinkEnd):
             silent = {name: now - heard for name, (_, heard) in self._processes.items() if name.startswith("node")}
         return {name: seconds for name, seconds in silent.items() if seconds > LOST_SECONDS}
 
+    def hanging_ranks(self) -> list[str]:
+        """Return the ranks that hold up the others, which wait for them in a collective operation.
+
+        They are those that are silent, or else those with the fewest steps; none if all have as
+        many.
+        """
+        now = time.monotonic()
+        with self._changed:
+            ranks = {name: noted for name, noted in self._processes.items() if name.startswith("rank")}
+        silent = [name for name, (_, heard) in ranks.items() if now - heard > 3 * BEAT_SECONDS]
+        steps = {name: state["steps"] for name, (state, _) in ranks.items()}
+        behind = [name for name, count in steps.items() if count < max(steps.values())]
+        return sorted(silent or behind)
+
     def close(self) -> None:
         """Tell all processes to end. Does nothing if it is closed already."""
         self._change(end=True)
@@ -163,7 +177,7 @@ class OwnerLink(LinkEnd):
             known, _ = self._processes.pop(state["name"], (None, heard))
             if not state["left"]:
                 self._processes[state["name"]] = state, heard
-            if state != known:
+            if known is None or {**state, "steps": 0} != {**known, "steps": 0}:
                 self.looks += 1
                 self._changed.notify_all()
 
@@ -181,7 +195,7 @@ class LinkToOwner(LinkEnd):
             end: Called with the reason when the owner is gone or tells its processes to end; by
                 default the process exits at once.
         """
-        super().__init__(token, {"name": name, "notified": 0, "left": False})
+        super().__init__(token, {"name": name, "notified": 0, "steps": 0, "left": False})
         self._address, self._end = address, end
         self._owner: State = {"batch": 0, "end": False}
         self._heard = time.monotonic()
@@ -197,6 +211,11 @@ class LinkToOwner(LinkEnd):
     def notify_owner(self) -> None:
         """Tell the owner to check for files. Without a connection it does so by itself later."""
         self._change(notified=self._state["notified"] + 1)
+
+    def count_step(self) -> None:
+        """Count a sign of progress, which the owner learns within `BEAT_SECONDS`."""
+        with self._changed:
+            self._state = {**self._state, "steps": self._state["steps"] + 1}
 
     def leave(self) -> None:
         """Tell the owner that this process ends as planned, and close the link."""
