@@ -33,6 +33,7 @@ from tasks_lib.processes.dask_clients import (
     TRAINER_RESOURCE,
     connect_client,
     places_offered,
+    run_on_workers,
     workers_for,
     workers_offering,
 )
@@ -83,14 +84,14 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
         # made, as in a run.
         for worker in workers:
             (folder / file_name(worker)).exists()
-        looks = client.run(look, str(folder), facts(), SEEN_SECONDS, workers=workers, on_error="return")
+        looks = run_on_workers(client, look, str(folder), facts(), SEEN_SECONDS, workers=workers)
         writers = [
             worker for worker, result in looks.items() if isinstance(result, list) and not _has_storage_fault(result)
         ]
         seen_here = _wait_for_all(folder, writers)
         atomic_write_bytes(folder / OF_CLIENT, b"")
         awaited = str(folder / OF_CLIENT), SEEN_SECONDS
-        seen_there = client.run(wait_for_file, *awaited, workers=writers, on_error="return")
+        seen_there = run_on_workers(client, wait_for_file, *awaited, workers=writers)
         for worker in workers:
             result = looks[worker]
             if isinstance(result, Exception):

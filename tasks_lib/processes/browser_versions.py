@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import distributed
 
 from envs.browser import chromium_version, find_chromium
+from tasks_lib.processes.dask_clients import run_on_workers
 
 
 async def browser_version() -> str:
@@ -23,7 +24,7 @@ async def browser_version() -> str:
 
 def browser_versions(client: distributed.Client, workers: Sequence[str]) -> dict[str, str]:
     """Return the version of each worker, by address; workers that cannot tell are left out."""
-    answers = client.run(browser_version, workers=list(workers), on_error="return")
+    answers = run_on_workers(client, browser_version, workers=workers)
     return {worker: answer for worker, answer in answers.items() if isinstance(answer, str)}
 
 

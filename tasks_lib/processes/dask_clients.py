@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable, Collection
 from typing import Any
 
 import dask
@@ -20,7 +22,8 @@ EVALUATION_RESOURCE = "evaluation"
 TRAINER_RESOURCE = "trainer"
 """Dask resource of workers whose machine takes part in training. A trainer takes one of each."""
 
-
+ANSWER_SECONDS = 120.0
+"""Longest wait for a worker's answer to a question, such as where it can be reached."""
 EPISODES_PER_UNIT = 3
 """Episodes of a shard per unit that it takes: a worker has three times as many as it plays at once.
 
@@ -66,6 +69,44 @@ def workers_offering(client: distributed.Client, resource: str) -> list[str]:
         (str(worker["name"]), address) for address, worker in workers if resource in worker.get("resources", {})
     )
     return [address for _, address in offering]
+
+
+def run_on_workers(
+    client: distributed.Client,
+    function: Callable[..., Any],
+    *values: Any,
+    workers: Collection[str],
+    seconds: float = ANSWER_SECONDS,
+) -> dict[str, Any]:
+    """Run a function on workers and return its results by address.
+
+    A failure is the result of its worker, and so is ``TimeoutError`` of one that has not answered
+    in ``seconds``: `distributed.Client.run` would wait for it for ever.
+    """
+
+    async def ask() -> dict[str, Any]:
+        # Of one worker each, as the scheduler answers once all workers have.
+        asked = {
+            worker: asyncio.ensure_future(client.run(function, *values, workers=[worker], on_error="return"))
+            for worker in workers
+        }
+        if asked:
+            await asyncio.wait(asked.values(), timeout=seconds)
+        late = [worker for worker, answer in asked.items() if not answer.done()]
+        for worker in late:
+            asked[worker].cancel()
+        ended = dict(zip(asked, await asyncio.gather(*asked.values(), return_exceptions=True), strict=True))
+        return {
+            worker: TimeoutError(f"no answer in {seconds:g} s")
+            if worker in late
+            else result
+            if isinstance(result, BaseException)
+            else result[worker]
+            for worker, result in ended.items()
+        }
+
+    results: dict[str, Any] = client.sync(ask)
+    return results
 
 
 def places_offered(client: distributed.Client, resource: str) -> int:

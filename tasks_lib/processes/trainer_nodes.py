@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import distributed
 
 from envs.types import ConfigError, TrainingError
-from tasks_lib.processes.dask_clients import TRAINER_RESOURCE, workers_offering
+from tasks_lib.processes.dask_clients import TRAINER_RESOURCE, run_on_workers, workers_offering
 from training.trainer.control.launch import Group, free_port
 from training.trainer.control.link import OwnerLink
 from training.trainer.control.node import END_SECONDS, run_node
@@ -37,7 +37,10 @@ class DaskNodes:
         """Return a free port of the first machine, as ``HOST:PORT``."""
         first = self._workers[0]
         host = host_of(first)
-        return f"{host}:{self._client.run(free_port, host, workers=[first])[first]}"
+        port = run_on_workers(self._client, free_port, host, workers=[first])[first]
+        if isinstance(port, Exception):
+            raise TrainingError(f"worker {first}, which is to train, gives no port: {port}") from port
+        return f"{host}:{port}"
 
     def start(self, run_dir: Path, link: OwnerLink) -> Group:
         """Run each machine's share as a task of its worker.

@@ -25,7 +25,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect_dask import DaskTaskRunner, PrefectDaskClient
 from pydantic import PrivateAttr
 
-from envs.types import ConfigError, DiskError, RollwrightError
+from envs.types import ConfigError, DiskError, RollwrightError, TrainingError
 from tasks_lib.config import ClusterConfig, RolloutConfig
 from tasks_lib.folder.values import record_browsers
 from tasks_lib.processes.browser_versions import browser_versions, describe_differences
@@ -34,6 +34,7 @@ from tasks_lib.processes.dask_clients import (
     EVALUATION_RESOURCE,
     connect_client,
     places_offered,
+    run_on_workers,
     worker_settings,
     workers_for,
     workers_offering,
@@ -51,6 +52,9 @@ from training.ledger.store import RunStore
 
 logger = logging.getLogger(__name__)
 
+TELL_SECONDS = 900.0
+"""Longest wait for a worker to do what `tell_workers` says, such as to load a policy; more than a
+server is given for it (`serving.vllm.engine.ARRIVAL_SECONDS`)."""
 TRIAL_SECONDS = 30.0
 """Longest trial of writing to the run's folder. A lost network file system never answers."""
 
@@ -144,14 +148,21 @@ def scheduler_address() -> str:
 def tell_workers(function: Callable[..., Coroutine[Any, Any, None]], *values: Any) -> None:
     """Run a coroutine function on every worker that plays training groups, and wait.
 
-    Failures that may pass, such as a worker that dies, are logged.
+    Failures that may pass, such as a worker that dies, are logged, and so is one that has not
+    answered in `TELL_SECONDS`.
 
     Raises:
         RollwrightError: it failed on a worker, as it would again.
+        TrainingError: No worker has answered.
     """
     client = _client()
     workers = workers_offering(client, BROWSER_RESOURCE)
-    for worker, failure in client.run(function, *values, workers=workers, on_error="return").items():
+    failures = run_on_workers(client, function, *values, workers=workers, seconds=TELL_SECONDS)
+    if failures and all(isinstance(failure, TimeoutError) for failure in failures.values()):
+        raise TrainingError(
+            f"no worker has run {function.__name__} in {TELL_SECONDS:g} s; those that hang: {', '.join(failures)}"
+        )
+    for worker, failure in failures.items():
         if isinstance(failure, RollwrightError) and not isinstance(failure, TRANSIENT_ERRORS):
             raise failure
         if failure is not None:
@@ -187,7 +198,7 @@ def leave_out_workers(folder: Path) -> list[str]:
     try_to_write(folder)
     client = _client()
     workers = workers_offering(client, BROWSER_RESOURCE)
-    results = client.run(_try_to_write, str(folder), workers=workers, on_error="return")
+    results = run_on_workers(client, _try_to_write, str(folder), workers=workers)
     broken = {worker: error for worker, error in results.items() if isinstance(error, DiskError | TimeoutError)}
     for worker, error in broken.items():
         if len(broken) == len(workers):

@@ -19,7 +19,7 @@ import distributed
 
 from envs.server import EnvServerOptions, Master
 from envs.types import BrowserError, RollwrightError
-from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
+from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, run_on_workers
 from tasks_lib.worker.environment_node import close_node, drain_node, node_address, serve_node
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class EnvironmentNodes:
                 self._tasks[worker] = self._submit(worker, number)
         reached = {worker for worker, url in self._urls.items() if self._master.nodes[url].reachable}
         asked = [worker for worker in self._tasks if worker not in reached]
-        answers = self._client.run(node_address, workers=asked, on_error="return") if asked else {}
+        answers = run_on_workers(self._client, node_address, workers=asked)
         return {worker: url for worker, url in answers.items() if isinstance(url, str) and url}
 
     def _submit(self, worker: str, places: int) -> distributed.Future:
@@ -188,7 +188,7 @@ class EnvironmentNodes:
         if not self._tasks:
             return
         try:
-            self._client.run(what, workers=list(self._tasks), on_error="ignore")  # a dead one has ended
+            run_on_workers(self._client, what, workers=self._tasks)  # a dead one has ended
         except (OSError, TimeoutError) as error:
             logger.warning("the Dask scheduler does not answer, so the servers end by themselves: %s", error)
 

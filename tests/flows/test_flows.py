@@ -3,6 +3,7 @@ artifacts, the parameter form."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
@@ -25,7 +26,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.utilities.callables import parameter_schema
 
-from envs.types import ConfigError, JudgeError, PolicyError, RollwrightError, StorageError
+from envs.types import ConfigError, JudgeError, PolicyError, RollwrightError, StorageError, TrainingError
 from flows.evaluate import evaluate
 from flows.train import train
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
@@ -36,6 +37,7 @@ from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.dask_clients import worker_settings
 from tasks_lib.processes.prefect_run import run_as_task
 from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
+from tasks_lib.rollouts import cluster
 from tasks_lib.rollouts.cluster import tell_workers, use_cluster
 from tests.chat_endpoint import completion, endpoint
 from training.ledger.store import RunStore, read_json
@@ -412,9 +414,14 @@ def test_workers_have_the_settings_of_ours() -> None:
 
 
 @pytest.mark.dask
-def test_a_killed_worker_comes_back_however_long_its_start_takes(prefect_api: None, tmp_path: Path) -> None:
-    """Dask gives a worker up that is not back in time: here at once, on a busy machine after 15
-    s."""
+def test_a_killed_worker_comes_back_however_long_its_start_takes(
+    prefect_api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask gives a worker up that is not back in time: here at once, on a busy machine after 15 s.
+    One that hangs is named."""
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
 
     async def tell_pid(folder: str) -> None:
         Path(folder, str(os.getpid())).touch()
@@ -434,6 +441,9 @@ def test_a_killed_worker_comes_back_however_long_its_start_takes(prefect_api: No
         for path in tmp_path.iterdir():
             path.unlink()
         assert len(workers()) == 1, "the new worker was closed again"
+        monkeypatch.setattr(cluster, "TELL_SECONDS", 0.5)
+        with pytest.raises(TrainingError, match=r"no worker has run hang in 0\.5 s; those that hang: tcp://127"):
+            tell_workers(hang)
 
 
 @pytest.mark.dask

@@ -475,25 +475,6 @@ def test_an_update_that_hangs_is_noticed(run: HandMadeRun) -> None:
     assert not psutil.pid_exists(pid), "it is stopped like one that runs"
 
 
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_rank_that_hangs_is_named(run: HandMadeRun) -> None:
-    run.fill(1, 40)
-    settings = {"silence": 20.0, "epochs": 16, "processes": 2, "minibatch_rows": 4}
-    with TrainerProcess.start(run.store.root, make_spec(trainer=settings)) as trainer:
-        heartbeat = run.store.trainer_path / HEARTBEAT
-        while not heartbeat.exists() or heartbeat.read_text() != "train":
-            assert trainer.alive
-            time.sleep(0.05)
-        ranks = psutil.Process(group_of(trainer).process.pid).children(recursive=True)
-        (hanging,) = [rank for rank in ranks if rank.environ().get("RANK") == "1"]
-        hanging.suspend()
-        with pytest.raises(
-            TrainingError, match=r"no progress for 20 s \(trainer\.silence\); the others wait for rank 1"
-        ):
-            trainer.wait_for_policy(1, PATIENCE)
-
-
 def test_silence_counts_only_while_it_computes(tmp_path: Path) -> None:
     silence = Silence(tmp_path)
     assert silence.seconds() == 0

@@ -4,10 +4,12 @@ batches since."""
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from threading import Event
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,6 +19,8 @@ from training.ledger.store import RunStore, write_json
 from training.policy.adapters import load_policy
 from training.records.batches import TrainingBatch
 from training.trainer import loop, state_writer
+from training.trainer.control.heartbeat import HEARTBEAT
+from training.trainer.control.launch import LocalGroup, TrainerProcess
 from training.trainer.loop import run_trainer
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import publish_policy, publish_state
@@ -207,3 +211,24 @@ def test_training_goes_on_while_a_state_is_written(
 def trained(trainer: PolicyTrainer) -> torch.Tensor:
     """All trained weights."""
     return torch.cat([weight.detach().flatten() for weight in trainer.model.parameters() if weight.requires_grad])
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_rank_that_hangs_is_named(run: HandMadeRun) -> None:
+    """Here one that is stopped; the other one waits for it."""
+    run.fill(1, 40)
+    settings = {"silence": 20.0, "epochs": 16, "processes": 2, "minibatch_rows": 4}
+    with TrainerProcess.start(run.store.root, make_spec(trainer=settings)) as trainer:
+        group, heartbeat = trainer.group, run.store.trainer_path / HEARTBEAT
+        assert isinstance(group, LocalGroup)
+        while not heartbeat.exists() or heartbeat.read_text() != "train":
+            assert trainer.alive
+            time.sleep(0.05)
+        ranks = psutil.Process(group.process.pid).children(recursive=True)
+        (hanging,) = [rank for rank in ranks if rank.environ().get("RANK") == "1"]
+        hanging.suspend()
+        with pytest.raises(
+            TrainingError, match=r"no progress for 20 s \(trainer\.silence\); the others wait for rank 1"
+        ):
+            trainer.wait_for_policy(1, PATIENCE)
