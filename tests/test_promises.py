@@ -64,6 +64,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "docs/resume.md": {
         "checks every reference, changes nothing": "tasks_lib/test_doctor.py::test_a_whole_run_has_no_finding_and_opening_it_changes_nothing",
         "Only `iterations`, `evaluation`, `cluster`, `root`": "tasks_lib/test_run.py::test_only_the_judge_budget_of_a_run_may_change",
+        "and one more if its state was being written": "training/trainer/test_states.py::test_what_follows_a_kill_has_the_same_weights",
         "started again from its last state, up to 3 times an update": "tasks_lib/test_retries.py::test_a_trainer_that_dies_is_started_again_three_times",
         "A trainer that *refuses* a batch is not restarted": "tasks_lib/test_retries.py::test_a_trainer_that_refuses_a_batch_is_not_started_again",
         "Opening reads what came since": "tasks_lib/test_run.py::test_a_run_that_goes_on_reads_only_what_came_since",
@@ -247,6 +248,10 @@ PROMISES: dict[str, dict[str, str]] = {
         "be kept out by its locks": "tasks_lib/test_machine_doctor.py::test_workers_that_locks_do_not_keep_out_or_that_differ",
         "2 for wrong arguments, 130 after Ctrl-C": "tasks_lib/test_machine_doctor.py::test_wrong_arguments_give_status_2",
         "are cut into equal shards (the last may be smaller)": "tasks_lib/test_planning.py::test_shards_hold_every_group_once",
+        "trains on while a thread writes it": "training/trainer/test_states.py::test_training_goes_on_while_a_state_is_written",
+        "the first one names the folder once all shares": "training/trainer/test_state_writer.py::test_a_kill_between_any_two_files_leaves_a_whole_state",
+        "and compares each weight with its own, adapters added": "training/trainer/test_adapters.py::test_another_model_than_the_trained_one_is_not_published",
+        "names the rank that the others wait for": "training/trainer/test_link.py::test_the_rank_that_others_wait_for_is_named",
         "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
         "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_newest_with_the_highest_mean",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",
