@@ -1,5 +1,5 @@
-"""Costs of a version and of a start that must not grow with the run: 1,000 versions of 400 episodes
-(groups of 8), written without browsers or models."""
+"""Costs of a version, of its learning curve and of a start, which must not grow with the run: 1,000
+versions of 400 episodes (groups of 8), written without browsers or models."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from benchmarks import Figure
 from envs.types import StopReason
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.folder.batches import batch_of
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
+from tasks_lib.report import learning_curve_png
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.paths import shard_of
 from training.ledger.seal import sha256_of
@@ -26,6 +28,8 @@ VERSIONS = {"short": 100, "whole": 1000}
 PARTS = tuple(VERSIONS)
 GROUPS, SIZE = 50, 8
 TOKEN = "0123456789ab"
+CURVES = 5
+"""Every so many versions the learning curve is drawn; each version is evaluated."""
 PHASES = {"rollout": 1.0, "train": 1.0, "orchestrate": 0.0}
 
 
@@ -51,9 +55,9 @@ def _figures(folder: Path, versions: int) -> list[Figure]:
             "trainer": {"keep_policies": 3},
         },
     )
-    seconds = _publish_versions(config, versions)
+    seconds, drawn = _publish_versions(config, versions)
     tenth = versions // 10
-    second, last = sum(seconds[tenth : 2 * tenth]) / tenth, sum(seconds[-tenth:]) / tenth
+    second, last = (_mean(seconds[part], drawn[part]) for part in (slice(tenth, 2 * tenth), slice(-tenth, None)))
     starts = []
     for _ in range(2):
         begun = time.perf_counter()
@@ -64,6 +68,7 @@ def _figures(folder: Path, versions: int) -> list[Figure]:
     return [
         Figure(f"flow's CPU a version, last tenth / second tenth {said}", last / second, "ratio", "<= 1.1"),
         Figure(f"flow's CPU a version, last tenth {said}", last, "s", ""),
+        Figure(f"of it the learning curve, last tenth {said}", _mean(drawn[-tenth:]), "s", ""),
         Figure(f"start of a resumed run {said}", min(starts), "s", "<= 10"),
     ]
 
@@ -73,9 +78,16 @@ def _loop(run: Any) -> Any:
     return SynchronousLoop(run, cast(Any, None), 1, cast(Any, progress))
 
 
-def _publish_versions(config: TrainConfig, versions: int) -> list[float]:
-    """Write and publish versions as a loop does. Return the seconds of CPU of each publication."""
-    seconds = []
+def _mean(*lists: list[float | None]) -> float:
+    """The sum of the means of these lists; a version without a curve has none."""
+    known = [[value for value in values if value is not None] for values in lists]
+    return sum(sum(values) / len(values) for values in known)
+
+
+def _publish_versions(config: TrainConfig, versions: int) -> tuple[list[float | None], list[float | None]]:
+    """Write and publish versions as a loop does. Return the seconds of CPU of each publication, and
+    of each `CURVES`th version's learning curve."""
+    seconds, drawn = list[float | None](), list[float | None]()
     store = RunStore(config.run_dir)
     with open_run(config) as run:
         _write_policy(store, 0, {})
@@ -89,7 +101,13 @@ def _publish_versions(config: TrainConfig, versions: int) -> list[float]:
             batch = loop._record(version)
             loop._append(loop._line(records, batch, store.manifest(version), wall=1.0, seconds=PHASES))
             seconds.append(time.process_time() - begun)
-    return seconds
+            run.metrics.append(EvaluationMetrics(version=version, mean=0.5, low=0.4, high=0.6, n=96), version)
+            begun = time.process_time()
+            if version % CURVES == 0:
+                lines = [*run.metrics.lines(IterationMetrics), *run.metrics.lines(EvaluationMetrics)]
+                learning_curve_png(store.root, lines)
+            drawn.append(time.process_time() - begun if version % CURVES == 0 else None)
+    return seconds, drawn
 
 
 def _write_policy(store: RunStore, version: int, details: dict[str, Any]) -> None:

@@ -115,7 +115,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
                     publish_progress(config.run_id, line.iteration + 1, config.iterations)
                     if loop.evaluation_due:
                         loop.evaluate()
-                        publish_curve(run.store)
+                        publish_curve(run.store, run.metrics)
             except DiskError:
                 raise  # the report could not be written either
             except RollwrightError:
@@ -123,7 +123,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
                 raise
         result = write_result(run, set_up=set_up, loop=loop.wall, peak_rss_mb=memory.peak_mb)
         report = build_report(run.store.root)
-        publish_curve(run.store)
+        publish_curve(run.store, run.metrics)
         publish_links(run.store, report)
         progress.log(f"report:  {report}")
         progress.log(f"result:  {run.store.result_path}")

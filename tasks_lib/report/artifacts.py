@@ -14,8 +14,8 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 
-from tasks_lib.folder.metrics import format_share, numbers
-from tasks_lib.folder.metrics_lines import IterationMetrics
+from tasks_lib.folder.metrics import MetricsLog, format_share, numbers
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.processes.server_watch import retry_until_reachable
 from tasks_lib.report import learning_curve_png
 from tasks_lib.report.data import read_run
@@ -80,9 +80,10 @@ def publish_links(store: RunStore, report: Path) -> None:
     )
 
 
-def publish_curve(store: RunStore) -> None:
+def publish_curve(store: RunStore, metrics: MetricsLog) -> None:
     """Publish the learning curve so far, as an image that needs no server of ours."""
-    picture = base64.b64encode(learning_curve_png(store.root)).decode()
+    lines = [*metrics.lines(IterationMetrics), *metrics.lines(EvaluationMetrics)]
+    picture = base64.b64encode(learning_curve_png(store.root, lines)).decode()
     retry_until_reachable(
         lambda: create_image_artifact(
             image_url=f"data:image/png;base64,{picture}",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from envs.types import AnyPath
-from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Line
 from tasks_lib.report.charts import LineChart, Series, format_duration, line_chart, rolling_mean
-from tasks_lib.report.data import RunData, read_run
+from tasks_lib.report.data import RunData, read_measurements
 from training.ledger.store import RunStore, atomic_write_bytes
 
 if TYPE_CHECKING:
@@ -84,13 +85,16 @@ def _learning_curve(
     )
 
 
-def learning_curve_png(run_dir: AnyPath) -> bytes:
+def learning_curve_png(run_dir: AnyPath, lines: Iterable[Line] | None = None) -> bytes:
     """Draw held-out success with its 95 % interval and training success over updates.
 
     The image is written to ``<run_dir>/report/learning_curve.png`` and returned, at any time during
     a run.
+
+    Args:
+        lines: The lines of ``metrics.jsonl``, where they are in memory.
     """
-    run = read_run(run_dir)
+    run = read_measurements(run_dir, lines)
     buffer = io.BytesIO()
     figure = _figure(run)
     figure.savefig(buffer, format="png", dpi=160)

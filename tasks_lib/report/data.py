@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from envs.types import AnyPath, StorageError, WebTask
-from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Numbers, Success, parse_lines
+from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Line, Numbers, Success, parse_lines
 from training.ledger.seal import describe_first_error
 from training.ledger.store import RunStore, read_json
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -105,8 +105,12 @@ def read_run(run_dir: AnyPath) -> RunData:
     return run
 
 
-def read_measurements(run_dir: AnyPath) -> RunData:
-    """Read a run without its tasks and groups, which is fast, however long the run is."""
+def read_measurements(run_dir: AnyPath, lines: Iterable[Line] | None = None) -> RunData:
+    """Read a run without its tasks and groups, which is fast, however long the run is.
+
+    Args:
+        lines: The lines of ``metrics.jsonl``, where they are in memory: no measurement is read.
+    """
     store = RunStore(run_dir)
     run = RunData(run_id=store.root.resolve().name)
     document = _document(store.config_path, run.problems)
@@ -116,7 +120,7 @@ def read_measurements(run_dir: AnyPath) -> RunData:
     run.git_commit = document.get("git_commit")
     if result := _document(store.result_path, run.problems):
         run.result = _valid(RunResult, result, store.result_path.name, run.problems, "ignore")
-    _metrics(store, run)
+    _metrics(store, run, lines)
     return run
 
 
@@ -154,11 +158,11 @@ def _tasks(store: RunStore, problems: list[str]) -> Iterable[WebTask]:
             yield task
 
 
-def _metrics(store: RunStore, run: RunData) -> None:
+def _metrics(store: RunStore, run: RunData, lines: Iterable[Line] | None) -> None:
     iterations: dict[int, IterationMetrics] = {}
     evaluations: dict[int, EvaluationMetrics] = {}
     previous, offset = 0.0, 0.0
-    for line in parse_lines(store.metrics_path):
+    for line in parse_lines(store.metrics_path) if lines is None else lines:
         if isinstance(line, StorageError):
             run.problems.append(f"{line}: its measurements are missing from this page")
         if line is None or isinstance(line, StorageError):
@@ -172,7 +176,7 @@ def _metrics(store: RunStore, run: RunData) -> None:
             iterations[line.iteration] = line
         else:
             evaluations[line.version] = line
-    for path in sorted((store.root / "evaluations").glob("v*.json")):
+    for path in sorted((store.root / "evaluations").glob("v*.json")) if lines is None else ():
         document = _document(path, run.problems)
         if (stored := _valid(EvaluationMetrics, document, path.name, run.problems, "ignore")) is not None:
             known = evaluations.get(stored.version)

@@ -14,7 +14,7 @@ import socket
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from flows.train import train
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
+from tasks_lib.folder.metrics import MetricsLog
 from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.dask_clients import worker_settings
@@ -380,7 +381,8 @@ def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_
     assert rows["groups: total"] == line["groups"]["total"]
     assert set(line["success_by_kind"]) <= rows.keys()
 
-    publish_curve(RunStore(run.root))
+    with closing(MetricsLog(run.root / "metrics.jsonl", run.root / "tensorboard")) as metrics:
+        publish_curve(RunStore(run.root), metrics)
     image = artifact("curve-1-learning-curve")
     assert image["type"] == "image"
     head, data = str(image["data"]).split(",", 1)

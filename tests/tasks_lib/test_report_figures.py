@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +47,17 @@ def test_learning_curve_png(make_run: MakeRun, iterations: int) -> None:
     data = learning_curve_png(run.root)
     assert (RunStore(run.root).report_path / "learning_curve.png").read_bytes() == data
     assert Image.open(io.BytesIO(data)).size == (1280, 640)
+
+
+def test_a_curve_of_lines_in_memory_reads_no_measurement(make_run: MakeRun) -> None:
+    """So that a picture costs as much at the end of a long run as at its beginning."""
+    run = make_run(iterations=12, every=3, finished=False)
+    whole, data = learning_curve_png(run.root), read_run(run.root)
+    for name in ("groups", "evaluations", "policies"):
+        shutil.rmtree(run.root / name, ignore_errors=True)
+    run.store.metrics_path.unlink()
+    assert learning_curve_png(run.root) != whole, "the file has the lines"
+    assert learning_curve_png(run.root, [*data.iterations, *data.evaluations]) == whole
 
 
 # ----------------------------------------------------------------------------------------------
