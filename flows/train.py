@@ -32,6 +32,7 @@ from tasks_lib.monitor.followed_run import serve_monitor
 from tasks_lib.monitor.serving import PageServer
 from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.preflight.tasks import ask_judge, some_of
+from tasks_lib.preflight.workers import check_places
 from tasks_lib.processes.prefect_run import announce_run, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
@@ -79,6 +80,8 @@ def train(config: TrainConfig) -> dict[str, Any]:
         for what in (*findings, *filter(None, [run.choices]), *run.repairs):
             progress.log(what)
         config = run.config  # with what is derived
+        evaluator = config.evaluation.where != "boundary"
+        check_places(config.cluster, run.places, evaluator=evaluator, trainers=config.trainer.nodes)
         graded = some_of(run.tasks, (Split.TRAIN, Split(config.evaluation.split)))
         for what in ask_judge(run.rollouts.request([], 0), graded, here=not config.cluster.address):
             progress.log(escape(what))
@@ -89,12 +92,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             Trainer(run.store, config) as trainer,
             run.serve(config.serving_of_rollouts, "serving") as servers,
             run.serve(config.serving_of_evaluations, "serving-evaluation") as own_servers,
-            use_cluster(
-                config.cluster,
-                run.served_by(servers),
-                run.places,
-                evaluator=config.evaluation.where != "boundary",
-            ) as workers,
+            use_cluster(config.cluster, run.served_by(servers), run.places, evaluator=evaluator) as workers,
             ExitStack() as monitored,
         ):
             run.measured_by(own_servers)

@@ -22,7 +22,8 @@ from typing import Any
 
 import dask
 
-from tasks_lib.config import PROJECT
+from envs.types import ConfigError
+from tasks_lib.config import PROJECT, ClusterConfig
 from tasks_lib.folder.values import git_commit, versions
 from tasks_lib.preflight.chromium import check_chromium, compare_workers
 from tasks_lib.preflight.findings import Finding, fault_of, guarded
@@ -30,6 +31,7 @@ from tasks_lib.preflight.locks import held_locks, lock_problems
 from tasks_lib.preflight.storage import NFS_LOCKS, probe_folder
 from tasks_lib.processes.dask_clients import (
     BROWSER_RESOURCE,
+    EVALUATION_RESOURCE,
     TRAINER_RESOURCE,
     connect_client,
     places_offered,
@@ -37,6 +39,7 @@ from tasks_lib.processes.dask_clients import (
     workers_for,
     workers_offering,
 )
+from tasks_lib.processes.trainer_nodes import trainer_workers
 from training.ledger.store import atomic_write_bytes
 
 CONNECT_SECONDS = 10.0
@@ -100,6 +103,35 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
             if worker in writers:
                 result = [*result, *_visibility(seen_here[worker], seen_there[worker])]
             yield from _summarize(f"worker {worker}", result)
+
+
+def check_places(cluster: ClusterConfig, places: int, *, evaluator: bool, trainers: int) -> None:
+    """Refuse a cluster that offers too little for a run, before anything of the run starts.
+
+    A local cluster is not there yet; it offers what the run needs.
+
+    Args:
+        places: Units that each rollout worker has to offer.
+        evaluator: The run has a worker for evaluations only.
+        trainers: Workers that take part in training.
+
+    Raises:
+        ConfigError: no scheduler answers, or its workers offer too little; names all that lacks.
+    """
+    if not cluster.address:
+        return
+    lacking: list[str] = []
+    with connect_client(cluster.address) as client:
+        needs = [partial(workers_for, client, cluster.address, BROWSER_RESOURCE, places)]
+        needs += [partial(workers_for, client, cluster.address, EVALUATION_RESOURCE)] * evaluator
+        needs += [partial(trainer_workers, client, trainers, 0.0)] * bool(trainers)
+        for need in needs:
+            try:
+                need()
+            except ConfigError as error:
+                lacking.append(str(error))
+    if lacking:
+        raise ConfigError("; also: ".join(lacking))
 
 
 def facts() -> dict[str, str]:

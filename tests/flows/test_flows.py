@@ -330,6 +330,36 @@ def test_no_cluster_is_made_outside_of_use_cluster(prefect_api: None) -> None:
         careless()
 
 
+def test_a_cluster_with_too_few_units_is_refused_before_anything_starts(
+    prefect_api: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("something of the run starts")
+
+    for name in ("publish_base", "Trainer", "serve_policy", "use_cluster"):
+        monkeypatch.setattr(f"{'tasks_lib.loops.run' if name == 'serve_policy' else 'flows.train'}.{name}", start)
+    with distributed.LocalCluster(
+        n_workers=1, resources={"browser": 1}, processes=False, dashboard_address=None, memory_limit=0
+    ) as cluster:
+        values = {
+            "root": str(tmp_path),
+            "run_id": "narrow",
+            "preset": "quickstart",
+            "mode": "async",
+            "cluster": {"address": cluster.scheduler_address},
+            "evaluation": {"where": "replica"},
+            "trainer": {"nodes": 1},
+            "rollout": {"concurrency": 8},
+        }
+        with pytest.raises(ConfigError) as refused:
+            train(**parameters_of(resolve(TrainConfig, values)))
+    browser, evaluation, trainer = str(refused.value).split("; also: ")
+    assert "offers browser=1, and rollout.concurrency is 8" in browser and "--resources browser=8" in browser
+    assert "no worker" in evaluation and "'evaluation'" in evaluation
+    assert "trainer.nodes: 1, but 0 workers" in trainer and "--resources trainer=1" in trainer
+    assert not (tmp_path / "narrow" / "config.json").exists(), "it can be started again with other values"
+
+
 @pytest.mark.dask
 def test_tasks_know_their_flow_by_name_and_its_code_stays_here(prefect_api: None, dask_cluster: DaskCluster) -> None:
     import cloudpickle
