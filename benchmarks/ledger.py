@@ -58,18 +58,20 @@ def _figures(folder: Path, versions: int) -> list[Figure]:
     seconds, drawn = _publish_versions(config, versions)
     tenth = versions // 10
     second, last = (_mean(seconds[part], drawn[part]) for part in (slice(tenth, 2 * tenth), slice(-tenth, None)))
-    starts = []
+    starts, used = [], []
     for _ in range(2):
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), time.process_time()
         with open_run(config) as run:
             _loop(run)
         starts.append(time.perf_counter() - begun)
+        used.append(time.process_time() - cpu)
     said = f"of {versions:,} versions, {versions * GROUPS * SIZE:,} episodes"
     return [
         Figure(f"flow's CPU a version, last tenth / second tenth {said}", last / second, "ratio", "<= 1.1"),
         Figure(f"flow's CPU a version, last tenth {said}", last, "s", ""),
         Figure(f"of it the learning curve, last tenth {said}", _mean(drawn[-tenth:]), "s", ""),
         Figure(f"start of a resumed run {said}", min(starts), "s", "<= 10"),
+        Figure(f"CPU of a start {said}", min(used), "s", ""),
     ]
 
 

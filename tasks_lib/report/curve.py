@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from envs.types import AnyPath
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics, Line
@@ -16,12 +16,17 @@ from training.ledger.store import RunStore, atomic_write_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+P = TypeVar("P")
+
 HELD_OUT, TRAINING = "#0072b2", "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, as on the page. Every kind of colour vision tells
 them apart."""
 
 SMOOTH = 9
 """Iterations in the rolling mean of training success; shorter runs are drawn without it."""
+
+MAX_POINTS = 200
+"""Most points of a line of the image, which is 1,280 pixels wide: a long run's costs no more."""
 
 INK, RULE = "#3d4247", "#e3e3df"
 
@@ -102,6 +107,12 @@ def learning_curve_png(run_dir: AnyPath, lines: Iterable[Line] | None = None) ->
     return buffer.getvalue()
 
 
+def _thinned(points: Sequence[P]) -> list[P]:
+    """Return at most `MAX_POINTS` of the points, evenly spread; the last one is always there."""
+    step = -(-len(points) // MAX_POINTS) or 1
+    return list(points[::-step])[::-1]
+
+
 def _value(number: float | None) -> float:
     """Return NaN for an unknown value, which is drawn as a gap."""
     return math.nan if number is None else number
@@ -120,15 +131,17 @@ def _figure(run: RunData) -> Figure:
     training = [(float(i.iteration), i.success) for i in run.iterations if i.success is not None]
     if training:
         rolled = len(training) >= 2 * SMOOTH
-        axes.plot(*zip(*training, strict=True), color=TRAINING, lw=1, alpha=0.35 if rolled else 1, marker=".", ms=3)
+        axes.plot(
+            *zip(*_thinned(training), strict=True), color=TRAINING, lw=1, alpha=0.35 if rolled else 1, marker=".", ms=3
+        )
         label = f"training success, mean of {SMOOTH}" if rolled else "training success"
-        mean = rolling_mean(training, SMOOTH if rolled else 1)
+        mean = _thinned(rolling_mean(training, SMOOTH if rolled else 1))
         axes.plot(*zip(*mean, strict=True), color=TRAINING, lw=1.5, label=label)
-    if run.evaluations:
-        x = [e.version for e in run.evaluations]
+    if evaluations := _thinned(run.evaluations):
+        x = [e.version for e in evaluations]
         low, high, held_out = (
             [_value(number) for number in side]
-            for side in zip(*((e.low, e.high, e.mean) for e in run.evaluations), strict=True)
+            for side in zip(*((e.low, e.high, e.mean) for e in evaluations), strict=True)
         )
         axes.fill_between(x, low, high, color=HELD_OUT, alpha=0.14, lw=0)
         axes.vlines(x, low, high, color=HELD_OUT, lw=1, alpha=0.6)

@@ -171,7 +171,8 @@ def _metrics(store: RunStore, run: RunData, lines: Iterable[Line] | None) -> Non
             if line.wall < (previous - offset) / 2:  # the clock of a resumed run starts anew
                 offset = previous
             previous = line.wall + offset
-            line = line.model_copy(update={"wall": previous})
+            if offset:
+                line = line.model_copy(update={"wall": previous})
         if isinstance(line, IterationMetrics):
             iterations[line.iteration] = line
         else:
