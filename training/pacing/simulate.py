@@ -199,7 +199,7 @@ class _Simulation:
         self.count_time()
         self.active.discard(episode)
         self.pass_barrier()
-        self.schedule_work()
+        self.give_browsers()  # groups are admitted and trained on when one has ended
 
     def end(self, episode: _Episode) -> None:
         group = episode.group
