@@ -27,6 +27,7 @@ NAMES = (
     "adapters",
     "ledger",
     "monitor",
+    "cluster",
 )
 """Modules of this package that are benchmarks."""
 

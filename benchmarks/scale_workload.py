@@ -74,6 +74,7 @@ class TimedSession:
     of its own."""
 
     server = None
+    records_network = False
     _number = 0
 
     def __init__(self, picture: bytes) -> None:

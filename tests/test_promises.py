@@ -255,6 +255,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
         "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_newest_with_the_highest_mean",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",
+        "is refused where a worker offers fewer, before the trainer starts": "flows/test_flows.py::test_a_cluster_with_too_few_units_is_refused_before_anything_starts",
         "with none the run ends at once": "flows/test_deployment.py::test_a_cluster_without_fitting_workers_is_refused_with_the_command",
         "is left out; its groups go to others": "tasks_lib/test_shards.py::test_a_shard_whose_worker_cannot_write_goes_to_others",
         "The updates are the same": "tasks_lib/test_trainer_nodes.py::test_two_machines_take_the_steps_of_one",
