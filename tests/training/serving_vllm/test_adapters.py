@@ -13,6 +13,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from envs.types import PolicyError
+from tests.loopback import serving
 from training.policy.adapters import base_of, is_adapter, load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import VersionSpan
@@ -28,6 +29,7 @@ from training.trainer.update import Stopwatch, run_update
 
 from ..trainer.conftest import make_run, make_spec
 from .conftest import READER, Policy, Served, copy_policy
+from .fake_vllm import fake
 from .judging import EXACT, WRONG, Judge, ask
 
 LANGUAGE = r".*language_model\.layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj)"
@@ -64,6 +66,15 @@ def test_an_adapter_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(PolicyError, match=re.escape("no adapter_model.safetensors")):
         check_adapter(tmp_path)
+
+
+async def test_the_last_two_adapters_and_the_needed_ones_stay_loaded(adapter: Adapter) -> None:
+    """The one before is for a rollback, and for turns that are under way."""
+    with serving(fake()) as address:
+        client = ServerClient(address)
+        for version in range(1, 6):
+            await publish_adapter([client], version, adapter(1), keep=(1,))
+            assert await client.adapters() == sorted({1, max(1, version - 1), version})
 
 
 @pytest.mark.vllm
