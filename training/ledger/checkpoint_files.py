@@ -248,6 +248,18 @@ def count_parameters(folder: Path) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
+def safetensors_headers(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return ``{file: {tensor: {dtype, shape, …}}}`` of a checkpoint's weights.
+
+    The files are those of its index, else all.
+    """
+    index = folder / "model.safetensors.index.json"
+    listed = set(orjson.loads(index.read_bytes())["weight_map"].values()) if index.exists() else None
+    names = sorted(listed or (path.name for path in folder.glob("*.safetensors")))
+    headers = {name: _safetensors_header(folder / name) for name in names}
+    return {name: {key: header[key] for key in header if key != "__metadata__"} for name, header in headers.items()}
+
+
 def _safetensors_header(path: Path) -> dict[str, Any]:
     with open(path, "rb") as file:
         header: dict[str, Any] = orjson.loads(file.read(int.from_bytes(file.read(8), "little")))

@@ -78,7 +78,9 @@ def make_supervisor(options: ServerOptions, renderer: Renderer, logs: Path, prob
         processes = [ServerProcess(command, logs / f"vllm-{index}.log") for index, command in enumerate(commands)]
         servers = [Replica(client, process) for client, process in zip(clients, processes, strict=True)]
     together = not serving.one_at_a_time
-    return Supervisor(servers, options.weights_root, update=serving.update, together=together, probe=probe)
+    return Supervisor(
+        servers, options.weights_root, update=serving.update, together=together, probe=probe, checksums=True
+    )
 
 
 def connect(addresses: Sequence[str], renderer: Renderer, options: ServerOptions) -> list[ServerClient]:

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from envs.types import EngineError, RollwrightError
-from training.policy.adapters import base_of, is_adapter
+from training.policy.adapters import base_of, is_adapter, whole_model_of
 from training.serving.vllm.adapters import publish_adapter
+from training.serving.vllm.checksums import compare_weights
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe
 from training.serving.vllm.process import START_SECONDS, ServerProcess
@@ -63,7 +64,8 @@ class Supervisor:
     Args:
         weights_root: Folder below which all published policies lie.
         update, together: see `publish`.
-        probe: Check after every publication; ``None``: no check.
+        probe: Check of log-probs after every publication; ``None``: no check.
+        checksums: Compare the servers' weights with the checkpoint after every publication.
         answer_seconds: Silence after which a server is restarted.
         start_seconds: Limit of a server's start.
     """
@@ -76,6 +78,7 @@ class Supervisor:
         update: UpdateMode = "exact",
         together: bool = True,
         probe: Probe | None = None,
+        checksums: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
         start_seconds: float = START_SECONDS,
     ) -> None:
@@ -84,6 +87,7 @@ class Supervisor:
         self._update: UpdateMode = update
         self._together = together
         self._probe = probe
+        self._checksums = checksums
         self._answer_seconds = answer_seconds
         self._start_seconds = start_seconds
         self._served: tuple[int, Path] | None = None
@@ -216,10 +220,17 @@ class Supervisor:
     async def _publish_and_probe(
         self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool
     ) -> Publication:
-        """Publish and probe. ``used``: the servers may hold weights and caches of another run."""
+        """Publish and check. ``used``: the servers may hold weights and caches of another run."""
         publication = await self._publish(clients, version, folder, used=used)
+        alive = [client for client in clients if client.address not in publication.failed]
+        if self._checksums:
+            sums = await compare_weights(alive, version, whole_model_of(folder))
+            logger.info(
+                "v%d: the servers hold %d of %d tensors as the checkpoint", version, sums.compared, sums.tensors
+            )
+            publication = replace(publication, failed={**publication.failed, **sums.failed})
+            alive = [client for client in alive if client.address not in sums.failed]
         if self._probe is not None:
-            alive = [client for client in clients if client.address not in publication.failed]
             result = await self._probe.check(alive, version, folder)
             logger.info(
                 "v%d is served: log-probs differ by %.1e in the mean, %.1e at most",

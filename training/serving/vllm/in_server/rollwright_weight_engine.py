@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rollwright_held_weights import sum_weights
 from safetensors import safe_open
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
@@ -174,7 +175,11 @@ def pack_tied_matrices(model: torch.nn.Module) -> None:
 
 
 class Extension:
-    """Empty class for ``--worker-extension-cls``, which makes each worker import this module."""
+    """Adds methods to each worker; ``--worker-extension-cls`` makes it import this module."""
+
+    def rollwright_sum_weights(self, shapes: dict[str, list[int]], seed: int) -> dict[str, Any]:
+        """Return the checksums of the weights that this worker holds, see `sum_weights`."""
+        return sum_weights(self.model_runner.get_model(), shapes, seed)  # type: ignore[attr-defined]
 
 
 if "disk" not in WeightTransferEngineFactory._registry:

@@ -1,0 +1,129 @@
+"""Compares the weights that servers hold with the checkpoint that they should serve.
+
+Each worker computes checksums of its weights between two steps of the model, after the servers go
+on (`in_server/rollwright_held_weights.py`). They are compared with the same checksums of the
+checkpoint's tensors, which are computed here once for all servers. A wrong tensor, weights of
+another version and swapped layers are found at every publication, without a forward pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from envs.types import EngineError, PolicyError
+from training.ledger.checkpoint_files import safetensors_headers
+from training.serving.vllm.client import ServerClient
+from training.serving.vllm.in_server.rollwright_checksums import as_matrix, checksum, probed_columns
+from training.serving.vllm.publishing import engine_errors, load_seconds, require_one
+
+NAMED = 3
+"""Number of tensors that an error names."""
+
+Place = tuple[int, int, int, int, bool]
+"""First row, rows, first column, columns of a part of a tensor; True for `probed_columns` only."""
+Sums = dict[str, dict[tuple[Place, str], set[str]]]
+"""Checksums that a server's ranks hold, by the name of a tensor, place and data type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumResult:
+    """Result of one comparison in which nothing differed."""
+
+    compared: int
+    """Tensors that every server holds whole, as the checkpoint has them."""
+    tensors: int
+    """Tensors of the checkpoint."""
+    failed: Mapping[str, EngineError] = field(default_factory=dict)
+    """Servers that did not answer, by address."""
+
+
+async def compare_weights(clients: Sequence[ServerClient], version: int, folder: Path) -> ChecksumResult:
+    """Compare the weights of every server that answers with a folder's.
+
+    Args:
+        folder: Checkpoint folder of a whole model.
+
+    Raises:
+        PolicyError: a server holds other weights, or cannot compute checksums; names it.
+        EngineError: every server failed.
+    """
+    shapes = {name: entry["shape"] for header in safetensors_headers(folder).values() for name, entry in header.items()}
+    body = {"method": "rollwright_sum_weights", "kwargs": {"shapes": shapes, "seed": version}}
+
+    async def ask(client: ServerClient) -> list[dict[str, Any]] | EngineError:
+        try:
+            return list((await client.post("/collective_rpc", load_seconds(folder), json=body))["results"])
+        except EngineError as error:
+            return error
+
+    answers = await asyncio.gather(*map(ask, clients))
+    faults = [answer if isinstance(answer, EngineError) else None for answer in answers]
+    failed = require_one(clients, version, engine_errors(clients, faults))
+    held = {
+        client.address: held_sums(answer)
+        for client, answer in zip(clients, answers, strict=True)
+        if not isinstance(answer, EngineError)
+    }
+    expected = await asyncio.to_thread(checkpoint_sums, folder, held.values(), version)
+    for address, sums in held.items():
+        if wrong := [name for name in shapes if any(sums[name][part] != {expected[name][part]} for part in sums[name])]:
+            raise PolicyError(
+                f"{address} does not hold the weights of v{version} ({folder}): {len(wrong)} of {len(shapes)} tensors "
+                f"have another checksum ({', '.join(wrong[:NAMED])})"
+            )
+    whole = [name for name, shape in shapes.items() if all(is_whole(sums[name], shape) for sums in held.values())]
+    return ChecksumResult(len(whole), len(shapes), failed)
+
+
+def held_sums(ranks: Iterable[Mapping[str, Any]]) -> Sums:
+    """Return the checksums that the ranks of one server hold."""
+    sums: Sums = defaultdict(lambda: defaultdict(set))
+    for rank in ranks:
+        for piece in rank["pieces"]:
+            place = (piece["row"], piece["rows"], piece["column"], piece["columns"], piece["packed"])
+            sums[piece["name"]][place, piece["dtype"]].add(piece["sum"])
+    return sums
+
+
+def checkpoint_sums(folder: Path, held: Iterable[Sums], seed: int) -> dict[str, dict[tuple[Place, str], str]]:
+    """Return the checksums of a folder's tensors for all places that servers hold. Blocks."""
+    places: dict[str, set[tuple[Place, str]]] = defaultdict(set)
+    for sums in held:
+        for name, parts in sums.items():
+            places[name] |= parts.keys()
+    return {
+        name: {(place, dtype): place_sum(tensor, place, dtype, seed) for place, dtype in places[name]}
+        for name, tensor in tensors_of(folder)
+    }
+
+
+def tensors_of(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each tensor of a checkpoint folder, one after the other."""
+    for name, header in safetensors_headers(folder).items():
+        with safe_open(folder / name, framework="pt", device="cpu") as opened:
+            for key in header:
+                yield key, opened.get_tensor(key)
+
+
+def place_sum(tensor: torch.Tensor, place: Place, dtype: str, seed: int) -> str:
+    """Return the checksum of a part of a tensor, in the data type of the servers."""
+    row, rows, column, columns, packed = place
+    part = as_matrix(tensor)[row : row + rows, column : column + columns]
+    if packed:
+        part = part[:, probed_columns(columns, seed)]
+    return checksum(part.to(getattr(torch, dtype)))
+
+
+def is_whole(parts: Iterable[tuple[Place, str]], shape: Sequence[int]) -> bool:
+    """Return True if the parts of a tensor are all of it."""
+    areas = {place[:4] for place, _ in parts}
+    return sum(rows * columns for _, rows, _, columns in areas) == math.prod(shape)
