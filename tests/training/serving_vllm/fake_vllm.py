@@ -43,6 +43,8 @@ class FakeVllm(Quiet):
     """A folder with this in its name is refused."""
     stuck: ClassVar[threading.Event | None] = None
     """Weights are not loaded before it is set."""
+    readings: ClassVar[list[dict[str, Any]]] = []
+    """Answers of `rollwright_read_files`, one after the other."""
     label: ClassVar[str] = "default"
     model: ClassVar[str] = "policy"
     max_model_len: ClassVar[int] = 64
@@ -88,6 +90,8 @@ class FakeVllm(Quiet):
             kind.adapters = tuple(name for name in kind.adapters if name != body["lora_name"])
         if path == "/start_weight_update" and kind.stuck is not None:
             kind.stuck.wait(60)
+        if path == "/collective_rpc" and body["method"] == "rollwright_read_files":
+            return self._json(200, {"results": [kind.readings.pop(0)]})
         if path == "/finish_weight_update":
             kind.label = body["weight_version"]
         return self._json(200, {})

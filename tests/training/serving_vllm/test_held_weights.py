@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from envs.types import PolicyError
+from training.ledger.checkpoint_files import MANIFEST, file_hashes
+from training.ledger.store import write_json
 from training.serving.vllm.checksums import compare_weights
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.publishing import publish
@@ -124,3 +126,18 @@ async def test_a_stale_copy_of_a_tied_head_is_found(client: ServerClient, policy
     await client.post("/collective_rpc", 60, json=reload)
     with pytest.raises(PolicyError, match=r"1 of 69 tensors have another checksum \(model.embed_tokens.weight\)"):
         await compare_weights([client], 2, policy(2))
+
+
+async def test_a_server_of_another_machine_hashes_weights_itself(
+    client: ServerClient, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.serving.vllm.publishing.is_here", lambda host: False)
+    folder = changed(policy(2), "listed", lambda weights: None)
+    write_json(folder / MANIFEST, {"files": file_hashes(folder)}, sealed=True)
+    await publish([client], 2, folder)
+    assert await client.weight_version() == 2
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: tensor + 1 for name, tensor in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(PolicyError, match="does not hold what its manifest says"):
+        await publish([client], 3, folder)
+    assert await client.weight_version() == 2

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from envs.types import PolicyError
+from envs.types import PolicyError, StorageError
 from training.ledger.checkpoint_files import file_hashes
 from training.ledger.store import write_json
 from training.policy.renderer import Renderer
@@ -183,7 +183,7 @@ async def test_a_bad_folder_leaves_the_old_weights(
 ) -> None:
     await publish([client], 1, policy(1))
     bad, reason = _bad_folder(fault, policy, served, tmp_path)
-    with pytest.raises(PolicyError, match=reason):
+    with pytest.raises(StorageError if fault == "damaged" else PolicyError, match=reason):
         await publish([client], 5, bad)
     assert await client.weight_version() == 1
     request = ask(renderer, probe_picture(1), key=f"turn/{fault}")
@@ -210,9 +210,9 @@ def _bad_folder(fault: str, policy: Policy, served: Served, tmp_path: Path) -> t
     if fault == "empty":
         file.unlink()
         return folder, "has no .*safetensors"
-    write_json(folder / "manifest.json", {"files": file_hashes(folder)})
+    write_json(folder / "manifest.json", {"files": file_hashes(folder)}, sealed=True)
     save_file({name: tensor + 1 for name, tensor in weights.items()}, file, metadata={"format": "pt"})
-    return folder, "does not hold what its manifest says"
+    return folder, "does not hold what manifest.json says"
 
 
 async def test_many_long_prompts_at_once_are_answered(

@@ -93,13 +93,34 @@ async def test_damaged_weights_are_found_before_a_server_is_paused(servers: Serv
     folder.mkdir()
     save_file({"layer": torch.ones(4)}, folder / "model.safetensors")
     write_json(folder / MANIFEST, {"version": 1, "files": file_hashes(folder)}, sealed=True)
-    await publish(clients, 1, folder, same_machine=True)
+    await publish(clients, 1, folder)
     assert [kind.label for kind in kinds] == ["1", "1"]
     save_file({"layer": torch.zeros(4)}, folder / "model.safetensors")
     before = [list(kind.calls) for kind in kinds]
     with pytest.raises(StorageError, match=r"model\.safetensors does not hold what manifest\.json says"):
-        await publish(clients, 1, folder, same_machine=True)
+        await publish(clients, 1, folder)
     assert [kind.calls for kind in kinds] == before, "nobody was asked anything"
+
+
+async def test_another_machine_reads_weights_once_before_the_pause(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.serving.vllm.publishing.is_here", lambda host: False)
+    monkeypatch.setattr("training.serving.vllm.publishing.READ_SECONDS", 0.0)
+    kinds, clients = servers
+    folder = tmp_path / "v000001"
+    folder.mkdir()
+    save_file({"layer": torch.ones(4)}, folder / "model.safetensors")
+    write_json(folder / MANIFEST, {"version": 1, "files": file_hashes(folder)}, sealed=True)
+    kinds[0].readings = [{"done": False, "fault": ""}, {"done": True, "fault": ""}]
+    await publish(clients, 1, folder)
+    assert kinds[0].calls[:4] == ["/collective_rpc", "/collective_rpc", "/start_weight_update", PAUSE]
+    assert [kind.label for kind in kinds] == ["1", "1"] and "/collective_rpc" not in kinds[1].calls
+    kinds[0].readings = [{"done": True, "fault": "model.safetensors does not hold what its manifest says"}]
+    paused = kinds[0].calls.count(PAUSE)
+    with pytest.raises(PolicyError, match="does not hold what its manifest says"):
+        await publish(clients, 2, folder)
+    assert kinds[0].calls.count(PAUSE) == paused
 
 
 async def test_a_server_that_refuses_goes_on(servers: Servers) -> None:

@@ -11,12 +11,16 @@ training.
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -38,10 +42,14 @@ CONTROL_SECONDS = 60.0
 """Limit of a step that does not depend on the model's size."""
 SLOWEST_BYTES_PER_SECOND = 50e6
 """Lowest read speed of weights that is waited for; a slower server counts as stopped."""
+READ_SECONDS = 0.2
+"""Pause between two questions whether a machine has read the weights."""
 LATE_SECONDS = 10.0
 """Seconds that a server may take longer than twice the time of the first one that switched."""
 OPEN_UPDATE = "already active"
 """Text of vLLM's refusal to begin an update after the publisher of another one died."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +86,25 @@ async def publish(
     *,
     update: UpdateMode = "exact",
     together: bool = True,
-    same_machine: bool = False,
 ) -> Publication:
     """Serve a checkpoint folder as ``version`` on all servers.
+
+    Its files are read and hashed before the first pause, once on each machine.
 
     Args:
         update: Treatment of caches, see the module.
         together: True to switch all servers at once, each at its own pace; False to switch them
             one by one, while the others go on generating.
-        same_machine: The servers run here, so their files are hashed here, once for all of them and
-            before the first pause. Others hash what they read, while they are paused.
 
     Raises:
         PolicyError: a server refuses the folder and keeps its version; others may have switched.
         StorageError: the folder's manifest or its weights are damaged; no server was paused.
+            Where another machine reads other bytes, it is a `PolicyError`.
         EngineError: every server failed.
     """
-    sha256 = manifest_hashes(folder)
-    if same_machine and sha256:
-        await asyncio.to_thread(check_weights, folder)
-        sha256 = {}
+    await read_on_machines(clients, folder)
     begun = time.monotonic()
-    switch = partial(_switch, version=version, folder=folder, sha256=sha256, clear_cache=update == "exact")
+    switch = partial(_switch, version=version, folder=folder, clear_cache=update == "exact")
     if together:
         results = await _switch_together(clients, switch)
     else:
@@ -107,6 +112,54 @@ async def publish(
     failed = engine_errors(clients, [fault for fault, _ in results])
     longest = max((paused for _, paused in results), default=0.0)
     return Publication(version, time.monotonic() - begun, longest, require_one(clients, version, failed))
+
+
+async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> None:
+    """Hash a folder's weights on every machine that serves, once on each, while it generates.
+
+    This also brings them to the machine's page cache, so that a paused server reads memory. Nothing
+    happens without a manifest.
+
+    Raises:
+        StorageError, PolicyError: the weights are damaged, here or on another machine.
+    """
+    sha256 = manifest_hashes(folder)
+    if not sha256:
+        return
+    machines: dict[str, list[ServerClient]] = defaultdict(list)
+    for client in clients:
+        host = urlsplit(client.address).hostname or ""
+        machines["" if is_here(host) else host].append(client)
+    if machines.pop("", None):
+        await asyncio.to_thread(check_weights, folder)
+    await asyncio.gather(*(_read_on(servers, folder, sha256) for servers in machines.values()))
+
+
+async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[str, str]) -> None:
+    """Have the first server of a machine that answers hash a folder."""
+    body = {"method": "rollwright_read_files", "kwargs": {"path": str(folder), "sha256": sha256}}
+    for client in servers:
+        until = time.monotonic() + load_seconds(folder)
+        try:
+            while time.monotonic() < until:
+                ranks = (await client.post("/collective_rpc", CONTROL_SECONDS, json=body))["results"]
+                if faults := [rank["fault"] for rank in ranks if rank["fault"]]:
+                    raise PolicyError(f"{client.address}: {faults[0]}")
+                if all(rank["done"] for rank in ranks):
+                    return
+                await asyncio.sleep(READ_SECONDS)
+        except EngineError as error:
+            logger.warning("%s cannot read %s beforehand: %s", client.address, folder, error)
+
+
+def is_here(host: str) -> bool:
+    """Return True if an address is one of this machine's."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        try:
+            listener.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 def load_seconds(folder: Path) -> float:
@@ -167,12 +220,10 @@ async def _switch_together(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _switch(
-    client: ServerClient, *, version: int, folder: Path, sha256: dict[str, str], clear_cache: bool
-) -> SwitchResult:
+async def _switch(client: ServerClient, *, version: int, folder: Path, clear_cache: bool) -> SwitchResult:
     """Pause, load and resume on one server."""
     keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
-    info = {"update_info": {"path": str(folder), "sha256": sha256}}
+    info = {"update_info": {"path": str(folder)}}
     fault: Fault = None
     try:
         await _begin(client)

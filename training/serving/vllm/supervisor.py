@@ -245,9 +245,7 @@ class Supervisor:
         self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool = False
     ) -> Publication:
         update: UpdateMode = "exact" if used else self._update
-        load = partial(
-            publish, clients, update=update, together=self._together, same_machine=not has_foreign(self.replicas)
-        )
+        load = partial(publish, clients, update=update, together=self._together)
         if not is_adapter(folder):
             return await load(version, folder)
         base = base_of(folder)

@@ -36,7 +36,7 @@ def checksum(tensor: torch.Tensor) -> str:
     """
     matrix = as_matrix(tensor.detach())
     total = 0
-    for rows in matrix.split(max(1, CHUNK // max(1, matrix.shape[1]))):
+    for rows in torch.split(matrix, max(1, CHUNK // max(1, matrix.shape[1]))):
         words = _words((rows + 0).reshape(-1))
         total = (total * (_ODD & _MASK) + int((words * _multipliers(len(words), words.device)).sum())) & _MASK
     return f"{total:016x}"

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from rollwright_checksums import as_matrix, checksum, probed_columns
+from rollwright_checksums import as_matrix, checksum, probed_columns  # type: ignore[import-not-found]
 from vllm.model_executor.layers.linear import ColumnParallelLinear, QKVParallelLinear, RowParallelLinear
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
@@ -71,21 +71,27 @@ def sum_weights(model: torch.nn.Module, shapes: Mapping[str, Sequence[int]], see
     return {"pieces": pieces, "unknown": unknown}
 
 
-def _packed_layers(model: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
+def _packed_layers(model: torch.nn.Module) -> dict[int, list[Any]]:
     """Return the layers with a packed copy, by the address of their plain weight.
 
     The head of a model with tied embeddings has a packed copy of the embedding.
     """
-    layers: dict[int, list[torch.nn.Module]] = {}
+    layers: dict[int, list[Any]] = {}
+    layer: Any
     for layer in model.modules():
-        packs = getattr(layer, "cpu_linear", torch.nn.functional.linear)
-        if packs is not torch.nn.functional.linear and layer.weight.numel():
+        if _packs(layer) and layer.weight.numel():
             layers.setdefault(layer.weight.data_ptr(), []).append(layer)
     return layers
 
 
+def _packs(layer: Any) -> bool:
+    """Return True if a layer multiplies by a packed copy of its weight."""
+    plain = torch.nn.functional.linear
+    return getattr(layer, "cpu_linear", plain) is not plain
+
+
 def _pieces(
-    model: torch.nn.Module, packed: Mapping[int, list[torch.nn.Module]], name: str, shape: Sequence[int], seed: int
+    model: torch.nn.Module, packed: Mapping[int, list[Any]], name: str, shape: Sequence[int], seed: int
 ) -> Iterator[HeldPiece]:
     """Yield the pieces of one tensor; none where the model does not hold it in a known way."""
     place = _locate(model, name)
@@ -99,7 +105,7 @@ def _pieces(
         held_rows = slice(part.held_row, part.held_row + part.rows)
         if held.numel() and (values := as_matrix(held)[held_rows]).shape == (part.rows, part.columns):
             yield HeldPiece(name, *where, False, _dtype(held), checksum(values))
-        layers = packed.get(held.data_ptr(), []) if held.numel() else [layer]
+        layers = packed.get(held.data_ptr(), []) if held.numel() else [layer] if _packs(layer) else []
         for packing in layers if attribute == "weight" else []:
             yield HeldPiece(
                 name, *where, True, _dtype(held), checksum(_unpacked(packing, part.columns, seed)[held_rows])
@@ -110,13 +116,14 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _locate(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str, Any] | None:
+def _locate(model: torch.nn.Module, name: str) -> tuple[Any, str, Any] | None:
     """Return the layer, the attribute and the place in a joined matrix of a checkpoint's tensor.
 
     Renames as vLLM's loader does: each module that has a mapping applies it to the rest of the
     name.
     """
-    module, path, shard = model, name, None
+    module: Any = model
+    path, shard = name, None
     while True:
         while "base_layer" in module._modules:  # of adapters
             module = module._modules["base_layer"]
@@ -129,14 +136,14 @@ def _locate(model: torch.nn.Module, name: str) -> tuple[torch.nn.Module, str, An
         if not rest:
             parameter = getattr(module, first, None)
             known = isinstance(parameter, torch.Tensor) and (shard is None or isinstance(shard, int | str))
-            return (module, first, _STACKED.get(shard, shard)) if known else None
+            return (module, first, _STACKED.get(str(shard), shard)) if known else None
         child = module._modules.get(first)
         if child is None:
             return None
         module, path = child, rest
 
 
-def _parts(layer: torch.nn.Module, attribute: str, shard: int | None, rows: int, columns: int) -> Iterator[HeldPart]:
+def _parts(layer: Any, attribute: str, shard: int | None, rows: int, columns: int) -> Iterator[HeldPart]:
     """Yield the parts of a tensor that this rank holds."""
     if isinstance(layer, VocabParallelEmbedding):
         own = layer.shard_indices
@@ -158,9 +165,9 @@ def _parts(layer: torch.nn.Module, attribute: str, shard: int | None, rows: int,
         yield HeldPart(0, rows, 0, columns, 0)
 
 
-def _unpacked(layer: torch.nn.Module, width: int, seed: int) -> torch.Tensor:
+def _unpacked(layer: Any, width: int, seed: int) -> torch.Tensor:
     """Return the compared columns of the matrix by which a layer multiplies."""
     columns = probed_columns(width, seed)
     units = torch.zeros(len(columns), width, dtype=layer.weight.dtype)
     units[range(len(columns)), columns] = 1
-    return layer.cpu_linear(units, layer.weight, None).t()  # type: ignore[no-any-return, operator]
+    return layer.cpu_linear(units, layer.weight, None).t()  # type: ignore[no-any-return]

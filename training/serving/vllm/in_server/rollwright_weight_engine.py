@@ -3,8 +3,9 @@
 vLLM imports this module because ``--worker-extension-cls`` names `Extension`; the import registers
 the engine, and ``--weight-transfer-config '{"backend": "disk"}'`` selects it. One update is
 ``/start_weight_update``, ``/update_weights`` with the folder, ``/finish_weight_update`` with the
-version. The folder is checked first: hashes, names and shapes. Only then the model is touched, so a
-bad folder leaves the old weights serving.
+version. The folder is checked first: names and shapes. Only then the model is touched, so a bad
+folder leaves the old weights serving. Files are hashed before the server is paused, by the run if
+it is on the same machine, else by a thread of one worker (`Extension.rollwright_read_files`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rollwright_held_weights import sum_weights
+from rollwright_held_weights import sum_weights  # type: ignore[import-not-found]
 from safetensors import safe_open
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
@@ -43,8 +45,6 @@ class DiskUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
     path: str
     """Checkpoint folder with ``*.safetensors``, tensors under their Hugging Face names."""
-    sha256: dict[str, str] = field(default_factory=dict)
-    """Expected hash of each weight file; empty: files are not hashed."""
 
 
 class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # type: ignore[misc]
@@ -81,7 +81,7 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
         """
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-        files = self._checked(Path(update_info.path).resolve(), update_info.sha256)
+        files = self._checked(Path(update_info.path).resolve())
         initialize_layerwise_reload(self.model)
         try:
             self.model.load_weights(stored_tensors(files))
@@ -90,17 +90,12 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
             pack_tied_matrices(self.model)
         self._applied = True
 
-    def _checked(self, folder: Path, sha256: dict[str, str]) -> list[Path]:
+    def _checked(self, folder: Path) -> list[Path]:
         if self._root is None or self._shapes is None:
             raise ValueError("no weight update before /init_weight_transfer_engine")
         if not folder.is_relative_to(self._root):
             raise ValueError(f"{folder} is not below {self._root}, the root of this server's weights")
         files = weight_files(folder)
-        if unnamed := [file.name for file in files if sha256 and file.name not in sha256]:
-            raise ValueError(f"{folder} has {unnamed[:SHOWN]}, which its manifest does not list")
-        for file in files:
-            if sha256 and file_sha256(file) != sha256[file.name]:
-                raise ValueError(f"{file} does not hold what its manifest says (sha256)")
         shapes = stored_shapes(files)
         if shapes != self._shapes:
             raise ValueError(f"{folder} is of another model: {difference(self._shapes, shapes)}")
@@ -152,6 +147,19 @@ def difference(expected: Shapes, actual: Shapes) -> str:
     return "; ".join(lines)
 
 
+def check_files(folder: Path, sha256: dict[str, str]) -> None:
+    """Read a folder's weight files, which brings them to the page cache, and compare their hashes.
+
+    Raises:
+        ValueError: a file is not listed, or holds other bytes.
+    """
+    for file in weight_files(folder):
+        if file.name not in sha256:
+            raise ValueError(f"{file} is not listed in its manifest")
+        if file_sha256(file) != sha256[file.name]:
+            raise ValueError(f"{file} does not hold what its manifest says (sha256)")
+
+
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -174,12 +182,34 @@ def pack_tied_matrices(model: torch.nn.Module) -> None:
             dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
 
 
+_reader = ThreadPoolExecutor(max_workers=1)
+_readings: dict[str, Future[None]] = {}
+"""The newest reading, by folder and hashes."""
+
+
 class Extension:
     """Adds methods to each worker; ``--worker-extension-cls`` makes it import this module."""
 
+    def rollwright_read_files(self, path: str, sha256: dict[str, str]) -> dict[str, Any]:
+        """Start to read and hash a folder's weights in a thread, while the model goes on.
+
+        The same call again says whether it is ``done``, and its ``fault`` if there was one. One
+        worker of a machine reads.
+        """
+        if self.local_rank:  # type: ignore[attr-defined]
+            return {"done": True, "fault": ""}
+        key = json.dumps([path, sha256])
+        if key not in _readings:
+            _readings.clear()
+            _readings[key] = _reader.submit(check_files, Path(path), sha256)
+        if not _readings[key].done():
+            return {"done": False, "fault": ""}
+        error = _readings.pop(key).exception()
+        return {"done": True, "fault": str(error) if error else ""}
+
     def rollwright_sum_weights(self, shapes: dict[str, list[int]], seed: int) -> dict[str, Any]:
         """Return the checksums of the weights that this worker holds, see `sum_weights`."""
-        return sum_weights(self.model_runner.get_model(), shapes, seed)  # type: ignore[attr-defined]
+        return dict(sum_weights(self.model_runner.get_model(), shapes, seed))  # type: ignore[attr-defined]
 
 
 if "disk" not in WeightTransferEngineFactory._registry:
