@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from benchmarks import Figure
 from tasks_lib.config import PROJECT
@@ -26,6 +27,7 @@ from training.policy.renderer import Renderer
 from training.serving.config import ServingConfig
 from training.serving.engine import Generation, GenerationRequest
 from training.serving.local import LocalModel
+from training.serving.vllm.checksums import compare_weights
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.command import ServerOptions
 from training.serving.vllm.probe import ProbeTurn, TransformersScorer, compare, probe_picture
@@ -40,6 +42,8 @@ ROUNDS = 5
 TOKENS = 24
 """Of each turn: ends of turns are banned."""
 ENDS = ["<|im_end|>", "<|endoftext|>"]
+LARGE_LAYERS = 8
+"""Of the model with random weights: 0.5 GB."""
 LINES = 30
 """Of the page in each prompt, some 300 tokens."""
 
@@ -66,7 +70,10 @@ async def _figures(folder: Path) -> list[Figure]:
         for turns in TURNS:
             found += await _rates(local, client, renderer, turns)
         found += await _log_probs(local, client, renderer, policies[0])
-        return found + await _publications(supervisor, renderer, policies)
+        found += await _publications(supervisor, renderer, policies)
+    large = [_large_policy(folder / "large", version) for version in range(2)]
+    async with _server(folder / "large", large[0], renderer) as supervisor:
+        return found + await _large_publications(supervisor, large)
 
 
 def _policy(root: Path, version: int) -> Path:
@@ -83,6 +90,21 @@ def _policy(root: Path, version: int) -> Path:
     return folder
 
 
+def _large_policy(root: Path, version: int) -> Path:
+    """A model of the reader's kind with 0.5 GB of random weights."""
+    folder = _policy(root / "policies", version)
+    config = AutoConfig.from_pretrained(folder)
+    text = config.text_config
+    text.hidden_size, text.intermediate_size, text.num_hidden_layers = 1024, 4096, LARGE_LAYERS
+    text.num_attention_heads, text.num_key_value_heads = 16, 8
+    text.layer_types = [text.layer_types[0]] * LARGE_LAYERS
+    text.rope_parameters["mrope_section"] = [16, 8, 8]
+    config.vision_config.hidden_size = config.hidden_size = text.hidden_size
+    torch.manual_seed(version)
+    AutoModelForImageTextToText.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    return folder
+
+
 @asynccontextmanager
 async def _server(folder: Path, policy: Path, renderer: Renderer) -> AsyncIterator[Supervisor]:
     options = ServerOptions(
@@ -94,7 +116,7 @@ async def _server(folder: Path, policy: Path, renderer: Renderer) -> AsyncIterat
         max_model_len=2048,
         flags={"enforce_eager": True},
     )
-    (folder / "logs").mkdir()
+    (folder / "logs").mkdir(parents=True)
     supervisor = make_supervisor(options, renderer, folder / "logs")
     await supervisor.start(0, policy)
     try:
@@ -170,4 +192,22 @@ async def _publications(supervisor: Supervisor, renderer: Renderer, policies: Se
     return [
         Figure("publish to first token of the new version", statistics.median(first_token), "s", "<= 1"),
         Figure("pause of a publication", statistics.median(pauses), "s", "<= 0.25"),
+    ]
+
+
+async def _large_publications(supervisor: Supervisor, policies: Sequence[Path]) -> list[Figure]:
+    """The server's pause by the size of the weights, and the seconds to compare its weights."""
+    size = sum(path.stat().st_size for path in policies[0].glob("*.safetensors")) / 1e9
+    clients = [replica.client for replica in supervisor.replicas]
+    pauses, compared = [], []
+    for number in range(1, ROUNDS + 1):
+        publication = await supervisor.publish(number, policies[number % 2])
+        pauses.append(publication.pause_seconds)
+        begun = time.perf_counter()
+        result = await compare_weights(clients, number, policies[number % 2])
+        compared.append(time.perf_counter() - begun)
+        assert result.compared == result.tensors
+    return [
+        Figure("pause of a publication per 10 GB", statistics.median(pauses) / size * 10, "s", "<= 1"),
+        Figure("comparison of weights per 10 GB", statistics.median(compared) / size * 10, "s", ""),
     ]
