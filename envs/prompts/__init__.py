@@ -5,7 +5,7 @@ one text everywhere.
 """
 
 from envs.prompts.step_renderer import StepRenderer
-from envs.prompts.system_turn import PromptName, system_text, tool_schemas, tools_text
+from envs.prompts.system_turn import PromptName, call_text, system_text, tool_schemas, tools_text
 from envs.prompts.user_turn import MEMORY_BUDGET, ObservationMode, element_line, memory_lines, one_line, user_text
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "ObservationMode",
     "PromptName",
     "StepRenderer",
+    "call_text",
     "element_line",
     "memory_lines",
     "one_line",

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from envs.prompts.user_turn import ObservationMode
+from envs.types import Action, format_action
+from envs.types.action_text import ActionFormat
 
 PromptName = Literal["plain", "vanilla", "complete", "tools"]
 
@@ -89,6 +91,18 @@ def system_text(prompt: PromptName, mode: ObservationMode) -> str:
             f"Then the action as a call: <tool_call>\n{call}\n</tool_call>",
         ]
     )
+
+
+def call_text(action: Action, prompt: PromptName) -> str:
+    """Write the turn of a scripted policy in the form that the system turn asks for.
+
+    The prose that ``vanilla`` and ``complete`` ask for before the call is left out: a script has no
+    words for what it does.
+    """
+    if prompt == "plain":
+        return format_action(action)
+    arguments = format_action(action, ActionFormat.JSON)
+    return f'<tool_call>\n{{"name": "{TOOL}", "arguments": {arguments}}}\n</tool_call>'
 
 
 def tools_text(prompt: PromptName, mode: ObservationMode) -> str:

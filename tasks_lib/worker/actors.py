@@ -10,9 +10,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from envs.actions import format_action
 from envs.browser import PageStep
 from envs.bundled.oracles import is_generated, oracle_action, oracle_of
+from envs.prompts import PromptName, call_text
 from envs.types import Action, ContextMessage, FinishReason, Invalid, Memory, Step, TokenSpan
 from training.config import PolicyConfig
 from training.policy.rendered import RenderedPrompt
@@ -138,10 +138,12 @@ class PolicyActor:
 class OracleActor:
     """The scripted oracle of each task.
 
-    Its turns carry log-probability 0: they are certain, and are used for cloning only.
+    It answers in the form that the policy is asked for. Its turns carry log-probability 0: they are
+    certain, and are used for cloning only.
     """
 
     renderer: Renderer
+    prompt: PromptName
     policy_version: int
 
     def session(self, name: str) -> AbstractAsyncContextManager[None]:
@@ -151,7 +153,7 @@ class OracleActor:
         asked.situation.began()
         action = _ask_oracle(asked.situation)
         # An oracle without an action answers nothing, which ends the episode as a failure.
-        response = "" if isinstance(action, Invalid) else format_action(action)
+        response = "" if isinstance(action, Invalid) else call_text(action, self.prompt)
         response_ids = tuple(self.renderer.encode_response(response))
         return Turn(asked, response, response_ids, (0.0,) * len(response_ids), self.policy_version)
 

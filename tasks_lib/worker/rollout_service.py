@@ -224,7 +224,7 @@ def make_actor(
         patience = request.serving.patience
         return PolicyActor(engine, renderer, request.policy, request.seed, request.version, patience), nullcontext()
     if request.actor == "oracle":
-        return OracleActor(renderer, request.version), nullcontext()
+        return OracleActor(renderer, request.policy.prompt, request.version), nullcontext()
     assert request.teacher is not None
     client = TeacherClient(request.teacher, RunStore(Path(request.run_dir)).root / SPENT)
     parse = as_parsed(request.rollout.parser)

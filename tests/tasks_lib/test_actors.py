@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from envs.browser import PageStep
+from envs.prompts import PromptName
 from envs.types import Element, EngineError, Observation, TokenSpan, WebTask
 from tasks_lib.config import RolloutConfig, TeacherConfig
 from tasks_lib.worker.actors import Actor, EncodedSituation, OracleActor, PolicyActor, Situation
@@ -99,11 +100,21 @@ async def test_a_turn_of_two_versions_is_recorded_as_the_older_one() -> None:
     assert turn.version_spans == (TokenSpan(version=2, start=0, end=1), TokenSpan(version=3, start=1, end=2))
 
 
-@pytest.mark.parametrize(("elements", "response"), [((BUTTON,), "click [1]"), ((), "")], ids=["solved", "no action"])
-async def test_an_oracle_s_turn_is_certain(elements: tuple[Element, ...], response: str) -> None:
-    """Without an action it answers nothing, which ends the episode as a failure."""
+CALL = '<tool_call>\n{"name": "browser", "arguments": {"action": "click", "element": 1}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("elements", "prompt", "response"),
+    [((BUTTON,), "plain", "click [1]"), ((BUTTON,), "tools", CALL), ((BUTTON,), "vanilla", CALL), ((), "tools", "")],
+    ids=["solved", "solved by a tool call", "solved by a call in text", "no action"],
+)
+async def test_an_oracle_s_turn_is_certain(elements: tuple[Element, ...], prompt: PromptName, response: str) -> None:
+    """It has the form that the policy is asked for.
+
+    Without an action it answers nothing, which ends the episode as a failure.
+    """
     renderer: Any = LetterRenderer()
-    turn = await OracleActor(renderer, policy_version=4).act(ask(*elements))
+    turn = await OracleActor(renderer, prompt, policy_version=4).act(ask(*elements))
     assert (turn.response, turn.policy_version, turn.finish_reason) == (response, 4, None)
     assert turn.response_ids == tuple(map(ord, response)) and turn.logprobs == (0.0,) * len(response)
 

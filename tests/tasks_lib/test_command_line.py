@@ -121,24 +121,24 @@ def test_presets_are_offered_where_there_are_some(capsys: pytest.CaptureFixture[
             TrainConfig,
             ["--preset", "reader"],
             "preset: reader is a preset of flows.warm_start, not of flows.train, whose presets are: "
-            "quickstart, qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu",
+            "quickstart, qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu, smollm2-135m",
         ),
         (
             WarmStartConfig,
             ["--set", "preset=bundled-tasks"],
-            "preset: bundled-tasks is a preset of flows.build_tasks, not of flows.warm_start, whose presets are: reader",
+            "preset: bundled-tasks is a preset of flows.build_tasks, not of flows.warm_start, whose presets are: reader, smollm2-135m-clone",
         ),
         (
             SweepConfig,
             ["--set", "base.preset=reader", "--set", "grid.seed=[0]"],
             "the configuration is not valid:\n  arm sweep-reader-seed0 (seed=0): preset: reader is a preset of flows.warm_start, not of "
-            "flows.train, whose presets are: quickstart, qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu",
+            "flows.train, whose presets are: quickstart, qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu, smollm2-135m",
         ),
         (
             EvaluateConfig,
             ["--preset", "nix"],
             "there is no preset 'nix'; the presets are: bundled-tasks, quickstart, quickstart-seeds, "
-            "qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu, reader",
+            "qwen3-vl-2b-1gpu, qwen3-vl-4b-openwebrl, qwen3-vl-8b-8gpu, reader, smollm2-135m, smollm2-135m-clone",
         ),
     ],
 )

@@ -211,15 +211,18 @@ def _text_config(shape: TinyShape, vocabulary: int, ids: dict[str, int]) -> dict
     }
 
 
-def save_checkpoint(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a folder that `AutoModelForImageTextToText` and `AutoProcessor` load."""
+def save_checkpoint(model: Any, tokenizer: Any, folder: Path, smallest_pixels: int = 4 * 28 * 28) -> None:
+    """Write a folder that `AutoModelForImageTextToText` and `AutoProcessor` load.
+
+    Smaller pictures are scaled up to ``smallest_pixels``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     settings = folder / "tokenizer_config.json"
     written = json.loads(settings.read_text()) | {"processor_class": "Qwen2VLProcessor"}
     settings.write_text(json.dumps(written, indent=1, ensure_ascii=False))
-    image = _image_settings()
+    image = _image_settings(smallest_pixels)
     video = {key: value for key, value in image.items() if key != "image_processor_type"}
     (folder / "preprocessor_config.json").write_text(json.dumps(image, indent=1))
     (folder / "video_preprocessor_config.json").write_text(
@@ -228,12 +231,12 @@ def save_checkpoint(model: Any, tokenizer: Any, folder: Path) -> None:
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
 
 
-def _image_settings() -> dict[str, Any]:
+def _image_settings(smallest: int) -> dict[str, Any]:
     """Return image settings under which a 168x224 screenshot is never resized.
 
     It has 6x8 merged patches of 28 pixels, inside both limits.
     """
-    smallest, largest = 4 * 28 * 28, 256 * 28 * 28
+    largest = 256 * 28 * 28
     return {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2VLProcessor",
