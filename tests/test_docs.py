@@ -43,7 +43,7 @@ CHECKS = {
     "flows.batch": check_batch,
 }
 READERS_OWN = re.compile(
-    r"…|(?<![\w/.])(?:/?(?:mine|models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset qwen3-vl-"
+    r"…|(?<![\w/.])(?:/?(?:mine|models|runs|secrets|tasks)/|[\w.-]+\.jsonl?\b)|serving\.engine=vllm|--preset (?:qwen3-vl|smollm2)-"
 )
 """What the reader has: a checkpoint, a run's folder, a task file outside `datasets/`, the
 environment of `make vllm`."""
@@ -198,6 +198,7 @@ def test_every_command_is_of_a_module_that_is_there() -> None:
         "flows.view",
         "training.proxy",
         "training.proxy.join",
+        "training.smollm2",
         "training.warm_start.pretrain",
     }
     assert modules - set(FLOWS) <= others
