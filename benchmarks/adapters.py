@@ -1,40 +1,29 @@
-"""Overhead of a step through each adapter and server, beside the same step through `open_env`.
+"""Overhead of a step through each adapter and server over the same step of `open_env`.
 
-Each arm plays the same episode of the bundled shop (no screenshots) in turns with the others, on
-browsers of its own; only steps are timed. The servers run in a process of their own and are reached
-over loopback. Then 64 sessions play at once, through OpenEnv's server and without one, beside other
-servers (`benchmarks.served`).
+Each plays the same episode of the bundled shop (`benchmarks.adapter_steps`). Then 64 sessions play
+at once, through OpenEnv's server and without one, beside other servers (`benchmarks.served`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
-import signal
 import statistics
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import psutil
 
-from benchmarks import Figure
+from benchmarks import Figure, adapter_steps
+from benchmarks.adapter_steps.inner_clock import serving
 from benchmarks.served import browsergym_rate, omniboxes_rate
 from envs import EnvHost
-from envs.adapters.gymnasium import env_id
 
-TASK = "bundled/shop-open/200000/0"
-TEXTS = ('type [8] "Zephra Pillow"', "click [9]", "click [12]", '{"action": "terminate"}')
-ROUNDS = 40
-"""Episodes of each arm: 120 steps without the ends, which are graded."""
 SESSIONS = 64
 CROWD_SECONDS = 30.0
 LEAK_EPISODES = 2000
@@ -45,134 +34,11 @@ CHECKBOX = "miniwob/click-checkboxes"
 PEER_SESSIONS = {"OPENENV": 2, "WEBGYM": 16}
 """Sessions of a peer by its variable: more do not raise its rate on two cores."""
 
-Step = Callable[[str], Awaitable[Any]]
-Arm = Callable[[], Awaitable[Step]]
-"""Begins an episode and returns its step function."""
-
 
 def run(parts: tuple[str, ...] = PARTS) -> list[Figure]:
     """Figures of all parts."""
-    measures = {"steps": _steps, "sessions": _crowd, "served": _served, "leak": _leak}
+    measures = {"steps": adapter_steps.figures, "sessions": _crowd, "served": _served, "leak": _leak}
     return [figure for part in parts for figure in asyncio.run(measures[part]())]
-
-
-async def _steps() -> list[Figure]:
-    """Milliseconds that each arm adds to a step."""
-    async with AsyncExitStack() as stack:
-        arms: dict[str, Arm] = {
-            "open_env": await stack.enter_async_context(_plain(screenshots=False)),
-            "open_env with pictures": await stack.enter_async_context(_plain(screenshots=True)),
-            "Gymnasium": await stack.enter_async_context(_gymnasium()),
-            "OpenEnv": await stack.enter_async_context(_openenv()),
-            "environment server": await stack.enter_async_context(_server()),
-        }
-        seconds = {name: {text: list[float]() for text in TEXTS} for name in arms}
-        for round_ in range(ROUNDS + 1):
-            for name, arm in arms.items():
-                step = await arm()
-                for text in TEXTS:
-                    started = time.perf_counter()
-                    await step(text)
-                    if round_:  # the first round opens pages
-                        seconds[name][text].append(time.perf_counter() - started)
-    # The end is left out: it is graded, and the servers hand out the trajectory.
-    ms = {
-        name: 1000 * statistics.mean(statistics.median(taken[text]) for text in TEXTS[:-1])
-        for name, taken in seconds.items()
-    }
-    # The environment server makes pictures, which these steps do not ask for.
-    served = (("OpenEnv", "open_env"), ("environment server", "open_env with pictures"))
-    return [
-        Figure("step through open_env", ms["open_env"], "ms", ""),
-        Figure("Gymnasium / open_env", ms["Gymnasium"] / ms["open_env"], "ratio", "<= 1.03"),
-        *(Figure(f"added by {name}", ms[name] - ms[without], "ms", "<= 3") for name, without in served),
-    ]
-
-
-@asynccontextmanager
-async def _plain(*, screenshots: bool) -> AsyncIterator[Arm]:
-    async with EnvHost(max_sessions=1, screenshots=screenshots) as host, host.open(TASK) as env:
-
-        async def begin() -> Step:
-            await env.reset()
-            return env.step
-
-        yield begin
-
-
-@asynccontextmanager
-async def _gymnasium() -> AsyncIterator[Arm]:
-    env = gym.make(f"envs.adapters.gymnasium:{env_id(TASK)}", disable_env_checker=True)
-
-    async def begin() -> Step:
-        env.reset()
-
-        async def step(text: str) -> Any:
-            return env.step(text)  # it blocks: nothing else runs in this loop
-
-        return step
-
-    try:
-        yield begin
-    finally:
-        env.close()
-
-
-@asynccontextmanager
-async def _serving(*command: str) -> AsyncIterator[tuple[str, subprocess.Popen[str]]]:
-    """Start a server of ours on a free port; yield its address and process."""
-    with subprocess.Popen(
-        [sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            yield await asyncio.to_thread(_address, process), process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(process.wait)
-
-
-def _address(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    output = ""
-    for line in process.stdout:
-        output += line
-        if match := re.search(r"http://127\.0\.0\.1:\d+", line):
-            # The rest is read too, so that the server never waits for its reader.
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            return match[0]
-    raise RuntimeError(f"the server did not start: {output}")
-
-
-@asynccontextmanager
-async def _openenv() -> AsyncIterator[Arm]:
-    from envs.adapters.openenv import OpenEnvAction, OpenEnvClient
-
-    async with (
-        _serving("envs.adapters.openenv", "--port", "0", "--max-sessions", "1", "--no-screenshot") as (url, _),
-        OpenEnvClient(base_url=url) as client,
-    ):
-
-        async def begin() -> Step:
-            await client.reset(task=TASK)
-            return lambda text: client.step(OpenEnvAction(action=text))
-
-        yield begin
-
-
-@asynccontextmanager
-async def _server() -> AsyncIterator[Arm]:
-    from envs.server import RemoteEnv
-
-    async with (
-        _serving("envs.server", "--port", "0", "--max-sessions", "1") as (url, _),
-        RemoteEnv(url, TASK, screenshots=False) as env,
-    ):
-
-        async def begin() -> Step:
-            await env.reset()
-            return partial(env.step)
-
-        yield begin
 
 
 async def _crowd() -> list[Figure]:
@@ -185,7 +51,7 @@ async def _crowd() -> list[Figure]:
         direct = await _rates([(env.reset, partial(env.step, text)) for env in envs])
     limit = ("--max-sessions", str(SESSIONS))
     async with (
-        _serving("envs.adapters.openenv", "--port", "0", "--no-screenshot", *limit) as (url, _),
+        serving("envs.adapters.openenv", "--port", "0", "--no-screenshot", *limit) as (url, _),
         AsyncExitStack() as stack,
     ):
         clients = [await stack.enter_async_context(OpenEnvClient(base_url=url)) for _ in range(SESSIONS)]
@@ -221,7 +87,7 @@ async def _our_rate(sessions: int) -> float:
     from envs.adapters.openenv import OpenEnvAction, OpenEnvClient
 
     async with (
-        _serving("envs.adapters.openenv", "--port", "0", "--max-sessions", str(sessions)) as (url, _),
+        serving("envs.adapters.openenv", "--port", "0", "--max-sessions", str(sessions)) as (url, _),
         AsyncExitStack() as stack,
     ):
         clients = [await stack.enter_async_context(OpenEnvClient(base_url=url)) for _ in range(sessions)]
@@ -266,7 +132,7 @@ async def _leak() -> list[Figure]:
     from envs.adapters.openenv import OpenEnvAction, OpenEnvClient
 
     task, text = CLICK
-    async with _serving("envs.adapters.openenv", "--port", "0", "--no-screenshot", "--max-sessions", "8") as (
+    async with serving("envs.adapters.openenv", "--port", "0", "--no-screenshot", "--max-sessions", "8") as (
         url,
         server,
     ):

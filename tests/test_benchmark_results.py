@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import Figure, record
+from benchmarks import Figure, adapter_steps, record
+from benchmarks.adapter_steps.arms import ARMS
 
 
 @pytest.fixture
@@ -40,3 +41,12 @@ def test_the_table_has_headlines_and_missed_targets(results: Path) -> None:
     assert f"|{missed.name}|2 s|**missed**: <= 1|" in page
     assert met.name not in page and "|update, two machines / one|1.015 ratio||" in page
     assert page.count("## Results") == 1 and record.with_table(page) == page
+
+
+async def test_an_adapter_without_its_environment_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert set(adapter_steps.NAMES) == set(ARMS)
+    monkeypatch.setattr(adapter_steps, "ROOT", tmp_path)
+    assert await adapter_steps.figures(["verl"]) == []
+    assert "verl is left out: scripts/setup_frameworks verl" in capsys.readouterr().err

@@ -1,0 +1,41 @@
+"""Measures one adapter: ``python -m benchmarks.adapter_steps NAME ROUNDS``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from benchmarks.adapter_steps.arms import ARMS, MOVES
+from benchmarks.adapter_steps.inner_clock import InnerClock
+from envs.adapters import close_hosts
+
+
+async def measure(name: str, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each step, ``outside`` and ``inside``."""
+    outside, rewards = list[float](), list[float | None]()
+    with NamedTemporaryFile("r") as file:
+        clock = InnerClock(Path(file.name))
+        clock.start()
+        async with ARMS[name](clock) as begin:
+            for _ in range(rounds + 1):
+                step = await begin()
+                for move in MOVES:
+                    started = time.perf_counter()
+                    reward = await step(move)
+                    outside.append(time.perf_counter() - started)
+                rewards.append(reward)
+        inside = [float(line) for line in file]
+    assert rewards == [1.0] * len(rewards), f"{name}: the rewards are {rewards}"
+    assert len(inside) == len(outside), f"{name}: {len(inside)} steps inside, {len(outside)} outside"
+    # Without the first round, which opens pages, and without the ends.
+    kept = [number for number in range(len(MOVES), len(outside)) if (number + 1) % len(MOVES)]
+    return {"outside": [outside[number] for number in kept], "inside": [inside[number] for number in kept]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(measure(sys.argv[1], int(sys.argv[2])))))
+    close_hosts()

@@ -1,0 +1,384 @@
+"""The adapters and servers: each begins episodes of one task, and carries out their moves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from tempfile import TemporaryFile
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.adapter_steps import inner_clock
+from benchmarks.adapter_steps.inner_clock import InnerClock
+
+TASK = "bundled/shop-open/200000/0"
+MOVES: Sequence[dict[str, Any]] = (
+    {"action": "type", "element": 8, "text": "Zephra Pillow"},
+    {"action": "click", "element": 9},
+    {"action": "click", "element": 12},
+    {"action": "terminate"},
+)
+"""An episode. Its last step is left out: it is graded, and servers hand out the record."""
+
+Step = Callable[[dict[str, Any]], Awaitable[float | None]]
+"""Carries out a move; the reward, which counts after the last one."""
+Begin = Callable[[], Awaitable[Step]]
+"""Begins an episode and returns its step function."""
+
+
+@asynccontextmanager
+async def _gymnasium(clock: InnerClock) -> AsyncIterator[Begin]:
+    import gymnasium as gym
+
+    from envs.adapters.gymnasium import env_id
+
+    env = gym.make(f"envs.adapters.gymnasium:{env_id(TASK)}", disable_env_checker=True)
+
+    async def step(move: dict[str, Any]) -> float | None:
+        return float(env.step(json.dumps(move))[1])  # it blocks: nothing else runs in this loop
+
+    async def begin() -> Step:
+        env.reset()
+        return step
+
+    yield begin
+    env.close()
+
+
+@asynccontextmanager
+async def _browsergym(clock: InnerClock) -> AsyncIterator[Begin]:
+    """CDP's objects are read inside, and are the adapter's."""
+    import gymnasium as gym
+
+    from envs.adapters import browsergym, browsergym_page
+
+    vars(browsergym)["capture"] = clock.exclude(browsergym_page.capture)
+    name = f"{browsergym.__name__}:rollwright-browsergym/{TASK.replace('/', '.')}"
+    env = gym.make(name, disable_env_checker=True)
+    calls = {"type": 'fill("{element}", "{text}")', "click": 'click("{element}")', "terminate": 'report_infeasible("")'}
+
+    async def step(move: dict[str, Any]) -> float | None:
+        return float(env.step(calls[move["action"]].format_map(move))[1])
+
+    async def begin() -> Step:
+        env.reset()
+        return step
+
+    yield begin
+    env.close()
+
+
+@asynccontextmanager
+async def _skyrl(clock: InnerClock) -> AsyncIterator[Begin]:
+    import skyrl_gym
+
+    from envs.adapters.skyrl import register
+
+    register()
+    env = skyrl_gym.make("rollwright", extras={"task": TASK})
+
+    async def step(move: dict[str, Any]) -> float | None:
+        reward: float | None = env.step(json.dumps(move))["reward"]
+        return reward
+
+    async def begin() -> Step:
+        env.init([])
+        return step
+
+    yield begin
+    env.close()
+
+
+@asynccontextmanager
+async def _tinker(clock: InnerClock) -> AsyncIterator[Begin]:
+    """Tokens are letters: what a model's tokenizer takes is not the adapter's."""
+    import tinker
+
+    from envs.adapters.tinker import TinkerEnv
+
+    class Letters:
+        tokenizer = SimpleNamespace(decode=lambda ids: "".join(map(chr, ids)))
+
+        def build_generation_prompt(self, messages: list[Any]) -> tinker.ModelInput:
+            text = "".join(f"<{message['role']}>{message['content']}</>" for message in messages)
+            return tinker.ModelInput.from_ints([ord(letter) for letter in text])
+
+        def get_stop_sequences(self) -> list[str]:
+            return ["</>"]
+
+    async def begin() -> Step:
+        env = TinkerEnv(TASK, Letters())
+        await env.initial_observation()
+
+        async def step(move: dict[str, Any]) -> float | None:
+            return float((await env.step([ord(letter) for letter in f"{json.dumps(move)}</>"])).reward)
+
+        return step
+
+    yield begin
+
+
+@asynccontextmanager
+async def _trl(clock: InnerClock) -> AsyncIterator[Begin]:
+    from envs.adapters.trl import TrlEnvironment
+
+    env = TrlEnvironment(task=TASK)
+
+    async def step(move: dict[str, Any]) -> float | None:
+        arguments = dict(move)
+        getattr(env, arguments.pop("action"))(**arguments)
+        return env.get_reward() if move["action"] == "terminate" else 0.0
+
+    async def begin() -> Step:
+        env.reset()
+        return step
+
+    yield begin
+
+
+@asynccontextmanager
+async def _verl(clock: InnerClock) -> AsyncIterator[Begin]:
+    """As verl's loop calls a tool: it makes and releases an instance for each call."""
+    from envs.adapters.verl import BrowserTool
+
+    tool = BrowserTool({"type": "native"})
+
+    async def begin() -> Step:
+        data = SimpleNamespace(request_id=uuid4().hex, extra_fields={})
+
+        async def step(move: dict[str, Any]) -> float | None:
+            instance, _ = await tool.create(create_kwargs={"task": TASK})
+            _, reward, _ = await tool.execute(instance, move, agent_data=data)
+            await tool.release(instance)
+            return reward
+
+        await step({})  # shows the first page
+        return step
+
+    yield begin
+
+
+@asynccontextmanager
+async def _verifiers(clock: InnerClock) -> AsyncIterator[Begin]:
+    from envs.adapters.verifiers import RESULT, load_environment
+
+    env = load_environment([TASK])
+    (row,) = env.get_dataset(n=1)
+
+    async def begin() -> Step:
+        state = await env.setup_state({"info": json.loads(row["info"]), "trajectory_id": uuid4().hex})
+
+        async def step(move: dict[str, Any]) -> float | None:
+            await env.env_response([{"role": "assistant", "content": json.dumps(move)}], state)
+            if RESULT not in state:
+                return 0.0
+            await env.close_page(state)
+            return float(state[RESULT]["reward"])
+
+        return step
+
+    yield begin
+
+
+@asynccontextmanager
+async def _cube(clock: InnerClock) -> AsyncIterator[Begin]:
+    from cube.core import Action
+    from cube.task import TaskMetadata
+
+    from envs.adapters.cube import CubeTaskConfig
+
+    task = CubeTaskConfig(metadata=TaskMetadata(id=TASK)).make()
+
+    async def step(move: dict[str, Any]) -> float | None:
+        return float(task.step(Action(name="browser", arguments=move)).reward)
+
+    async def begin() -> Step:
+        task.reset()
+        return step
+
+    yield begin
+    task.close()
+
+
+@asynccontextmanager
+async def _nemo_gym(clock: InnerClock) -> AsyncIterator[Begin]:
+    """Over HTTP, with a thread of this process for its server."""
+    from unittest.mock import MagicMock
+
+    import httpx
+    import uvicorn
+    from nemo_gym.server_utils import ServerClient
+
+    from envs.adapters.nemo_gym import WebResourcesServer, WebResourcesServerConfig, dataset_rows
+
+    port = free_port()
+    config = WebResourcesServerConfig(host="127.0.0.1", port=port, entrypoint="", name="web")
+    app = WebResourcesServer(config=config, server_client=MagicMock(spec=ServerClient)).setup_webserver()
+    web = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning"))
+    thread = threading.Thread(target=web.run)
+    thread.start()
+    await answering(port)
+    (row,) = dataset_rows([TASK])
+    response = {"id": "r", "object": "response", "created_at": 1, "model": "m", "output": []}
+    response |= {"parallel_tool_calls": False, "tool_choice": "auto", "tools": []}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+
+        async def post(path: str, body: Mapping[str, Any]) -> httpx.Response:
+            return (await client.post(path, json=body)).raise_for_status()
+
+        async def step(move: dict[str, Any]) -> float | None:
+            await post("/browser", move)
+            if move["action"] != "terminate":
+                return 0.0
+            verified = await post("/verify", {**row, "response": response})
+            return float(verified.json()["reward"])
+
+        async def begin() -> Step:
+            client.cookies.clear()
+            await post("/seed_session", {"task": TASK})
+            return step
+
+        yield begin
+    web.should_exit = True
+    await asyncio.to_thread(thread.join)
+
+
+@asynccontextmanager
+async def _mcp(clock: InnerClock) -> AsyncIterator[Begin]:
+    """Over HTTP; each MCP session is an episode."""
+    from mcp import ClientSession
+    from mcp.client.streamable_http import streamable_http_client
+
+    from envs.adapters.mcp import META
+
+    port = free_port()
+    server = (inner_clock.__name__, str(clock.file), "envs.adapters.mcp", TASK, "--http", str(port))
+    played = list[asyncio.Task[None]]()
+
+    async def session(moves: asyncio.Queue[Any], answers: asyncio.Queue[Any]) -> None:
+        """Play an episode; its client's scopes are entered and left in one task."""
+        async with (
+            streamable_http_client(f"http://127.0.0.1:{port}/mcp") as (read, write, _),
+            ClientSession(read, write) as client,
+        ):
+            await client.initialize()
+            await answers.put(await client.call_tool("browser_snapshot", {}))
+            for _ in MOVES:
+                name, arguments = await moves.get()
+                await answers.put(await client.call_tool(name, arguments))
+
+    async def begin() -> Step:
+        moves, answers = asyncio.Queue[Any](), asyncio.Queue[Any]()
+        played.append(asyncio.create_task(session(moves, answers)))
+        await answers.get()
+
+        async def step(move: dict[str, Any]) -> float | None:
+            target = {"target": str(move.get("element"))}
+            await moves.put(
+                {
+                    "type": ("browser_type", {**target, "text": move.get("text")}),
+                    "click": ("browser_click", target),
+                    "terminate": ("browser_close", {}),
+                }[move["action"]]
+            )
+            reward: float | None = (await answers.get()).meta[META]["reward"]
+            return reward
+
+        return step
+
+    # mcp 1.30 prints an error at the end of each session, so the output is shown if one fails.
+    with (
+        TemporaryFile() as output,
+        subprocess.Popen([sys.executable, "-m", *server], stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            await answering(port)
+            yield begin
+            await asyncio.gather(*played)
+        except BaseException:
+            output.seek(0)
+            sys.stderr.write(output.read().decode())
+            raise
+        finally:
+            process.terminate()
+
+
+@asynccontextmanager
+async def _openenv(clock: InnerClock) -> AsyncIterator[Begin]:
+    from envs.adapters.openenv import OpenEnvAction, OpenEnvClient
+
+    async with (
+        clock.serving("envs.adapters.openenv", "--port", "0", "--max-sessions", "1", "--no-screenshot") as url,
+        OpenEnvClient(base_url=url) as client,
+    ):
+
+        async def step(move: dict[str, Any]) -> float | None:
+            reward: float | None = (await client.step(OpenEnvAction(action=json.dumps(move)))).reward
+            return reward
+
+        async def begin() -> Step:
+            await client.reset(task=TASK)
+            return step
+
+        yield begin
+
+
+@asynccontextmanager
+async def _server(clock: InnerClock) -> AsyncIterator[Begin]:
+    from envs.server import RemoteEnv
+
+    async with (
+        clock.serving("envs.server", "--port", "0", "--max-sessions", "1") as url,
+        RemoteEnv(url, TASK, screenshots=False) as env,
+    ):
+
+        async def step(move: dict[str, Any]) -> float | None:
+            return (await env.step(json.dumps(move))).reward
+
+        async def begin() -> Step:
+            await env.reset()
+            return step
+
+        yield begin
+
+
+ARMS: Mapping[str, Callable[[InnerClock], AbstractAsyncContextManager[Begin]]] = {
+    "Gymnasium": _gymnasium,
+    "BrowserGym's shape": _browsergym,
+    "OpenEnv": _openenv,
+    "SkyRL": _skyrl,
+    "Tinker": _tinker,
+    "verl": _verl,
+    "TRL": _trl,
+    "MCP": _mcp,
+    "verifiers": _verifiers,
+    "NeMo-Gym": _nemo_gym,
+    "CUBE": _cube,
+    "environment server": _server,
+}
+
+
+def free_port() -> int:
+    """Return a port of loopback that nothing listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def answering(port: int) -> None:
+    """Wait until something listens on a port of loopback."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.1)
