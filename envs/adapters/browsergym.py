@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from envs.adapters.browsergym_actions import BrowserGymActions, MappingError, chat_message, map_call, read_calls
+from envs.adapters.browsergym_actions import BrowserGymActions, map_call, read_calls
+from envs.adapters.browsergym_calls import MappingError, chat_message
 from envs.adapters.browsergym_page import RawPage, capture, extra_properties
 from envs.adapters.gymnasium import RollwrightEnv
 from envs.adapters.gymnasium_text import AnyText

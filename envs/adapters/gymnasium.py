@@ -28,15 +28,14 @@ try:
 except ImportError as missing:
     raise ImportError("envs.adapters.gymnasium needs Gymnasium: pip install 'rollwright[gym]'") from missing
 
+from envs.adapters.gymnasium_tasks import TaskChoice
 from envs.adapters.gymnasium_text import AnyText
 from envs.adapters.seats import Seat
 from envs.adapters.shared_host import shared_host
 from envs.prompts import StepRenderer
 from envs.prompts.user_turn import ObservationMode
-from envs.registry import choose_task, list_tasks, split_of
-from envs.sites import make_site
-from envs.tasks import load_tasks
-from envs.types import ConfigError, Split, StopReason, TaskError, WebTask
+from envs.registry import list_tasks
+from envs.types import ConfigError, Split, StopReason, WebTask
 
 if TYPE_CHECKING:
     from envs.step_result import StepResult
@@ -83,33 +82,18 @@ class RollwrightEnv(gym.Env):
             TaskError: There is no such task, or it has no seeds of the split.
             ConfigError: Not exactly one of ``task`` and ``tasks``, or sites with unequal viewports.
         """
-        if (task is None) == (tasks is None):
-            raise ConfigError("give either task= (an id of envs.list_tasks) or tasks= (a task file)")
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"render_mode: got {render_mode!r}; there is 'rgb_array'")
-        given = (
-            [task]
-            if task is not None
-            else load_tasks(tasks)
-            if isinstance(tasks, str | PathLike)
-            else list(tasks or ())
-        )
-        changes = {name: options.get(name) for name in ("instruction", "horizon", "date")}
-        self.tasks = {chosen.task_id: chosen for chosen in (choose_task(one, **changes) for one in given)}
+        self._choice = TaskChoice(task, tasks, Split(split), options)
+        self.tasks = self._choice.tasks
         """Tasks by id."""
-        # An address that a person names may be reached, so it is opened as such.
-        self._address = task if isinstance(task, str) and "://" in task else None
         self.render_mode = render_mode
-        self._split = Split(split)
-        for one in self.tasks.values():
-            if one.seeds and self._split not in one.seeds:
-                raise TaskError(f"{one.task_id} has no seeds of split={self._split.value!r}: {', '.join(one.seeds)}")
         self._renderer = StepRenderer(mode=mode, screenshot=screenshot)
         self._pool = {**self._renderer.pool_options, **(pool or {})}
         if render_mode is not None:
             self._pool["screenshots"] = True
         self._options = options
-        self._size = self._picture_size() if self._pool["screenshots"] else (1, 1)
+        self._size = self._choice.picture_size(self._pool.get("device")) if self._pool["screenshots"] else (1, 1)
         self._seat: Seat | None = None
         self._history: list[str] = []
         self._picture: np.ndarray[Any, Any] | None = None
@@ -161,9 +145,9 @@ class RollwrightEnv(gym.Env):
     async def begun(self, seed: int | None, options: Mapping[str, Any] | None) -> StepResult:
         """Choose a task and a seed, and begin an episode."""
         super().reset(seed=seed)
-        task, page_seed = self._choose(seed, dict(options or {}))
+        task, page_seed = self._choice.draw(seed, dict(options or {}), self.np_random)
         self._history.clear()
-        return await self.seat.reset(self._address or task, page_seed)
+        return await self.seat.reset(task, page_seed)
 
     async def act(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """`step`, inside the host's event loop."""
@@ -178,24 +162,6 @@ class RollwrightEnv(gym.Env):
         truncated = step.done and (step.reward is None or step.stop in CUT_SHORT)
         reward = float("nan") if step.reward is None else step.reward
         return self._observation(step), reward, step.done and not truncated, truncated, self._info(step)
-
-    def _choose(self, seed: int | None, options: dict[str, Any]) -> tuple[WebTask, int]:
-        """Return the task and the page's seed of the next episode."""
-        name = options.pop("task", None)
-        if options or (name is not None and name not in self.tasks):
-            raise ConfigError(
-                f"reset takes options={{'task': ID}}, ID one of {', '.join([*self.tasks][:9])} …; got {options or name}"
-            )
-        ids = [*self.tasks]
-        if name is None:
-            name = ids[self.np_random.integers(len(ids))] if len(ids) > 1 else ids[0]
-        task = self.tasks[name]
-        if not task.seeds:
-            return task, 0
-        if seed is not None and split_of(task, seed) is not None:
-            return task, seed
-        seeds = task.seeds[self._split]
-        return task, int(self.np_random.integers(seeds.start, seeds.stop))
 
     def _observation(self, step: StepResult) -> dict[str, Any]:
         shown: dict[str, Any] = {"text": self._renderer.text(step, self._history)}
@@ -219,19 +185,6 @@ class RollwrightEnv(gym.Env):
         if not self._renderer.shows_screenshot:
             return text
         return {**text, "screenshot": gym.spaces.Box(0, 255, (*self._size, 3), np.uint8)}
-
-    def _picture_size(self) -> tuple[int, int]:
-        """Height and width of screenshots."""
-        device = self._pool.get("device")
-        if device is not None:
-            return round(device.height * device.scale), round(device.width * device.scale)
-        sizes = {
-            make_site(site, self._options.get("live")).viewport for site in {task.site for task in self.tasks.values()}
-        }
-        if len(sizes) > 1:
-            raise ConfigError(f"the sites' viewports differ ({sizes}); give all one: pool={{'device': Device(…)}}")
-        ((width, height),) = sizes
-        return height, width
 
 
 def env_id(task_id: str) -> str:

@@ -27,54 +27,28 @@ from envs.prompts import ObservationMode, StepRenderer
 from envs.server.sessions import MAX_CLOSED, SessionCode, SessionError, SessionTable
 from envs.step_result import StepResult
 from envs.sync import SyncEnvHost
-from envs.types import BrowserError, RollwrightError, WebTask
+from envs.types import BrowserError, RollwrightError
 
 try:
     from fastapi import FastAPI, Request
     from fastapi.responses import PlainTextResponse
     from nemo_gym import failure_kinds
     from nemo_gym.base_resources_server import (
-        BaseResourcesServerConfig,
-        BaseSeedSessionRequest,
         BaseSeedSessionResponse,
         BaseVerifyRequest,
-        BaseVerifyResponse,
         ResourcesCloseSessionRequest,
         ResourcesCloseSessionResponse,
         ResourcesSeedSessionRequest,
         ResourcesSeedSessionResponse,
-        ReverifyMode,
         SimpleResourcesServer,
     )
     from nemo_gym.server_utils import SESSION_ID_KEY
+
+    from envs.adapters.nemo_gym_types import WebResourcesServerConfig, WebSeedRequest, WebVerifyResponse
 except ImportError as error:
     raise ImportError(
         "envs.adapters.nemo_gym needs nemo-gym 0.5 or later: scripts/setup_frameworks nemo_gym"
     ) from error
-
-
-class WebResourcesServerConfig(BaseResourcesServerConfig):
-    """Options of the server, as keys of its NeMo-Gym configuration."""
-
-    REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.UNSUPPORTED
-    mode: ObservationMode = "text"
-    max_sessions: int = 64
-    lease_seconds: float = 3600.0
-
-
-class WebSeedRequest(BaseSeedSessionRequest):
-    """The fields of a data row that begin an episode."""
-
-    task: str | WebTask
-    seed: int | None = None
-
-
-class WebVerifyResponse(BaseVerifyResponse):
-    """The reward of an episode, with our record of it."""
-
-    steps: int = 0
-    stop: str | None = None
-    trajectory: dict[str, Any] | None = None
 
 
 class WebResourcesServer(SimpleResourcesServer):

@@ -25,10 +25,8 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
-
-from pydantic import Field, ValidationError
 
 try:
     import skyrl_gym
@@ -37,15 +35,12 @@ except ImportError as error:
     raise ImportError("the SkyRL adapter needs skyrl-gym: pip install 'rollwright[skyrl]'") from error
 
 from envs.adapters.shared_host import shared_host
+from envs.adapters.skyrl_options import read_options
 from envs.host import MAX_SESSIONS
-from envs.prompts import StepRenderer
-from envs.prompts.system_turn import PromptName
-from envs.prompts.user_turn import ObservationMode
-from envs.registry import choose_task, seed_of
+from envs.registry import seed_of
 from envs.step_result import StepResult
 from envs.sync import SyncWebEnv
-from envs.tasks import load_tasks
-from envs.types import BrowserError, ConfigError, Record, TaskError, WebTask
+from envs.types import BrowserError, TaskError
 
 ENV_CLASS = "rollwright"
 """Name of the environment in SkyRL's registry and in the rows of a dataset."""
@@ -57,25 +52,6 @@ which the steps of the others need."""
 
 class AbstainedError(BrowserError):
     """An episode ended without a reward."""
-
-
-class SkyRLOptions(Record):
-    """Options of an environment, from ``env_config`` and, over it, from ``extras``."""
-
-    task: str = Field(description="Id of a task of `envs.list_tasks` or of the task file.")
-    seed: int | None = Field(None, description="Seed of the page; the task's first one if not given.")
-    max_turns: int | None = Field(None, ge=1, description="Maximum number of steps, under the task's own.")
-    instruction: str | None = None
-    tasks: str | None = Field(None, description="Path of a task file.")
-    mode: ObservationMode = "text"
-    screenshot: bool = False
-    prompt: PromptName = "vanilla"
-    max_sessions: int = Field(MAX_SESSIONS, ge=1, description="Episodes that are played at once in this process.")
-
-    @cached_property
-    def renderer(self) -> StepRenderer:
-        """Writes what a step shows."""
-        return StepRenderer(mode=self.mode, screenshot=self.screenshot, prompt=self.prompt)
 
 
 class SkyRLWebEnv(BaseTextEnv):
@@ -94,12 +70,9 @@ class SkyRLWebEnv(BaseTextEnv):
         """
         super().__init__()
         self.options = read_options(dict(env_config or {}), dict(extras or {}))
-        given = self.options
-        known = _task_file(given.tasks).get(given.task, given.task) if given.tasks else given.task
-        task = choose_task(known, seed=given.seed, instruction=given.instruction)
-        self.max_turns = min(task.horizon, given.max_turns or task.horizon)
-        self.task = choose_task(task, horizon=self.max_turns)
-        self.seed = seed_of(self.task, given.seed)
+        self.task = self.options.choose()
+        self.max_turns = self.task.horizon
+        self.seed = seed_of(self.task, self.options.seed)
         self._env: SyncWebEnv | None = None
         self._last: StepResult | None = None
         self._errors, self._passed = 0, False
@@ -240,23 +213,3 @@ def register() -> None:
     """Register ``rollwright`` with SkyRL. A second call does nothing."""
     if ENV_CLASS not in skyrl_gym.envs.registration.registry:
         skyrl_gym.register(id=ENV_CLASS, entry_point=f"{__name__}:SkyRLWebEnv")
-
-
-def read_options(env_config: dict[str, Any], extras: dict[str, Any]) -> SkyRLOptions:
-    """Join an environment's options.
-
-    Raises:
-        ConfigError: One is wrong, or ``env_config`` has an unknown one.
-    """
-    fields = SkyRLOptions.model_fields
-    of_row = {name: value for name, value in extras.items() if name in fields and value is not None}
-    try:
-        return SkyRLOptions.model_validate({**env_config, **of_row})
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise ConfigError(f"{ENV_CLASS}: {'; '.join(lines)}; options are {', '.join(fields)}") from None
-
-
-@cache
-def _task_file(path: str) -> dict[str, WebTask]:
-    return {task.task_id: task for task in load_tasks(path)}

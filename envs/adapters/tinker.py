@@ -33,26 +33,13 @@ try:
     import tinker
 
     from envs.adapters.tinker_prompts import EpisodePrompts, MessageRenderer
-    from envs.adapters.tinker_types import EnvBase, GroupBase, NoPrompt, Step
+    from envs.adapters.tinker_types import MASKED, EnvBase, GroupBase, NoPrompt, Step, ending
 except ImportError as error:
     raise ConfigError("the tinker package is missing: pip install 'rollwright[tinker]'") from error
-
-MASKED = "parse_error_masked"
-"""Metric of a turn that the cookbook's ``trajectory_to_data`` leaves out of the loss."""
 
 HOST: Mapping[str, Any] = {"lease_deadline": 3600.0}
 """Options of the shared browsers: the trainer may begin more episodes than there are sessions, and
 these wait."""
-
-STOP_WORDS = {
-    StopReason.DONE: "completed",
-    StopReason.ANSWER: "completed",
-    StopReason.TERMINATED: "completed",
-    StopReason.SUBMITTED: "completed",
-    StopReason.HORIZON: "max_turns",
-    StopReason.INVALID_ACTION: "parse_error",
-}
-"""The cookbook's words for reasons that it knows; the others go by their own names."""
 
 
 class TinkerEnv(EnvBase):  # type: ignore[misc]
@@ -127,7 +114,7 @@ class TinkerEnv(EnvBase):  # type: ignore[misc]
             self.trajectory, self.abstained = self._env.trajectory, step.abstained
             assert step.stop is not None
             await self.close()
-            return self._last(_ending(step.stop, step.abstained), step.reward)
+            return self._last(ending(step.stop, step.abstained), step.reward)
         prompt = await asyncio.to_thread(self._prompts.following, action, step)
         if self._too_long(prompt):
             return self._last(await self._fail(StopReason.CONTEXT_OVERFLOW, self._overflow(prompt)))
@@ -150,18 +137,10 @@ class TinkerEnv(EnvBase):  # type: ignore[misc]
         """End the episode without a reward; return its metrics and logs."""
         self.abstained = str(why)
         await self.close()
-        return _ending(stop, self.abstained)
+        return ending(stop, self.abstained)
 
     def _last(self, ending: dict[str, Any], reward: float | None = None) -> Any:
         return Step(reward or 0.0, True, tinker.ModelInput.empty(), self._prompts.stop, **ending)
-
-
-def _ending(stop: StopReason, abstained: str | None) -> dict[str, Any]:
-    """Return the metrics and logs of an episode's last turn."""
-    metrics = {f"stop/{STOP_WORDS.get(stop, stop)}": 1.0, "abstained": float(abstained is not None)}
-    if abstained is None:
-        return {"metrics": metrics, "logs": {"stop": str(stop)}}
-    return {"metrics": {**metrics, MASKED: 1.0}, "logs": {"stop": str(stop), "abstained": abstained}}
 
 
 class TinkerGroupBuilder(GroupBase):  # type: ignore[misc]

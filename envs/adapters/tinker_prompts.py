@@ -7,15 +7,12 @@ is one datum, whatever the chat template would make of the turns' text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any, Protocol
 
 import tinker
 
+from envs.adapters.turn_tokens import TURN, closing_place, not_sampled
 from envs.prompts.step_renderer import ShownStep, StepRenderer
-
-ASK = {"role": "user", "content": "."}
-"""The user's turn of the conversations from which a turn's closing tokens are read."""
 
 
 class MessageRenderer(Protocol):
@@ -61,12 +58,12 @@ class EpisodePrompts:
             ids: Ids that were sampled on the last prompt, with or without the end of the turn.
             step: Page after the turn's action.
         """
-        turn = [ASK, {"role": "assistant", "content": "0"}]
-        rest = _flat(self._render([*turn, self._message(step)], step.screenshot))[self._closing_place() :]
-        doubled = next(
-            size for size in range(min(len(ids), len(rest)), -1, -1) if [*ids][len(ids) - size :] == rest[:size]
-        )
-        self._chunks += _chunks([*ids, *rest[doubled:]])
+        if self._closing < 0:
+            self._closing = closing_place(
+                lambda messages: _flat(self._renderer.build_generation_prompt(messages).chunks)
+            )
+        rest = _flat(self._render([*TURN, self._message(step)], step.screenshot))[self._closing :]
+        self._chunks += _chunks([*ids, *not_sampled(ids, rest)])
         return tinker.ModelInput(chunks=list(self._chunks))
 
     def text(self, ids: Sequence[int]) -> str:
@@ -78,20 +75,6 @@ class EpisodePrompts:
         for stop in self.stop:
             text = text.partition(stop)[0] if isinstance(stop, str) else text
         return text
-
-    def _closing_place(self) -> int:
-        """Return the number of elements before the end of the turn in `following`.
-
-        Two conversations that differ in the turn alone have equal elements from there on.
-        """
-        if self._closing < 0:
-            zero, one = (
-                _flat(self._renderer.build_generation_prompt([ASK, {"role": "assistant", "content": text}, ASK]).chunks)
-                for text in "01"
-            )
-            same = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(zero), reversed(one), strict=False))
-            self._closing = len(zero) - sum(1 for _ in same)
-        return self._closing
 
     def _message(self, step: ShownStep) -> dict[str, Any]:
         """Return the page as a message with image parts as Tinker's renderers take them."""

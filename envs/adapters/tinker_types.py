@@ -7,10 +7,25 @@ from typing import Any
 
 import tinker
 
+from envs.types import StopReason
+
 try:
     from tinker_cookbook.rl import types as cookbook
 except ImportError:
     cookbook = None
+
+MASKED = "parse_error_masked"
+"""Metric of a turn that the cookbook's ``trajectory_to_data`` leaves out of the loss."""
+
+STOP_WORDS = {
+    StopReason.DONE: "completed",
+    StopReason.ANSWER: "completed",
+    StopReason.TERMINATED: "completed",
+    StopReason.SUBMITTED: "completed",
+    StopReason.HORIZON: "max_turns",
+    StopReason.INVALID_ACTION: "parse_error",
+}
+"""The cookbook's words for reasons that it knows; the others go by their own names."""
 
 
 @dataclass
@@ -52,3 +67,11 @@ if HAS_COOKBOOK:
     EnvBase, GroupBase, DatasetBase = cookbook.Env, cookbook.EnvGroupBuilder, cookbook.RLDataset
     BuilderBase, configured = cookbook.RLDatasetBuilder, chz.chz
     Step, NoPrompt = cookbook.StepResult, cookbook.InitialObservationOverflow
+
+
+def ending(stop: StopReason, abstained: str | None) -> dict[str, Any]:
+    """Return the metrics and logs of an episode's last turn."""
+    metrics = {f"stop/{STOP_WORDS.get(stop, stop)}": 1.0, "abstained": float(abstained is not None)}
+    if abstained is None:
+        return {"metrics": metrics, "logs": {"stop": str(stop)}}
+    return {"metrics": {**metrics, MASKED: 1.0}, "logs": {"stop": str(stop), "abstained": abstained}}

@@ -27,13 +27,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 from envs.adapters.shared_host import shared_host
+from envs.adapters.trl_tokens import ChatTokens
 from envs.env import WebEnv
 from envs.prompts import PromptName, StepRenderer
-from envs.prompts.step_renderer import ShownStep
 from envs.registry import choose_task, seed_of
 from envs.step_result import StepResult
 from envs.types import BrowserError, ConfigError, SiteError, TaskError, WebTask
@@ -205,43 +204,3 @@ async def _all_of(work: Iterable[Awaitable[None]]) -> None:
     for result in await asyncio.gather(*work, return_exceptions=True):
         if result is not None:
             raise result
-
-
-class ChatTokens:
-    """Writes pages as token ids of the trainer's chat template."""
-
-    def __init__(self, trainer: Any, shown: StepRenderer) -> None:
-        processing = trainer.processing_class
-        self._tokenizer = getattr(processing, "tokenizer", processing)
-        self._settings = trainer.chat_template_kwargs
-        self._shown = shown
-        self.end: int = self._tokenizer.eos_token_id
-        first, second = (self._ids([_ASK, {"role": "assistant", "content": text}, _ASK]) for text in "01")
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(first), reversed(second), strict=False))
-        self._closing = len(first) - sum(1 for _ in same)
-        """Number of ids of a question and a turn, before what closes the turn."""
-
-    def first(self, step: ShownStep) -> list[int]:
-        """Return the ids of the first prompt."""
-        return self._ids([*self._shown.system_messages(), self._shown.user_message(step)])
-
-    def following(self, ids: Sequence[int], step: ShownStep) -> list[int]:
-        """Return the ids between a turn and the next: its end unless it has one, and the page."""
-        turn = [_ASK, {"role": "assistant", "content": "0"}]
-        rest = self._ids([*turn, self._shown.user_message(step)])[self._closing :]
-        sizes = range(min(len(ids), len(rest)), -1, -1)
-        return rest[next(size for size in sizes if [*ids][len(ids) - size :] == rest[:size]) :]
-
-    def text(self, ids: Sequence[int]) -> str:
-        """Return the text of a turn."""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
-    def _ids(self, messages: list[dict[str, Any]]) -> list[int]:
-        ids: list[int] = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False, **self._settings
-        )
-        return ids
-
-
-_ASK = {"role": "user", "content": "."}
-"""The user's turn of the conversations from which a turn's closing ids are read."""

@@ -22,7 +22,6 @@ the agent loop of `envs.adapters.verl_loop` does.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from weakref import WeakValueDictionary
 from pydantic import Field
 
 from envs.adapters.shared_host import on_host, shared_host
+from envs.adapters.verl_schema import NAME, action_text, flat_schema
 from envs.host import EnvHost
 from envs.prompts import StepRenderer
 from envs.server import SessionError, SessionTable
@@ -44,8 +44,6 @@ try:
     from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 except ImportError as error:
     raise ConfigError("verl is missing: it needs an environment of its own (pip install 'verl==0.9.1')") from error
-
-NAME = "step_browser"
 
 WAIT = 0.2
 """Seconds between two attempts to open a session while all places are taken."""
@@ -189,30 +187,6 @@ class BrowserTool(BaseTool):  # type: ignore[misc]
                     raise
                 options = dict(call.settings)
                 await asyncio.sleep(WAIT)
-
-
-def flat_schema(shown: StepRenderer) -> dict[str, Any]:
-    """Return the schema of ``step_browser``: verl keeps scalar parameters alone."""
-    (tool,) = shown.tools()
-    function = tool["function"]
-    properties: dict[str, Any] = {}
-    for name, schema in function["parameters"]["properties"].items():
-        if schema["type"] != "array":
-            properties[name] = schema
-            continue
-        for axis, side in (("x", "left"), ("y", "top")):
-            properties[axis] = {"type": "number", "description": f"Point: 0 to 1000 from the {side} of the screenshot."}
-    parameters = {**function["parameters"], "properties": properties}
-    description = "Does one thing in the web browser and shows the page. The first call shows the page alone."
-    return {"type": "function", "function": {"name": NAME, "description": description, "parameters": parameters}}
-
-
-def action_text(parameters: Any) -> str:
-    """Return the arguments of a call as the text of an action."""
-    if isinstance(parameters, dict) and "x" in parameters and "y" in parameters:
-        rest = {name: value for name, value in parameters.items() if name not in ("x", "y")}
-        parameters = {**rest, "at": [parameters["x"], parameters["y"]]}
-    return json.dumps(parameters, ensure_ascii=False)
 
 
 def compute_score(

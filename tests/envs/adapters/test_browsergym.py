@@ -23,7 +23,8 @@ from gymnasium.utils.env_checker import check_env
 from envs import SeedRange, Split, StaticSite, WebTask, list_tasks
 from envs.adapters import close_hosts
 from envs.adapters.browsergym import BrowserGymEnv
-from envs.adapters.browsergym_actions import NAMES, BrowserGymActions, MappingError, map_call, read_calls
+from envs.adapters.browsergym_actions import NAMES, BrowserGymActions, map_call, read_calls
+from envs.adapters.browsergym_calls import MappingError
 from envs.browser import WebSession
 from envs.types import BrowserError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.adapters.tinker import STOP_WORDS
+from envs.adapters.tinker_types import STOP_WORDS
 
 from ...training.vision_models import make_checkpoint
 from .overlay import run_with_overlay
