@@ -1,4 +1,4 @@
-"""What the NeMo-Gym server is configured with, asked and answers."""
+"""Configuration, requests and answers of the NeMo-Gym server."""
 
 from __future__ import annotations
 

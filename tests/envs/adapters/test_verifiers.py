@@ -108,7 +108,7 @@ def test_an_abstention_is_an_error(played: list[list[dict[str, Any]]]) -> None:
 
 def test_vf_eval_runs_the_environment(tmp_path: Path) -> None:
     expected = reference("miniwob/enter-text")
-    (snippet,) = re.findall(r"^vf-eval .*?(?=\n```)", (ROOT / "docs" / "frameworks.md").read_text(), re.M | re.S)
+    (snippet,) = re.findall(r"^vf-eval envs.*?(?=\n```)", (ROOT / "docs" / "frameworks.md").read_text(), re.M | re.S)
     program, *options = shlex.split(snippet.replace("\\\n", ""))
     with endpoint(says) as (address, _):
         options[options.index("-m") + 1], options[options.index("-b") + 1] = expected.task, address
