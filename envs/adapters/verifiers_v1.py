@@ -5,8 +5,8 @@
     vf-eval rollwright_web --env.taskset.tasks '["miniwob/click-test"]' --env.taskset.seeds '[7]' \\
         --env.agent.runtime.type subprocess --no-push -m MODEL --client.base-url http://127.0.0.1:8000/v1
 
-verifiers finds an environment by the name of a module that has no parent: `scripts/setup_frameworks`
-makes ``rollwright_web``, which imports all that is public here.
+verifiers finds an environment by the name of a module that has no parent:
+`scripts/setup_frameworks` makes ``rollwright_web``, which imports all that is public here.
 
 The model's turn is the text of an action; the page is the next user message. The episode is played
 in verifiers' own process, on browsers that all rollouts share. One that abstained, or that could
@@ -19,6 +19,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from typing import Any
+
+from pydantic import Field
 
 from envs.adapters.shared_host import on_host, shared_host
 from envs.prompts import ObservationMode, PromptName, StepRenderer
@@ -65,7 +67,7 @@ class BrowserTask(vf.Task[BrowserTaskData]):
 class BrowserTasksetConfig(vf.TasksetConfig):
     """The tasks that are played, under ``--env.taskset``."""
 
-    tasks: list[str] = []
+    tasks: list[str] = Field(default_factory=list)
     """Ids of `envs.list_tasks`."""
     seeds: list[int] | None = None
     """Seeds that each task is played with; the first training seed of each if not given."""
