@@ -61,7 +61,7 @@ async def figures(names: Sequence[str] = tuple(NAMES)) -> list[Figure]:
         added = 1000 * statistics.median(outer - inner for outer, inner in pairs)
         ratio = statistics.median(outer / inner for outer, inner in pairs)
         targets = ("<= 1.03", "") if name == "Gymnasium" else ("", "<= 3")
-        found.append(Figure(f"{name} / open_env", ratio, "ratio", targets[0]))
+        found.append(Figure(f"step of {name} / open_env", ratio, "ratio", targets[0]))
         found.append(Figure(f"added by {name}", added, "ms", targets[1]))
     return [Figure("step of open_env", 1000 * statistics.median(inside), "ms", ""), *found] if found else []
 
