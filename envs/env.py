@@ -36,6 +36,7 @@ from envs.rewards.judge import Judge
 from envs.rewards.webarena import site_helpers
 from envs.sites import LiveOptions, SharedSites, is_served, make_site
 from envs.sites.base import Site
+from envs.sites.pictures import PictureReader
 from envs.step_result import AnyAction, StepResult
 from envs.types import (
     BrowserError,
@@ -179,6 +180,7 @@ class WebEnv:
         self._grader: RecordGrader | None = None
         self._episode: WebEpisode | None = None
         self._blobs: dict[str, bytes] = {}
+        self._pictures: tuple[bytes, ...] = ()
 
     @property
     def reward(self) -> RewardBundle | None:
@@ -258,6 +260,7 @@ class WebEnv:
         Raises:
             BrowserError: The page did not come up, or the environment is not open.
             TaskError: The seed is not one of the task's.
+            SiteError: A picture of the instruction cannot be read.
         """
         if self._session is None:
             raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
@@ -265,6 +268,7 @@ class WebEnv:
         self.trajectory = None
         self._blobs.clear()
         self._episode = None
+        self._pictures = await PictureReader.of(self._live).read_all(self.task.images) if self.task.images else ()
         episode = WebEpisode(
             self.task, self.seed, repeats=self._repeats, stop_on_invalid=self._stop_on_invalid, memory=None
         )
@@ -352,10 +356,11 @@ class WebEnv:
         page = episode.page
         assert page is not None
         if not episode.over:
-            return StepResult(0.0, False, page.observation, page.screenshot)
+            return StepResult(0.0, False, page.observation, page.screenshot, pictures=self._pictures)
         self.trajectory = ended = self.trajectory or await self._graded(episode)
         reward = ended.reward
-        return StepResult(reward.score, True, page.observation, page.screenshot, ended.stop_reason, _cause(reward))
+        end, why, seen = ended.stop_reason, _cause(reward), page.observation
+        return StepResult(reward.score, True, seen, page.screenshot, end, why, self._pictures)
 
     async def _graded(self, episode: WebEpisode) -> Trajectory:
         """The record of an ended episode, with its reward."""
@@ -364,7 +369,7 @@ class WebEnv:
         try:
             if self.task.reference:
                 final_dom = PageEvidence(self._keep).page(await episode.inspected())
-            await episode.read_end(self._live.addresses, site_helpers(self._live.addresses, self._live.logins))
+            await episode.read_end(self._live, site_helpers(self._live.addresses, self._live.logins))
         except BrowserError as error:
             episode.fail(error)
         trajectory = episode.trajectory(

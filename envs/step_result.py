@@ -32,3 +32,5 @@ class StepResult:
     abstained: str | None = None
     """Reason why an ended episode has no reward: a browser that failed, a wall, a grader without an
     answer."""
+    pictures: tuple[bytes, ...] = field(default=(), repr=False)
+    """Pictures of the instruction (`WebTask.images`): JPEG, PNG or WebP files."""

@@ -31,6 +31,7 @@ from envs.adapters.browsergym_calls import MappingError, chat_message
 from envs.adapters.browsergym_page import RawPage, capture, extra_properties
 from envs.adapters.gymnasium import RollwrightEnv
 from envs.adapters.gymnasium_text import AnyText
+from envs.prompts.step_renderer import picture_parts
 from envs.registry import list_tasks
 from envs.types import BrowserError, Dialog, Invalid, WebTask
 
@@ -151,7 +152,7 @@ class BrowserGymEnv(RollwrightEnv):
         return {
             "chat_messages": tuple(dict(message) for message in self._chat),
             "goal": seen.instruction,
-            "goal_object": ({"type": "text", "text": seen.instruction},),
+            "goal_object": ({"type": "text", "text": seen.instruction}, *picture_parts(step.pictures)),
             "open_pages_urls": tuple(url for url, _ in self._tabs.values()),
             "open_pages_titles": tuple(title for _, title in self._tabs.values()),
             "active_page_index": np.asarray([list(self._tabs).index(self._active)]),

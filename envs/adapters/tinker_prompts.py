@@ -13,6 +13,7 @@ import tinker
 
 from envs.adapters.turn_tokens import TURN, closing_place, not_sampled
 from envs.prompts.step_renderer import ShownStep, StepRenderer
+from envs.types import ConfigError
 
 
 class MessageRenderer(Protocol):
@@ -78,6 +79,10 @@ class EpisodePrompts:
 
     def _message(self, step: ShownStep) -> dict[str, Any]:
         """Return the page as a message with image parts as Tinker's renderers take them."""
+        if step.pictures:  # an image chunk is the screenshot here
+            raise ConfigError(
+                f"the task's instruction has {len(step.pictures)} pictures, which these prompts do not show"
+            )
         message = self._shown.user_message(step)
         if not isinstance(message["content"], str):
             parts = [

@@ -11,6 +11,7 @@ from envs.browser.dispatcher import OperationKind
 from envs.browser.end_evidence import own_world, script_cause
 from envs.browser.page import TaskPage
 from envs.browser.tab import Tab, shown_address
+from envs.egress import AllowList
 from envs.types import BrowserError, PageScriptError
 
 
@@ -27,6 +28,11 @@ class FinalPage:
 
     def __init__(self, page: TaskPage) -> None:
         self._page = page
+
+    @property
+    def allow(self) -> AllowList:
+        """The addresses that the page may reach."""
+        return self._page.allow
 
     async def url(self) -> str:
         """Return the address that is shown, as the page's history has it."""

@@ -18,6 +18,7 @@ from envs.memory import EpisodeMemory, typed_secret
 from envs.rewards import score
 from envs.rewards.webarena import Helper
 from envs.signals import aggregate
+from envs.sites import LiveOptions
 from envs.types import (
     Action,
     BrowserError,
@@ -181,15 +182,13 @@ class WebEpisode:
 
         return playwright_page(self.lend())
 
-    async def read_end(
-        self, addresses: Mapping[str, str] = MappingProxyType({}), helpers: Mapping[str, Helper] | None = None
-    ) -> None:
+    async def read_end(self, live: LiveOptions | None = None, helpers: Mapping[str, Helper] | None = None) -> None:
         """Read what the task's grading needs and what only the browser has.
 
         An abstention is not read.
 
         Args:
-            addresses: Addresses of live sites by their names.
+            live: Options of live sites.
             helpers: Functions for WebArena's checks besides those that need no site.
 
         Raises:
@@ -197,7 +196,7 @@ class WebEpisode:
         """
         if self.error is None:
             assert self._session is not None, "begin() comes first"
-            self.recorded = await read_end(self._session, self.task, addresses, helpers)
+            self.recorded = await read_end(self._session, self.task, live or LiveOptions(), helpers)
             result = await self._script.validate(self) if self._script is not None else None
             if result is not None:
                 changes = dict(zip(("validated", "validation"), result, strict=True))

@@ -18,13 +18,19 @@ from pydantic import Field
 
 from envs.prompts.system_turn import PromptName, system_text, tool_schemas
 from envs.prompts.user_turn import ObservationMode, user_text
-from envs.types import Observation, Record, StopReason
+from envs.types import ConfigError, Observation, Record, StopReason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Part = dict[str, Any]
 """A content part of the chat format: ``{"type": "text", …}`` or ``{"type": "image_url", …}``."""
+
+
+NO_PICTURES = (
+    "text alone cannot show them: set screenshot=true or the mode set_of_marks or coordinates, and take an agent whose "
+    "messages hold pictures (docs/webarena.md)"
+)
 
 
 class ShownStep(Protocol):
@@ -42,6 +48,8 @@ class ShownStep(Protocol):
     def stop(self) -> StopReason | None: ...
     @property
     def abstained(self) -> str | None: ...
+    @property
+    def pictures(self) -> tuple[bytes, ...]: ...
 
 
 class StepRenderer(Record):
@@ -75,15 +83,30 @@ class StepRenderer(Record):
 
         Args:
             history: Responses of the episode so far, oldest first, of which the last are repeated.
+
+        Raises:
+            ConfigError: The instruction has pictures, which only `parts` and `user_message` show.
         """
+        if step.pictures:
+            raise ConfigError(f"the task's instruction has {len(step.pictures)} pictures, and {NO_PICTURES}")
+        return self.page_text(step, history)
+
+    def page_text(self, step: ShownStep, history: Sequence[str] = ()) -> str:
+        """Return the same text, for a reader who does without the instruction's pictures."""
         page = user_text(step.observation, history, self.mode)
         return f"{page}\n{ending_line(step)}" if step.done else page
 
     def parts(self, step: ShownStep, history: Sequence[str] = ()) -> list[Part]:
-        """Return the step as content parts: the screenshot, where there is one, and the text."""
+        """Return the step as content parts: the screenshot, where there is one, the text, and the
+        instruction's pictures.
+
+        Raises:
+            ConfigError: There are such pictures, and the renderer shows text alone.
+        """
         image = self.image_url(step)
-        picture = [{"type": "image_url", "image_url": {"url": image}}] if image else []
-        return [*picture, {"type": "text", "text": self.text(step, history)}]
+        picture = [_image_part(image)] if image else []
+        text = self.page_text(step, history) if self.shows_screenshot else self.text(step, history)
+        return [*picture, {"type": "text", "text": text}, *picture_parts(step.pictures)]
 
     def user_message(self, step: ShownStep, history: Sequence[str] = ()) -> dict[str, Any]:
         """Return the step as a chat message; its content is a text where no picture is shown."""
@@ -99,7 +122,7 @@ class StepRenderer(Record):
         """Return the screenshot as a ``data:`` address; empty where none is shown."""
         if not (self.shows_screenshot and step.screenshot):
             return ""
-        return f"data:image/jpeg;base64,{base64.b64encode(step.screenshot).decode('ascii')}"
+        return _data_url(step.screenshot)
 
     def image(self, step: ShownStep) -> Image | None:
         """Return the screenshot as a Pillow image (RGB); ``None`` where none is shown."""
@@ -108,6 +131,24 @@ class StepRenderer(Record):
         from PIL import Image
 
         return Image.open(BytesIO(step.screenshot)).convert("RGB")
+
+
+def picture_parts(pictures: Sequence[bytes]) -> list[Part]:
+    """Return the pictures of an instruction as content parts, each after its number."""
+    return [
+        part
+        for number, picture in enumerate(pictures, 1)
+        for part in ({"type": "text", "text": f"Picture {number} of the task:"}, _image_part(_data_url(picture)))
+    ]
+
+
+def _image_part(address: str) -> Part:
+    return {"type": "image_url", "image_url": {"url": address}}
+
+
+def _data_url(picture: bytes) -> str:
+    kind = "png" if picture.startswith(b"\x89PNG") else "webp" if picture.startswith(b"RIFF") else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
 def ending_line(step: ShownStep) -> str:

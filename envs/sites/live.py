@@ -46,6 +46,8 @@ class LiveOptions:
     """
     login: str = ""
     """Log-in of the sites that ``logins`` does not name."""
+    pictures: str = ""
+    """Folder of the pictures that tasks and their checks name (`envs.sites.pictures`)."""
 
 
 class LiveSite(Site):

@@ -131,7 +131,8 @@ class Recorded(Record):
     asked, or there is none."""
     looked: tuple[PageText, ...] | None = None
     """Texts for the checks of the task's ``program_html``, then results for those of its
-    ``state_match``, in their order; ``None`` where the task has no evaluators."""
+    ``state_match``, then for those of its ``page_image_query``, in their order; ``None`` where the
+    task has no evaluators."""
     validated: float | None = None
     """Reward from 0 to 1 that the task's script gave (`WebTask.script`); ``None`` without one."""
     validation: str = ""

@@ -52,6 +52,9 @@ class WebTask(Record):
     """Path of the start page on the site."""
     instruction: str | None = None
     """Instruction for the policy; ``None`` when the page itself gives it at reset (MiniWoB)."""
+    images: tuple[str, ...] = ()
+    """Pictures of the instruction, in its order: an address (``__HOMEPAGE__/…`` too), or a path
+    below the run's folder of pictures (`envs.sites.pictures`)."""
     difficulty: int = Field(ge=1)
     """Number of facts that must hold at the end."""
     horizon: int = Field(ge=1)

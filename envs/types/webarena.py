@@ -36,11 +36,12 @@ class Foreign(BaseModel):
 
 
 class EvalType(StrEnum):
-    """The evaluators: WebArena's three, and REAL's."""
+    """The evaluators: WebArena's three, VisualWebArena's fourth, and REAL's."""
 
     STRING_MATCH = "string_match"
     URL_MATCH = "url_match"
     PROGRAM_HTML = "program_html"
+    PAGE_IMAGE_QUERY = "page_image_query"
     STATE_MATCH = "state_match"
 
 
@@ -100,7 +101,8 @@ class PageCheck(Foreign):
     """``last`` for the episode's last page, an address, or ``func:`` with a helper that gives
     one."""
     locator: str = ""
-    """JavaScript expression, ``func:`` with a helper, or empty for the whole page."""
+    """JavaScript expression, ``func:`` with a helper, or empty for the whole page. VisualWebArena
+    has ``lambda:`` before some expressions."""
     required_contents: RequiredContents
     prep_actions: tuple[str, ...] = ()
     """JavaScript that runs before the text is read."""
@@ -109,9 +111,39 @@ class PageCheck(Foreign):
     @classmethod
     def _kind(cls, value: str) -> str:
         text = value.strip()
-        if text and not text.startswith(("document.", "[...document.", "func:")):
-            raise ValueError("expected an empty string, document.…, [...document.… or func:…")
+        if text and not text.startswith(("document.", "[...document.", "func:", "lambda:")):
+            raise ValueError("expected an empty string, document.…, [...document.…, func:… or lambda:…")
         return text
+
+
+class VisualQuestion(Foreign):
+    """A question about the pictures of a page, and its right answer."""
+
+    question: str = Field(min_length=1)
+    answer: str = Field(min_length=1)
+
+
+class ImageCheck(Foreign):
+    """VisualWebArena's check of the pictures of a page."""
+
+    eval_image_url: str = Field(min_length=1)
+    """``last`` for the episode's last page, or an address."""
+    eval_image_class: str = Field(default="", pattern=r"^\s*(\..*)?$")
+    """Selector (``.photo``) of pictures, or of what they lie in; empty for all of the page."""
+    eval_vqa: tuple[VisualQuestion, ...] = ()
+    """One of the pictures must have each of these answers."""
+    eval_fuzzy_image_match: str = ""
+    """Pictures, separated by `` |OR| ``, of which one must look like one of the page's."""
+    ssim_threshold: float = Field(default=0.8, ge=-1, le=1)
+    """Structural similarity above which two pictures look alike."""
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not (self.eval_vqa or self.eval_fuzzy_image_match):
+            raise ValueError("has nothing to compare with: give eval_vqa or eval_fuzzy_image_match")
+        if self.eval_image_url.startswith("func:"):
+            raise ValueError("eval_image_url: expected last or an address")
+        return self
 
 
 class StateCheck(Foreign):
@@ -133,6 +165,7 @@ class WebArenaEval(Foreign):
     """Alternatives are separated by `` |OR| ``."""
     url_note: Literal["GOLD in PRED", "EXACT"] = "GOLD in PRED"
     program_html: tuple[PageCheck, ...] = ()
+    page_image_query: tuple[ImageCheck, ...] = ()
     state: tuple[StateCheck, ...] = ()
     """Checks of the JSON that ``state_page`` shows at the end."""
     state_page: str = Field(default="/finish", pattern=r"^/")
@@ -150,6 +183,8 @@ class WebArenaEval(Foreign):
             raise ValueError("eval_types has url_match, and there is no reference_url")
         if EvalType.PROGRAM_HTML in self.eval_types and not self.program_html:
             raise ValueError("eval_types has program_html, and program_html is empty")
+        if EvalType.PAGE_IMAGE_QUERY in self.eval_types and not self.page_image_query:
+            raise ValueError("eval_types has page_image_query, and page_image_query is empty")
         if EvalType.STATE_MATCH in self.eval_types and not self.state:
             raise ValueError("eval_types has state_match, and state is empty")
         return self

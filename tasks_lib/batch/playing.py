@@ -134,7 +134,7 @@ class EpisodePlayer:
                 env = await stack.enter_async_context(self._opened(planned))
                 step = await env.reset()
             while not step.done:
-                attempt.look(step, self._renderer.text(step))
+                attempt.look(step, self._renderer.page_text(step))
                 turn, asked = attempt.turns[-1], time.monotonic()
                 decision = await agent.decide(step)
                 turn.response, turn.seconds = decision.response, time.monotonic() - asked

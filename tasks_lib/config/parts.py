@@ -62,10 +62,13 @@ class TasksConfig(Settings):
         "shopping_site_admin: a file with username and password (docs/webarena.md).",
     )
 
+    pictures: str = Field("", description="Folder of pictures that tasks and checks name (docs/webarena.md).")
+
     @property
     def live(self) -> LiveOptions:
         """Options of live sites for the workers."""
-        return LiveOptions(dict(self.addresses), self.subdomains, tuple(self.reach), dict(self.logins))
+        reach, logins = tuple(self.reach), dict(self.logins)
+        return LiveOptions(dict(self.addresses), self.subdomains, reach, logins, pictures=self.pictures)
 
     @model_validator(mode="after")
     def _addresses_can_be_reached(self) -> Self:

@@ -40,7 +40,7 @@ from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
 from tasks_lib.folder.values import ChangedValuesError, check_values, finished_result
 from tasks_lib.preflight.extensions import check_extensions
 from tasks_lib.preflight.serving import check_serving
-from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites
+from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites, refuse_pictures, some_of
 from tasks_lib.regrading.batches import Regrading
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.evaluation import evaluation_groups, fit_default, is_outdated
@@ -290,6 +290,7 @@ def _check_tasks(
     if not store.config_path.exists():  # a run has copies
         check_uploads(tasks, task_root(config.tasks.file))
     check_sites(tasks, config.tasks, read_logins=not config.cluster.address)
+    refuse_pictures(some_of(tasks, splits))
     check_gradable(tasks, Gradable(config.rollout, config.rewards, config.tasks.live), splits, lines.append)
     if isinstance(config, EvaluateConfig) and (fitting := fit_default(episodes, tasks, evaluated)) != episodes:
         lines.append(f"{fitting} episodes: the tasks have no more {evaluated} seeds")

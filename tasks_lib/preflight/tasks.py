@@ -159,6 +159,10 @@ class Gradable:
             missing = [self._lacking(check) for check in evaluators.program_html]
             lacks += filter(None, missing)
             others |= not all(missing)
+        if EvalType.PAGE_IMAGE_QUERY in evaluators.eval_types:
+            asks = any(check.eval_vqa for check in evaluators.page_image_query) and self._rollout.judge is None
+            lacks += [NEEDS_JUDGE] if asks else []
+            others |= not asks or any(check.eval_fuzzy_image_match for check in evaluators.page_image_query)
         if EvalType.STATE_MATCH in evaluators.eval_types:
             package = lacking_state(evaluators)
             lacks += [package] if package else []
@@ -213,6 +217,17 @@ def refuse_ungradable(tasks: Iterable[WebTask], check: Gradable, say: Callable[[
         task_id, what = partly[0]
         say(
             f"{len(partly)} of {checked} tasks have a part of their grading that is not available: {task_id} needs {what}"
+        )
+
+
+def refuse_pictures(tasks: Iterable[WebTask]) -> None:
+    """Raise ``ConfigError`` if an instruction has pictures: the policy's own prompts hold the
+    screenshot alone."""
+    shown = [task.task_id for task in tasks if task.images]
+    if shown:
+        raise ConfigError(
+            f"the instructions of {len(shown)} of the tasks that were looked at have pictures (the first is {shown[0]}), which the "
+            "prompts of this flow do not show: leave such tasks out (tasks.file, tasks.kinds), or play them with flows.batch"
         )
 
 

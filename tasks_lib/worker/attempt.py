@@ -150,7 +150,7 @@ class _Attempt:
         if runner.keep is not None and web.steps and frame.screenshot:
             self.final_screenshot = await asyncio.to_thread(runner.keep, frame.screenshot)
         with runner.clock("browser"):
-            await web.read_end(runner.live.addresses, runner.helpers)
+            await web.read_end(runner.live, runner.helpers)
 
     async def _step(self, frame: PageStep, observe_seconds: float) -> tuple[PageStep, float]:
         web, started = self.web, time.perf_counter()

@@ -71,6 +71,7 @@ class JudgeModels(Record):
             Purpose.CRITERION_B: self.criterion_b,
             Purpose.REFERENCE: self.reference,
             Purpose.SAME_ANSWER: self.reference,
+            Purpose.PICTURES: self.criterion_a,
             Purpose.RUBRIC: self.default,
             Purpose.INSTRUCTION: self.default,
         }[purpose]

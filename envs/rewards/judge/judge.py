@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -11,7 +11,8 @@ from envs.chat import DamagedLedger, Ledger
 from envs.rewards.judge.client import JudgeClient
 from envs.rewards.judge.config import JudgeConfig, JudgeStyle
 from envs.rewards.judge.decision import abstain, rule
-from envs.rewards.judge.prompts import same_answer
+from envs.rewards.judge.payloads import Question
+from envs.rewards.judge.prompts import picture_answer, same_answer
 from envs.rewards.judge.records import CallRecord, JudgeCase, Judgement
 from envs.rewards.judge.votes import JudgeCalls
 from envs.rewards.judge.webgym import webgym
@@ -106,11 +107,26 @@ class Judge:
         Args:
             unachievable: True if the reference is the reason why the task cannot be done.
         """
-        grading = JudgeCalls(self._client, JudgeCase(instruction=question, steps=(), answer=answer))
+        case = JudgeCase(instruction=question, steps=(), answer=answer)
+        return await self._decide(case, same_answer(question, reference, answer, unachievable=unachievable))
+
+    async def ask_pictures(self, question: str, answer: str, pictures: Sequence[bytes]) -> Judgement:
+        """Judge if an answer to a question is right for one of the pictures (VisualWebArena).
+
+        Like `judge`, it raises nothing but a cancellation.
+
+        Args:
+            pictures: JPEG, PNG or WebP files.
+        """
+        case = JudgeCase(instruction=question, steps=(), answer=answer)
+        return await self._decide(case, picture_answer(question, answer, pictures))
+
+    async def _decide(self, case: JudgeCase, question: Question) -> Judgement:
+        """Put one question to the vote."""
+        grading = JudgeCalls(self._client, case)
         async with self._places:
             try:
                 async with asyncio.timeout(self.config.deadline):
-                    prompt = same_answer(question, reference, answer, unachievable=unachievable)
-                    return rule(grading, [await grading.decide(prompt)])
+                    return rule(grading, [await grading.decide(question)])
             except TimeoutError:
                 return abstain(grading, f"not judged within {self.config.deadline:g} s (deadline)")

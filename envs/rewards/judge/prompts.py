@@ -62,6 +62,10 @@ ROLES = {
         "Grade a short answer to a question about a website. {aye}: it is correct according to the given reference. {nay}: it is incorrect "
         "or only partially correct."
     ),
+    Purpose.PICTURES: (
+        "Answer a question about pictures of a web page. {aye}: for at least one of the pictures the given answer is right. {nay}: it is "
+        "right for none of them."
+    ),
 }  # fmt: skip
 
 KEY_POINTS = """\
@@ -150,6 +154,13 @@ def same_answer(question: str, reference: str, answer: str, *, unachievable: boo
     text = f"{known}\n\n{fence([('answer of the agent', answer)])}"
     subject = "unachievable" if unachievable else "fuzzy"
     return Question(Purpose.SAME_ANSWER, system_of(Purpose.SAME_ANSWER), text, subject=subject)
+
+
+def picture_answer(question: str, answer: str, pictures: Sequence[bytes]) -> Question:
+    """Make VisualWebArena's question: whether an answer is right for one of the pictures."""
+    known = f"QUESTION\n{harmless(question)}\n\nANSWER\n{harmless(answer)}"
+    shown = tuple((f"Picture {number} of {len(pictures)}:", one) for number, one in enumerate(pictures, 1))
+    return Question(Purpose.PICTURES, system_of(Purpose.PICTURES), known, shown, "pictures")
 
 
 def _requirement(fact: JudgedFact) -> str:

@@ -54,6 +54,8 @@ class Purpose(StrEnum):
     """Gives one verdict on the whole episode (WebJudge, WebVoyager)."""
     SAME_ANSWER = "same_answer"
     """Decides if two short answers mean the same (WebArena)."""
+    PICTURES = "pictures"
+    """Decides if one of a page's pictures has an answer to a question (VisualWebArena)."""
     RUBRIC = "rubric"
     """Writes the facts that hold when the task is done (`envs.tasks.authoring`)."""
     INSTRUCTION = "instruction"

@@ -1,11 +1,12 @@
-"""WebArena's evaluators over its own task files: string_match, url_match, program_html; and REAL's.
+"""WebArena's evaluators over its own task files, and those of VisualWebArena and REAL.
 
 ``config`` reads the public benchmark's format, ``match`` holds the comparisons (pure), ``program``
-looks into pages through a protocol that a browser session offers, ``state`` reads the state that
-REAL's sites show, ``helpers`` reads the ``func:`` programs, of which ``shop`` and ``members`` ask
-sites and ``site_helpers`` has all, and ``evaluate`` takes it all together. The semantics are the
-benchmark's; what it would turn into an exception or a zero (an unreachable judge, an unknown
-helper, a site that does not answer) is *unavailable* here.
+looks into pages through a protocol that a browser session offers, ``page_images`` at their
+pictures, ``state`` reads the state that REAL's sites show, ``helpers`` reads the ``func:``
+programs, of which ``shop`` and ``members`` ask sites, ``page_helpers`` read pages, and
+``site_helpers`` has all, and ``evaluate`` takes it all together. The semantics are the benchmark's;
+what it would turn into an exception or a zero (an unreachable judge, an unknown helper, a site that
+does not answer) is *unavailable* here.
 """
 
 from envs.rewards.webarena.config import (
@@ -20,6 +21,7 @@ from envs.rewards.webarena.config import (
 )
 from envs.rewards.webarena.evaluate import AnswerJudge, EvaluatorResult, Part, evaluate
 from envs.rewards.webarena.helpers import HELPERS, Helper
+from envs.rewards.webarena.page_images import read_images
 from envs.rewards.webarena.parts import WebArenaParts
 from envs.rewards.webarena.program import PageAccess, PageScriptError, read_pages
 from envs.rewards.webarena.shop import ADMIN, Shop, read_account
@@ -54,6 +56,7 @@ __all__ = [
     "read_account",
     "read_configs",
     "read_eval",
+    "read_images",
     "read_pages",
     "read_state",
     "read_task",

@@ -39,8 +39,16 @@ __all__ = [
 VISUAL = ("image", "reasoning_difficulty", "visual_difficulty", "overall_difficulty")
 """Columns that only VisualWebArena's rows have."""
 
-USED_BY = {"string_match": "reference_answers", "url_match": "reference_url", "program_html": "program_html"}
+USED_BY = {
+    "string_match": "reference_answers",
+    "url_match": "reference_url",
+    "program_html": "program_html",
+    "page_image_query": "page_image_query",
+}
 """Field that each evaluator reads. The benchmark puts placeholders into the others."""
+
+COMPARISONS = ("exact_match", "must_include", "must_exclude", "required_values", "fuzzy_match")
+"""VisualWebArena's order; a check of a page is of the first that it has."""
 
 MAX_SHOWN = 20
 """Problems listed in one error; the count of the rest is given."""
@@ -113,22 +121,30 @@ def _used(raw: dict[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: The row cannot be graded here, as ``field: reason``.
     """
-    if row.get("image"):
-        asked = str(row["image"])[:100]
-        raise ValueError(
-            f"image: the task asks about a picture ({asked}), which no task here can show; leave the row out"
-        )
     used = _without_nulls(raw)
     if isinstance(types := used.get("eval_types"), list):
         unused = {field for evaluator, field in USED_BY.items() if evaluator not in types}
         used = {name: value for name, value in used.items() if name not in unused}
     if any(name in row for name in VISUAL):
-        return {"url_note": "EXACT"} | used | {"visual": True}
+        pages = [_first_comparison(check) for check in used.get("program_html", ())]
+        return {"url_note": "EXACT"} | used | {"visual": True, "program_html": pages}
     if used.get("url_note") == "EXACT":
         raise ValueError(
             "eval.url_note: EXACT is VisualWebArena's, and this is no row of it; WebArena's rows have GOLD in PRED"
         )
     return used
+
+
+def _first_comparison(check: Any) -> Any:
+    """Return a check of a page with the one comparison that VisualWebArena makes of several."""
+    contents = check.get("required_contents") if isinstance(check, dict) else None
+    if not isinstance(contents, dict):
+        return check
+    chosen = {name: contents[name] for name in COMPARISONS if name in contents}
+    first = dict([*chosen.items()][:1])
+    if isinstance(text := first.get("fuzzy_match"), str):
+        first = {"fuzzy_match": text.split(" |OR| ")}  # all of them must hold, in spite of the word
+    return {**check, "required_contents": first or contents}
 
 
 def read_configs(text: str, name: str, addresses: Mapping[str, str] | None = None) -> list[WebArenaTask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,11 +20,12 @@ from envs.rewards.webarena.match import (
     url_match,
     within,
 )
+from envs.rewards.webarena.page_images import SeenPictures, compare_likeness, seen_pictures
 from envs.rewards.webarena.program import compare_page
 from envs.rewards.webarena.state import compare_state
 from envs.types import Record
 from envs.types.evidence import PageText
-from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, WebArenaEval
+from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, EvalType, VisualQuestion, WebArenaEval
 
 NO_PAGE = "there is no page to look at"
 
@@ -33,6 +35,10 @@ class AnswerJudge(Protocol):
 
     async def compare(self, question: str, reference: str, answer: str, *, unachievable: bool = False) -> Judgement:
         """Passed, failed or abstained."""
+        ...
+
+    async def ask_pictures(self, question: str, answer: str, pictures: Sequence[bytes]) -> Judgement:
+        """The same of: one of the pictures has this answer to the question."""
         ...
 
 
@@ -82,8 +88,10 @@ async def evaluate(
         question: Instruction of the task.
         answer: Answer of the policy; ``None`` counts as empty, as in the benchmark.
         last_url: Address on which the episode ended.
-        seen: Result of `read_pages`, for program_html and state_match.
-        judge: Judge for fuzzy_match and for the reasons of tasks that cannot be done.
+        seen: Results of `read_pages`, `read_state` and `read_images`, for program_html, state_match
+            and page_image_query.
+        judge: Judge for fuzzy_match, for the reasons of tasks that cannot be done, and for
+            questions about pictures.
     """
     grader = _Grader(evaluators, question, answer or "", last_url, judge)
     if EvalType.STRING_MATCH in evaluators.eval_types:
@@ -92,8 +100,12 @@ async def evaluate(
         grader.address()
     if EvalType.PROGRAM_HTML in evaluators.eval_types:
         await grader.pages(seen)
+        seen = seen[len(evaluators.program_html) :]
     if EvalType.STATE_MATCH in evaluators.eval_types:
-        grader.state(seen[len(evaluators.program_html) if EvalType.PROGRAM_HTML in evaluators.eval_types else 0 :])
+        grader.state(seen)
+        seen = seen[len(evaluators.state) :]
+    if EvalType.PAGE_IMAGE_QUERY in evaluators.eval_types:
+        await grader.images(seen)
     parts = tuple(grader.parts)
     return EvaluatorResult(score=product(parts), partial=partial(parts), parts=parts, calls=tuple(grader.calls))
 
@@ -178,6 +190,32 @@ class _Grader:
         for number, check in enumerate(self.rules.state):
             value, evidence = compare_state(check, seen[number]) if number < len(seen) else (None, NO_PAGE)
             self._add(EvalType.STATE_MATCH, f"state_match {number}", value, evidence)
+
+    async def images(self, seen: Sequence[PageText]) -> None:
+        for number, check in enumerate(self.rules.page_image_query):
+            trouble = seen[number].trouble if number < len(seen) else NO_PAGE
+            pictures = SeenPictures(count=0, unread=(trouble,)) if trouble else seen_pictures(seen[number])
+            if check.eval_fuzzy_image_match:
+                value, evidence = compare_likeness(check, pictures)
+                self._add(EvalType.PAGE_IMAGE_QUERY, f"eval_fuzzy_image_match {number}", value, evidence)
+            for place, asked in enumerate(check.eval_vqa):
+                await self._asked(f"eval_vqa {number}.{place}", asked, pictures)
+
+    async def _asked(self, name: str, asked: VisualQuestion, seen: SeenPictures) -> None:
+        value, evidence = None, "; ".join(seen.unread)
+        if seen.pictures and self.judge is None:
+            evidence = "needs a judge, and there is none"
+        elif seen.pictures:
+            assert self.judge is not None
+            shown = [base64.b64decode(one) for one in seen.pictures]
+            verdict = await self.judge.ask_pictures(asked.question, asked.answer, shown)
+            self.calls += verdict.calls
+            if verdict.state == "passed" or not seen.unread:
+                value = None if verdict.state == "abstained" else float(verdict.state == "passed")
+                evidence = verdict.reason
+        elif not seen.unread:
+            value, evidence = 0.0, "the page has no such picture"
+        self._add(EvalType.PAGE_IMAGE_QUERY, name, value, f"{asked.question} {asked.answer}: {evidence}")
 
     async def _unachievable(self) -> None:
         """``N/A`` itself will do; otherwise the answer must give the right reason."""

@@ -43,8 +43,8 @@ async def get_query_text(page: Any, selector: str) -> str:
 
 
 HELPERS: Mapping[str, Helper] = {"reddit_get_post_url": reddit_get_post_url, "get_query_text": get_query_text}
-"""Helpers that need no site. The others of the benchmark ask a shop or GitLab: `site_helpers` has
-all."""
+"""Helpers that need no site. The others of the benchmark read a page of its shop or forum, or ask a
+shop or GitLab: `site_helpers` has all."""
 
 
 async def call(program: str, helpers: Mapping[str, Helper], *, page: object, last_url: str) -> str:

@@ -56,20 +56,24 @@ def has_one_of(references: Sequence[str], text: str) -> bool:
     return any(clean(one) in clean(text) for one in references)
 
 
-def within(bounds: str, text: str) -> bool:
+def within(bounds: str, text: str, *, fractions: bool = False) -> bool:
     """The text is a whole number, and one of the alternatives ``< 3 |OR| >= 9`` holds of it.
 
     As in VisualWebArena, thousands may be separated by commas, any other text fails, and each bound
     has a tolerance, so that 3 is ``< 3`` too.
+
+    Args:
+        fractions: The number may have one: a program gave it, no text of a page.
     """
+    plain = clean(text).strip().replace(",", "")
     try:
-        number = int(clean(text).strip().replace(",", ""))
+        number = float(plain) if fractions else int(plain)
     except ValueError:
         return False
     return any(_holds(bound, number) for bound in bounds.split(OR))
 
 
-def _holds(bound: str, number: int) -> bool:
+def _holds(bound: str, number: float) -> bool:
     parts = INEQUALITY.fullmatch(bound)
     assert parts is not None, "checked when the task was read"
     limit = float(parts[2])

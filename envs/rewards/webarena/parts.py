@@ -68,7 +68,7 @@ def check_frozen(evaluators: WebArenaEval, expected: str) -> None:
 def parts_of(result: EvaluatorResult) -> tuple[RewardPart, ...]:
     """The parts of an evaluation. Pure."""
     known = Counter[EvalType](part.evaluator for part in result.parts if part.value is not None)
-    judged = [part.name for part in result.parts if part.name.startswith(("fuzzy_match", "unachievable"))]
+    judged = [part.name for part in result.parts if part.name.startswith(("fuzzy_match", "unachievable", "eval_vqa"))]
     cost = cost_of(result.calls)
     return tuple(
         RewardPart(

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, call
 from envs.rewards.webarena.match import OR, clean, exact_match, includes_one, must_include, within
+from envs.rewards.webarena.page_helpers import PRICE
 from envs.types import BrowserError, PageScriptError, SiteError
 from envs.types.evidence import PageText
 from envs.types.webarena import PLACEHOLDER, EvalType, PageCheck, WebArenaEval
@@ -19,6 +20,8 @@ __all__ = ["PageAccess", "PageScriptError", "compare_page", "read_page", "read_p
 
 LAST = "last"
 """Stands for the page that the episode ended on, as it is."""
+SCRIPT = "lambda:"
+"""Begins a locator whose value is empty where it is 0 or false (VisualWebArena)."""
 MAX_TEXT = 10_000
 """Characters of a text that are kept as they are. A longer one may be a whole page behind a log-in:
 of it only what the comparison needs is."""
@@ -123,7 +126,8 @@ def compare_page(check: PageCheck, seen: PageText, *, words: bool = False) -> tu
         share = 1 - len(present) / len(wanted.must_exclude)
         return share, f"has {', '.join(map(repr, present))}: {shown}" if present else f"has none: {shown}"
     if wanted.required_values:
-        outside = [bounds for bounds in wanted.required_values if not within(bounds, text)]
+        given = check.locator.startswith((SCRIPT, f"func:{PRICE}"))
+        outside = [bounds for bounds in wanted.required_values if not within(bounds, text, fractions=given)]
         share = 1 - len(outside) / len(wanted.required_values)
         return share, f"is not {', '.join(outside)}: {shown}" if outside else f"is within the bounds: {shown}"
     missing = [one for one in wanted.must_include if not includes_one(one, text, words=words)]
@@ -176,7 +180,7 @@ async def _text(check: PageCheck, page: PageAccess, helpers: Mapping[str, Helper
     except PageScriptError:
         pass  # as in the benchmark: what was to be unfolded may be open already; the locator decides
     try:
-        value = await page.evaluate(check.locator)
+        value = await page.evaluate(check.locator.removeprefix(SCRIPT))
     except PageScriptError:
         return ""
-    return "" if value is None else str(value)
+    return "" if value is None or (check.locator.startswith(SCRIPT) and not value) else str(value)

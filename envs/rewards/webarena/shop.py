@@ -37,6 +37,7 @@ NAMES = (
     "shopping_get_latest_order_url",
     "shopping_get_sku_latest_review_author",
     "shopping_get_sku_latest_review_rating",
+    "shopping_get_sku_latest_review_text",
 )
 """The benchmark's, of the questions that `Shop` answers."""
 
@@ -114,7 +115,7 @@ class Shop:
     @property
     def helpers(self) -> Mapping[str, Helper]:
         """Helpers by the benchmark's names."""
-        return dict(zip(NAMES, (self.order_url, self.review_author, self.review_rating), strict=True))
+        return dict(zip(NAMES, (self.order_url, self.review_author, self.review_rating, self.review_text), strict=True))
 
     async def order_url(self) -> str:
         """Address of the page of the newest order, of whichever customer.
@@ -165,6 +166,20 @@ class Shop:
             case [*_, {"ratings": [{"rating_name": "Rating", "percent": int(percent)}, *_]}] if type(percent) is int:
                 return str(percent)
         raise SiteError(f"{what}: expected reviews whose first rating is named Rating, with a percent")
+
+    async def review_text(self, sku: str) -> str:
+        """Text of the newest review of a product; empty without reviews (VisualWebArena).
+
+        Raises:
+            SiteError: the shop cannot be asked.
+        """
+        reviews, what = await self._reviews(sku)
+        match reviews:
+            case []:
+                return ""
+            case [*_, {"detail": str(text)}]:
+                return text
+        raise SiteError(f"{what}: expected reviews with a detail")
 
     async def _reviews(self, sku: str) -> tuple[list[Any], str]:
         if not isinstance(sku, str) or not sku:

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 
 from envs.rewards.webarena import members
 from envs.rewards.webarena.helpers import HELPERS, Helper, UnknownHelper, read_helper_call
+from envs.rewards.webarena.page_helpers import PAGE_HELPERS
 from envs.rewards.webarena.shop import ADMIN, NAMES, NEEDS_ADDRESS, NEEDS_LOGIN, SITE, Shop
 from envs.types.near import near
 from envs.types.webarena import PLACEHOLDER, PageCheck, WebArenaEval
 
-KNOWN = frozenset({*HELPERS, members.NAME, *NAMES})
+KNOWN = frozenset({*HELPERS, *PAGE_HELPERS, members.NAME, *NAMES})
 """Names of all helpers of the benchmark."""
 
 
@@ -32,7 +33,7 @@ def site_helpers(addresses: Mapping[str, str], logins: Mapping[str, str]) -> Map
         ConfigError: The shop's address is none that a site may have.
     """
     shop = Shop(addresses.get(SITE, ""), logins.get(ADMIN, ""))
-    return {**HELPERS, members.NAME: members.project_member_role, **shop.helpers}
+    return {**HELPERS, **PAGE_HELPERS, members.NAME: members.project_member_role, **shop.helpers}
 
 
 def unknown_helper(evaluators: WebArenaEval) -> str:

@@ -39,17 +39,19 @@ class PageRow(ForeignRow):
 class EvalRow(ForeignRow):
     """Configuration of the evaluators."""
 
-    kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation", "page_image_query"})
+    kept = frozenset({"string_note", "url_note", "reference_answer_raw_annotation"})
 
     eval_types: list[str] = Field(min_length=1)
     reference_answers: dict[str, Any] | list[Any] | str | None = None
     reference_url: str | None = None
     program_html: list[PageRow] | None = None
+    page_image_query: list[dict[str, Any]] | None = None
 
     def facts(self) -> int:
         """Return the number of things that must hold."""
         of_type = {"string_match": _size(self.reference_answers), "url_match": 1}
         of_type["program_html"] = sum(_size(one.required_contents) for one in self.program_html or ())
+        of_type["page_image_query"] = sum(map(_questions, self.page_image_query or ()))
         return max(1, sum(of_type.get(kind, 1) for kind in self.eval_types))
 
 
@@ -79,7 +81,8 @@ class WebArenaRow(ForeignRow):
 class WebArena(RowFormat[WebArenaRow]):
     """The 812 configurations, and others of their form.
 
-    Rows of VisualWebArena are read if no picture belongs to their request.
+    Rows of VisualWebArena are read if no picture belongs to their request: its own format has
+    those.
     """
 
     name = "webarena"
@@ -92,6 +95,8 @@ class WebArena(RowFormat[WebArenaRow]):
     def fields(self, row: WebArenaRow) -> dict[str, Any]:
         """Return the fields of the task."""
         whole = row.model_dump(exclude_unset=True)
+        if "image" in (row.model_extra or {}) and whole["image"]:
+            raise ValueError("image: the request has a picture; read the file as visualwebarena")
         evaluators = read_eval(whole["eval"], whole)
         if evaluators.visual and (unknown := unknown_helper(evaluators)):
             raise ValueError(
@@ -140,6 +145,10 @@ def start_place(url: str) -> dict[str, str]:
         path = placeholder[2]
         return {"site": placeholder[1].lower(), "path": path if path.startswith("/") else f"/{path}"}
     return start_of(first, "start_url")
+
+
+def _questions(query: dict[str, Any]) -> int:
+    return len(query.get("eval_vqa") or ()) + bool(query.get("eval_fuzzy_image_match"))
 
 
 def _size(required: Any) -> int:

@@ -212,7 +212,7 @@ async def test_pages_are_looked_at_with_the_episodes_log_in_and_graded_later(for
                 frame = await session.step(Click(element=1))
             if not frame.observation.dialog:
                 await session.step(Answer(text="done"))
-            recorded = await read_end(session, task, addresses)
+            recorded = await read_end(session, task, LiveOptions(addresses))
             assert recorded is not None
             with pytest.raises(BrowserError, match="no episode"):
                 await session.step(Click(element=1))
@@ -287,7 +287,7 @@ async def test_what_was_typed_and_never_saved_is_not_on_the_evaluators_page() ->
             frame = await session.step(Type(element=fields["textarea"], text="milk"))
             if saved:
                 frame = await session.step(Click(element=fields["button"]))
-            recorded = await read_end(session, task, addresses)
+            recorded = await read_end(session, task, LiveOptions(addresses))
         assert recorded is not None
         evidence = GradingEvidence(final=frame.observation, looked=recorded.looked)
         return [part.value for part in await WebArenaParts(addresses).parts(task, evidence)]

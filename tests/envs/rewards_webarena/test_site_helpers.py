@@ -310,7 +310,7 @@ async def test_the_role_of_a_member_is_read_with_the_episodes_log_in(gitlab: str
         async with BrowserPool(max_sessions=1) as pool, pool.lease(site) as session:
             await session.reset(task, 0)
             await session.step(Answer(text="done"))
-            recorded = await read_end(session, task, addresses, site_helpers(addresses, logins))
+            recorded = await read_end(session, task, LiveOptions(addresses), site_helpers(addresses, logins))
             assert recorded is not None
             return recorded
 

