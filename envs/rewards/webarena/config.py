@@ -50,6 +50,9 @@ USED_BY = {
 COMPARISONS = ("exact_match", "must_include", "must_exclude", "required_values", "fuzzy_match")
 """VisualWebArena's order; a check of a page is of the first that it has."""
 
+PICTURES = "the format visualwebarena keeps it (envs.tasks.imports)"
+"""Remedy for a row whose request has a picture."""
+
 MAX_SHOWN = 20
 """Problems listed in one error; the count of the rest is given."""
 
@@ -82,6 +85,9 @@ def read_task(raw: object, addresses: Mapping[str, str] | None = None, where: st
         TaskError: with every problem as ``where: field: reason``.
     """
     if isinstance(raw, dict):
+        if raw.get("image"):
+            asked = str(raw["image"])[:100]
+            raise TaskError(f"{where}: image: the task asks about a picture ({asked}); {PICTURES}")
         try:
             raw = _without_nulls(raw) | ({"eval": _used(raw["eval"], raw)} if isinstance(raw.get("eval"), dict) else {})
         except ValueError as error:

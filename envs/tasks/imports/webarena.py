@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from envs.rewards.webarena.config import VISUAL, read_eval
+from envs.rewards.webarena.config import PICTURES, VISUAL, read_eval
 from envs.rewards.webarena.site_helpers import unknown_helper
 from envs.tasks.imports.base import ForeignRow, RowFormat, start_of
 from envs.types import Split, WebTask
@@ -96,7 +96,7 @@ class WebArena(RowFormat[WebArenaRow]):
         """Return the fields of the task."""
         whole = row.model_dump(exclude_unset=True)
         if "image" in (row.model_extra or {}) and whole["image"]:
-            raise ValueError("image: the request has a picture; read the file as visualwebarena")
+            raise ValueError(f"image: the task asks about a picture; {PICTURES}")
         evaluators = read_eval(whole["eval"], whole)
         if evaluators.visual and (unknown := unknown_helper(evaluators)):
             raise ValueError(

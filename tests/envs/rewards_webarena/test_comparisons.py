@@ -156,7 +156,7 @@ def test_configs_of_the_true_shape_are_read(tasks: dict[int, WebArenaTask]) -> N
             "eval.reference_answers.must_include: ",
         ),
         (lambda raw: raw["eval"]["program_html"][1].pop("url"), "task: eval.program_html.1.url: Field required"),
-        (lambda raw: raw["eval"]["program_html"][0].update(locator="lambda: 1"), "task: eval.program_html.0.locator: "),
+        (lambda raw: raw["eval"]["program_html"][0].update(locator="window.x"), "task: eval.program_html.0.locator: "),
         (
             lambda raw: raw["eval"]["program_html"][0].update(required_contents={}),
             "eval.program_html.0.required_contents: ",
@@ -207,11 +207,11 @@ def test_a_task_that_asks_about_a_picture_is_refused_with_its_reason(image: Any,
     assert [(problem.row, problem.field) for problem in problems] == [(2, "image")]
 
 
-def test_a_helper_of_visualwebarena_alone_is_refused_by_name(tmp_path: Path) -> None:
-    look = {"url": "func:shopping_get_num_reviews('B1')", "locator": "", "required_contents": {"exact_match": "1"}}
+def test_an_unknown_helper_of_visualwebarena_is_refused_by_name(tmp_path: Path) -> None:
+    look = {"url": "func:shopping_get_sku_stock('B1')", "locator": "", "required_contents": {"exact_match": "1"}}
     evaluation = {"eval_types": ["program_html"], "program_html": [look]}
     (tmp_path / "task.json").write_text(json.dumps(broken(lambda raw: raw.update(VISUAL_ROW, eval=evaluation), 0)))
-    with pytest.raises(TaskError, match=r":1: eval.program_html: asks the helper 'shopping_get_num_reviews'"):
+    with pytest.raises(TaskError, match=r":1: eval.program_html: asks the helper 'shopping_get_sku_stock'"):
         list(import_tasks("webarena", tmp_path / "task.json"))
 
 

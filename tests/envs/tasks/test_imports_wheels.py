@@ -105,7 +105,7 @@ def of_eval(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("source", "row", "field", "reason"),
     [
-        ("webarena", {**VISUAL[0], "image": "https://x.example/1.png"}, "image", "read the file as visualwebarena"),
+        ("webarena", {**VISUAL[0], "image": "https://x.example/1.png"}, "image", "the format visualwebarena keeps it"),
         ("visualwebarena", of_eval(eval_types=["page_image_query"]), "eval", "page_image_query is empty"),
         (
             "visualwebarena",
