@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import cast
 
+import distributed
 import psutil
 import pytest
 import yaml
@@ -165,12 +166,19 @@ def test_machines_by_ssh_join_and_end_with_the_run(tmp_path: Path, monkeypatch: 
     groups = [{**ROLLOUT, "hosts": here}, {"role": "train", "hosts": here}]
     found = spec(start="ssh", storage=str(tmp_path), scheduler="127.0.0.1", port=free_port(), groups=groups)
     before = {process.pid for process in psutil.Process().children(recursive=True)}
-    with started(found, launches(found)), connect_client(found.address) as client:
+    with started(found, launches(found, places=3)), connect_client(found.address) as client:
         assert [len(workers_offering(client, resource)) for resource in ("browser", "trainer")] == [1, 1]
         assert (tmp_path / "hosts").read_text().split() == ["127.0.0.1"] * 3
         first = set(workers_offering(client, "browser"))
+
+        def meet(number: int) -> bool:  # inside, so that it is sent by value
+            distributed.Event(f"place-{number}").set()
+            return all(distributed.Event(f"place-{other}").wait(60) for other in range(3))
+
+        playing = client.map(meet, range(3), resources={"browser": 1}, pure=False)
+        assert client.gather(playing, direct=False) == [True] * 3, "all places are in use at once"
         running = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-        offering = [process for process in running if _offers(process, "browser=1")]
+        offering = [process for process in running if _offers(process, "browser=3")]
         nanny = min(offering, key=psutil.Process.create_time)  # a process that it has just forked looks the same
         for each in (*nanny.children(recursive=True), nanny):
             each.kill()
