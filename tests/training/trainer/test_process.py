@@ -99,17 +99,13 @@ def check_overflow_is_refused(run: HandMadeRun, trainer: TrainerProcess) -> None
     assert not state_path(run.store, 3).exists()
 
 
-FALLING = {"scheduler": "linear"}
-"""Rates that depend on how long the run is."""
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> HandMadeRun:
     """A run at version 2 whose trainer then refused a batch that names an unknown episode."""
     run = make_run(tmp_path_factory.mktemp("finished"), checkpoint)
     run.fill(1, 40)
     run.fill(2, 40)
-    spec = make_spec(trainer=FALLING, total_updates=3)
+    spec = make_spec(total_updates=3)
     with TrainerProcess.start(run.store.root, spec) as trainer:
         assert trainer.wait_until_ready(PATIENCE)["pid"] == group_of(trainer).process.pid
         trainer.wait_for_policy(2, PATIENCE)
@@ -377,7 +373,7 @@ def test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged(
     for version in range(last, 3):
         cut(largest(state_path(store, version)))
     store.batch_path(3).unlink()
-    with TrainerProcess.start(store.root, make_spec(trainer=FALLING, total_updates=9)) as trainer:
+    with TrainerProcess.start(store.root, make_spec(total_updates=9)) as trainer:
         trainer.wait_until_ready(PATIENCE)  # which it is once the weights were compared with the published ones
     check_state(state_path(store, 2))
     for name in (path.relative_to(store.root) for path in state_path(store, 2).rglob("*optim_states.pt")):
