@@ -1,4 +1,4 @@
-"""Makes a checkpoint of SmolLM2-135M-Instruct (Apache-2.0), a language model that reads English::
+"""Makes a checkpoint of SmolLM2-135M-Instruct (Apache-2.0), a language model::
 
     python -m training.smollm2 models/smollm2-135m
 
