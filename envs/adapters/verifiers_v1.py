@@ -48,17 +48,17 @@ class BrowserTaskData(vf.TaskData):
 class BrowserTask(vf.Task[BrowserTaskData]):
     """Tells the reward of the episode that was played."""
 
-    @vf.reward
+    @vf.reward  # type: ignore[untyped-decorator]
     async def page_reward(self, trace: vf.Trace) -> float:
         """Return the episode's reward; 0.0 if it has none, which ``abstained`` tells."""
         return float(trace.info.get("page_reward", 0.0))
 
-    @vf.metric
+    @vf.metric  # type: ignore[untyped-decorator]
     async def abstained(self, trace: vf.Trace) -> float:
         """Return 1.0 for an episode that was not played to its end."""
         return float("page_reward" not in trace.info)
 
-    @vf.metric
+    @vf.metric  # type: ignore[untyped-decorator]
     async def steps(self, trace: vf.Trace) -> float:
         """Return the number of steps of the episode."""
         return float(trace.info.get("steps", 0))
