@@ -27,10 +27,9 @@ CHANGES = 20
 WORKERS = 8
 VIEWERS = 3
 STEPS = [doing for doing in Doing if doing is not Doing.IDLE]
-TURN_SECONDS = 2.0
-TURNS = 8
+TURNS = 3
 """Times that the worker's loop runs with the monitor, and without it."""
-WATCH_SECONDS = 12.0
+WATCH_SECONDS = 10.0
 """Seconds of 10,240 changes each: more than 100,000 changes."""
 
 
@@ -57,22 +56,24 @@ async def _loss(folder: Path) -> float:
 
 
 async def _step_rate(folder: Path, *, on: bool) -> float:
-    """Return the changes a second of a loop that does nothing else than 512 episodes."""
+    """Return the changes in a second of CPU of a loop that does nothing else than 512 episodes.
+
+    It does as many as in two seconds at full pace, and meanwhile the file is written twice.
+    """
     live, store = LiveState("i000000", CELLS, dict), RunStore(folder)
     slots = [live.take_slot() for _ in range(CELLS)]
-    done, until = 0, time.perf_counter() + TURN_SECONDS
+    done, began = 0, time.process_time()
     async with AsyncExitStack() as stack:
         if on:
             await stack.enter_async_context(update_live_file(live, store, lambda run_dir, state: None))
-        began = time.process_time()
-        while time.perf_counter() < until:
+        for _ in range(2 * CHANGES):
             for slot in slots:
                 _work()
                 if on:
                     slot.set_doing(STEPS[done % len(STEPS)], done % 10)
                 done += 1
             await asyncio.sleep(0)
-        return done / (time.process_time() - began)
+    return done / (time.process_time() - began)
 
 
 def _work() -> None:
@@ -108,7 +109,7 @@ async def _watch(root: Path) -> list[Figure]:
         Figure("server's share of a core, three viewers", share, "core", "<= 0.1"),
         Figure("change to its message at a viewer, mean", statistics.fmean(delays) + 0.5, "s", "<= 1"),
         Figure("change to its message at a viewer, longest", max(delays) + 1.0, "s", ""),
-        Figure("server's memory after 120,000 changes / before", grown, "ratio", "<= 1.02"),
+        Figure("server's memory after 100,000 changes / before", grown, "ratio", "<= 1.02"),
     ]
 
 

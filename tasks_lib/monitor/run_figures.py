@@ -186,7 +186,7 @@ def numbers_of(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, f
 def _engine(states: Sequence[WorkerState], batches: dict[str, Any]) -> dict[str, float]:
     """Return turns that wait and run, and the turns of a generation batch."""
     doing = Counter(str(slot.doing) for state in states for slot in state.slots)
-    engine = {"queued": doing["queue"], "running": doing["turn"]}
+    engine: dict[str, float] = {"queued": doing["queue"], "running": doing["turn"]}
     if batches.get("batches"):
         engine["batch"] = batches.get("turns", 0) / batches["batches"]
     return engine

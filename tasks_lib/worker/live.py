@@ -148,7 +148,7 @@ class OperationTimes:
         if doing is Doing.IDLE or count < MIN_TIMES:
             return False
         counted, limit = self._limits.get(doing, (0, 0.0))
-        if count - counted >= MIN_TIMES:
+        if count >= 2 * counted or count - counted >= MAX_TIMES // 2:
             times = sorted(self.ended[doing])
             limit = times[len(times) * 99 // 100]
             self._limits[doing] = (count, limit)
