@@ -106,7 +106,10 @@ def _publish_versions(config: TrainConfig, versions: int) -> tuple[list[float | 
             run.metrics.append(EvaluationMetrics(version=version, mean=0.5, low=0.4, high=0.6, n=96), version)
             begun = time.process_time()
             if version % CURVES == 0:
-                lines = [*run.metrics.lines(IterationMetrics), *run.metrics.lines(EvaluationMetrics)]
+                lines: list[IterationMetrics | EvaluationMetrics] = [
+                    *run.metrics.lines(IterationMetrics),
+                    *run.metrics.lines(EvaluationMetrics),
+                ]
                 learning_curve_png(store.root, lines)
             drawn.append(time.process_time() - begun if version % CURVES == 0 else None)
     return seconds, drawn

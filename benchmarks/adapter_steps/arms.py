@@ -216,7 +216,8 @@ async def _nemo_gym(clock: InnerClock) -> AsyncIterator[Begin]:
     import uvicorn
     from nemo_gym.server_utils import ServerClient
 
-    from envs.adapters.nemo_gym import WebResourcesServer, WebResourcesServerConfig, dataset_rows
+    from envs.adapters.nemo_gym import WebResourcesServer, dataset_rows
+    from envs.adapters.nemo_gym_types import WebResourcesServerConfig
 
     port = free_port()
     config = WebResourcesServerConfig(host="127.0.0.1", port=port, entrypoint="", name="web")

@@ -43,13 +43,13 @@ from tasks_lib.preflight.estimate import estimate
 from tasks_lib.preflight.flows import reuse_check
 from tasks_lib.processes.cluster_start import launches, started
 from tasks_lib.processes.kubernetes import manifests
+from tasks_lib.processes.own_server import api_url, ephemeral_server_pid
 from tasks_lib.processes.prefect_api import check_api
 from tasks_lib.processes.prefect_run import RUN_HERE, mark_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
 from tasks_lib.processes.server_watch import watched_server
 from tasks_lib.processes.slurm import batch_script
 from tasks_lib.processes.startup_interrupt import NOTHING_HAS_BEGUN, STATUS, raise_on_interrupt
-from tasks_lib.rollouts.cluster import api_url, ephemeral_server_pid
 from training.settings import Settings
 
 if TYPE_CHECKING:

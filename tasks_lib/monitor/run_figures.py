@@ -138,7 +138,7 @@ class RunFigures:
             state = run_state(self.store, run)
         except OSError as error:
             return "unknown", f"The folder of the run cannot be read: {error.strerror}."
-        seen = (self._metrics, trainer["phase"], *((each.worker, each.time) for each in states))
+        seen = (self._metrics, trainer["phase"], *((worker.worker, worker.time) for worker in states))
         if seen != self._last_state:
             self._last_state, self._last_change = seen, time.monotonic()
         silent = time.monotonic() - self._last_change
@@ -198,8 +198,8 @@ def _counted(values: Iterator[str]) -> dict[str, int]:
 
 def _added(counts: Iterator[dict[Any, Any]]) -> dict[str, float]:
     total: Counter[str] = Counter()
-    for each in counts:
-        total.update({str(name): value for name, value in each.items()})
+    for counter in counts:
+        total.update({str(name): value for name, value in counter.items()})
     return dict(total.most_common())
 
 

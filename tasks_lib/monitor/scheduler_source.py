@@ -41,7 +41,7 @@ ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _WorkerEntry:
     """The newest state of one worker."""
 
     address: str
@@ -63,7 +63,7 @@ class SchedulerSource:
         self._address = address
         self._client: distributed.Client | None = None
         self._scheduler = ""
-        self._told: dict[str, _Told] = {}
+        self._workers: dict[str, _WorkerEntry] = {}
         self._changed: set[str] = set()
         self._lock = threading.Lock()
         """Held for the two fields before, which Dask's thread writes."""
@@ -76,13 +76,13 @@ class SchedulerSource:
         gone = self._check() if time.monotonic() >= self._check_at else []
         with self._lock:
             changed, self._changed = self._changed, set()
-            known = [(worker, self._told[worker].data) for worker in sorted(changed) if worker in self._told]
+            known = [(worker, self._workers[worker].data) for worker in sorted(changed) if worker in self._workers]
         return [*known, *((worker, orjson.dumps({"worker": worker, "gone": True})) for worker in gone)]
 
     def states(self) -> list[WorkerState]:
         """Return the newest states of the workers that are there."""
         with self._lock:
-            return [told.state for _, told in sorted(self._told.items())]
+            return [entry.state for _, entry in sorted(self._workers.items())]
 
     def episode(self, worker: str, slot: int) -> dict[str, Any] | None:
         """Return the running episode of a slot, as its worker sees it now."""
@@ -103,12 +103,12 @@ class SchedulerSource:
         Returns ``None`` if it plays nothing, is gone, or does not answer in time.
         """
         with self._lock:
-            told, client = self._told.get(worker), self._client
-        if told is None or client is None or find_slot([told.state], worker, slot) is None:
+            entry, client = self._workers.get(worker), self._client
+        if entry is None or client is None or find_slot([entry.state], worker, slot) is None:
             return None
-        answers = self._asking.submit(client.run, view, slot, workers=[told.address], on_error="return")
+        answers = self._asking.submit(client.run, view, slot, workers=[entry.address], on_error="return")
         try:
-            answer = answers.result(ANSWER_SECONDS).get(told.address)
+            answer = answers.result(ANSWER_SECONDS).get(entry.address)
         except (OSError, RuntimeError, TimeoutError, ValueError) as error:
             logger.info("worker %s did not answer: %s", worker, error)
             return None
@@ -157,17 +157,17 @@ class SchedulerSource:
             return
         with self._lock:
             self.run_dir = self.run_dir or run_dir
-            known = self._told.get(state.worker)
+            known = self._workers.get(state.worker)
             if Path(run_dir) == Path(self.run_dir) and (known is None or known.state.time <= state.time):
-                self._told[state.worker] = _Told(address, state, data)
+                self._workers[state.worker] = _WorkerEntry(address, state, data)
                 self._changed.add(state.worker)
 
     def _forget(self, there: frozenset[str]) -> list[str]:
         """Forget the workers that are not there any more, and return their names."""
         with self._lock:
-            gone = sorted(worker for worker, told in self._told.items() if told.address not in there)
+            gone = sorted(worker for worker, entry in self._workers.items() if entry.address not in there)
             for worker in gone:
-                del self._told[worker]
+                del self._workers[worker]
         return gone
 
     def _disconnect(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
@@ -77,3 +78,14 @@ class NannyLogFilter(logging.Filter):
         broken_off = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
         killed = record.getMessage().startswith("Worker process still alive after")
         return not (self.interrupted and (broken_off or killed))
+
+
+@contextmanager
+def block_interrupts() -> Iterator[None]:
+    """Hold SIGINT back in this thread; threads and processes started meanwhile inherit that for
+    good."""
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

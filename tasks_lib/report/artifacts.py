@@ -82,7 +82,10 @@ def publish_links(store: RunStore, report: Path) -> None:
 
 def publish_curve(store: RunStore, metrics: MetricsLog) -> None:
     """Publish the learning curve so far, as an image that needs no server of ours."""
-    lines = [*metrics.lines(IterationMetrics), *metrics.lines(EvaluationMetrics)]
+    lines: list[IterationMetrics | EvaluationMetrics] = [
+        *metrics.lines(IterationMetrics),
+        *metrics.lines(EvaluationMetrics),
+    ]
     picture = base64.b64encode(learning_curve_png(store.root, lines)).decode()
     retry_until_reachable(
         lambda: create_image_artifact(

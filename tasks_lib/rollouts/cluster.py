@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -21,7 +20,7 @@ import dask
 import distributed
 from prefect import Flow
 from prefect.context import FlowRunContext, SettingsContext, get_settings_context
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dask import DaskTaskRunner, PrefectDaskClient
 from pydantic import PrivateAttr
 
@@ -39,9 +38,8 @@ from tasks_lib.processes.dask_clients import (
     workers_for,
     workers_offering,
 )
-from tasks_lib.processes.interrupts import NannyLogFilter
-from tasks_lib.processes.orphans import end_with_parent
-from tasks_lib.processes.prefect_api import check_home
+from tasks_lib.processes.interrupts import NannyLogFilter, block_interrupts
+from tasks_lib.processes.own_server import api_url
 from tasks_lib.processes.retries import TRANSIENT_ERRORS
 from tasks_lib.processes.worker_watch import watched_workers
 from tasks_lib.worker.requests import RolloutRequest
@@ -264,7 +262,7 @@ def _empty_cluster(places: int) -> distributed.LocalCluster:
     """
     # Started here because a thread of Dask's that starts it would unblock SIGINT for itself.
     resource_tracker.ensure_running()
-    with _block_interrupts():  # Dask's threads inherit the mask, and workers theirs
+    with block_interrupts():  # Dask's threads inherit the mask, and workers theirs
         return distributed.LocalCluster(
             n_workers=0,
             threads_per_worker=places + 1,
@@ -279,59 +277,6 @@ def _empty_cluster(places: int) -> distributed.LocalCluster:
 async def _started(cluster: distributed.LocalCluster) -> None:
     """Wait for the cluster's workers. Raises what keeps one from starting."""
     await cluster
-
-
-@contextmanager
-def _block_interrupts() -> Iterator[None]:
-    """Hold SIGINT back in this thread; threads and processes started meanwhile inherit that for
-    good."""
-    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
-
-
-def api_url() -> str:
-    """Return the address of this process's Prefect API. Start the ephemeral server if there is
-    none.
-
-    Prefect sends its settings along with each task; without the address in them, every worker would
-    start an ephemeral server of its own.
-
-    Raises:
-        ConfigError: the ephemeral server does not start.
-    """
-    configured = PREFECT_API_URL.value()
-    if configured:
-        return str(configured)
-    check_home()
-    # Imported here because it imports all of the server: seconds, in every worker too.
-    from prefect.server.api.server import SubprocessASGIServer
-
-    server = SubprocessASGIServer()
-    # Ctrl-C reaches all processes of a terminal, and our reports of an interrupt need a server.
-    try:
-        with _block_interrupts():
-            server.start()
-    except RuntimeError as error:
-        raise ConfigError(
-            f"the Prefect server of this run did not start ({' '.join(str(error).split())}); its database is in PREFECT_HOME="
-            f"{PREFECT_HOME.value()}: set that to an empty folder, or start a server (prefect server start) and set PREFECT_API_URL to its address"
-        ) from error
-    if server.server_process is not None:
-        end_with_parent(server.server_process.pid)
-    return str(server.api_url)
-
-
-def ephemeral_server_pid() -> int | None:
-    """Return the pid of the server that `api_url` started; ``None`` where it ran before."""
-    if PREFECT_API_URL.value():
-        return None
-    from prefect.server.api.server import SubprocessASGIServer
-
-    process = SubprocessASGIServer().server_process
-    return None if process is None else process.pid
 
 
 class _TaskSettings(SettingsContext):

@@ -1,4 +1,4 @@
-"""What a worker answers when a monitor asks for one of its running episodes.
+"""Answers of a worker to a monitor that asks for one of its running episodes.
 
 The functions run on the worker (``Client.run``), between the messages of its event loop.
 """

@@ -29,7 +29,7 @@ from envs.types import ConfigError
 from tasks_lib.commands import command_line
 from tasks_lib.config import PROJECT, EvaluateConfig
 from tasks_lib.processes import prefect_api
-from tasks_lib.rollouts.cluster import api_url
+from tasks_lib.processes.own_server import api_url
 from training.trainer.control.launch import free_port
 
 
