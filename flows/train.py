@@ -36,7 +36,13 @@ from tasks_lib.preflight.workers import check_places
 from tasks_lib.processes.prefect_run import announce_run, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
-from tasks_lib.report.artifacts import publish_curve, publish_iteration_table, publish_links, publish_progress
+from tasks_lib.report.artifacts import (
+    publish_curve,
+    publish_iteration_table,
+    publish_links,
+    publish_progress,
+    run_address,
+)
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, scheduler_address, use_cluster
 from tasks_lib.rollouts.shards import warm_up
 
@@ -122,8 +128,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
         result = write_result(run, set_up=set_up, loop=loop.wall, peak_rss_mb=memory.peak_mb)
         report = build_report(run.store.root)
         publish_curve(run.store, run.metrics)
-        publish_links(run.store, report)
+        publish_links(run.store, report, config.view)
         progress.log(f"report:  {report}")
+        progress.log(f"episodes: {run_address(run.store, config.view)} (python -m flows.view)")
         progress.log(f"result:  {run.store.result_path}")
         progress.log(f"[bold]{result_sentence(result)}[/bold]")
     return result

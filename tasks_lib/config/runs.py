@@ -124,6 +124,11 @@ class TrainConfig(RunConfig):
 
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
     monitor: bool = Field(False, description="Serve the live monitor; its address is in the log (docs/monitor.md).")
+    view: str = Field(
+        "http://127.0.0.1:8711",
+        pattern=r"^https?://[^\s/]+/?$",
+        description="Address of `flows.view`, to which the run's artifacts and log link (docs/monitor.md).",
+    )
     mode: Literal["sync", "async"] = Field("sync", description="Roll out, then train; or both at once (docs/async.md).")
     pacing: PacingConfig = PacingConfig()
     tasks: TasksConfig = TasksConfig()

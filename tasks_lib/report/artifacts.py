@@ -65,19 +65,34 @@ def publish_progress(run_id: str, version: int, iterations: int) -> None:
     )
 
 
-def publish_links(store: RunStore, report: Path) -> None:
-    """Publish a link to the report, and one to each episode that it shows."""
-    page = report.resolve().as_uri()
-    lines = [f"[Report of {store.root.name}]({page})", "", "| episode | kind | reward |", "|---|---|---|"]
+def publish_links(store: RunStore, report: Path, view: str) -> None:
+    """Publish where the report is, and a link to each episode that it shows.
+
+    Args:
+        view: Address of a `flows.view` server; a page of Prefect's may not link to a file.
+    """
+    page = run_address(store, view)
+    lines = [
+        f"[Run {store.root.name}]({page}): the links open while `python -m flows.view --root {store.root.parent}` serves at {view}.",
+        f"Its report is `{report}`.",
+        "",
+        "| episode | kind | reward |",
+        "|---|---|---|",
+    ]
     for chosen in choose_episodes(read_run(store.root).groups, []):
         episode = chosen.member
-        link = f"[{episode.episode_id}]({page}#episode={quote(episode.episode_id, safe='')})"
+        link = f"[{episode.episode_id}]({page}/episodes/{quote(episode.episode_id, safe='')})"
         reward = "none" if episode.score is None else f"{episode.score:.2f}"
         lines.append(f"| {link} | {chosen.group.kind} | {reward} |")
     key = artifact_key(store.root.name, "report")
     retry_until_reachable(
         lambda: create_markdown_artifact(markdown="\n".join(lines), key=key, description="Report and episodes")
     )
+
+
+def run_address(store: RunStore, view: str) -> str:
+    """Return the address of a run's page in the browser of runs."""
+    return f"{view.rstrip('/')}/runs/{quote(store.root.name, safe='')}"
 
 
 def publish_curve(store: RunStore, metrics: MetricsLog) -> None:

@@ -165,7 +165,7 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
         f"{name}-report": "markdown",
     }
     (links,) = (artifact["data"] for artifact in artifacts if artifact["type"] == "markdown")
-    assert "e000001-g0000-s00" in links and "report/index.html#episode=" in links
+    assert "e000001-g0000-s00" in links and f"http://127.0.0.1:8711/runs/{name}/episodes/" in links
     started = [each["id"] for each in deployed.flow_runs(name)]  # what was done before an interrupt is not done again
     names = {task["name"] for task in deployed.api("task_runs/filter", flow_runs={"id": {"any_": started}})}
     versions = {f"{what}-v{version:06d}" for what in ("evaluate", "publish") for version in (0, 1)}
