@@ -40,7 +40,12 @@ def test_a_relative_judge_cache_lies_in_the_project_for_every_worker(tmp_path, m
 
 @pytest.mark.parametrize("preset", sorted(path.stem for path in PRESETS.glob("*.yaml")))
 def test_every_preset_is_valid(preset):
-    models = {"reader": WarmStartConfig, "bundled-tasks": BuildTasksConfig, "quickstart-seeds": SweepConfig}
+    models = {
+        "reader": WarmStartConfig,
+        "smollm2-135m-clone": WarmStartConfig,
+        "bundled-tasks": BuildTasksConfig,
+        "quickstart-seeds": SweepConfig,
+    }
     config = resolve(models.get(preset, TrainConfig), {"preset": preset})
     assert config.preset == preset
     assert config.run_id == (preset if isinstance(config, SweepConfig) else f"{preset}-seed0")
