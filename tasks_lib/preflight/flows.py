@@ -18,8 +18,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from envs.browser import find_chromium
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import is_whole
@@ -309,7 +307,11 @@ def slow_precision(trainer: TrainerConfig, cpu: Path = Path("/proc/cpuinfo")) ->
 
     These products take 16 to 500 times as long as in float32.
     """
-    if not trainer.bf16 or torch.cuda.is_available() or not cpu.exists() or " amx_bf16" in cpu.read_text():
+    if not trainer.bf16 or not cpu.exists() or " amx_bf16" in cpu.read_text():
+        return []
+    import torch  # two seconds and 180 MB of each process that starts a flow, for bfloat16 alone
+
+    if torch.cuda.is_available():
         return []
     return [
         "warning: trainer.bf16 on a CPU without AMX is many times slower than float32; leave it out, or set it to false"

@@ -93,6 +93,12 @@ def test_help_needs_neither_prefect_nor_torch(flow: str) -> None:
     assert done.stdout.startswith(f"usage: python -m flows.{flow} [-h]") and done.stdout.endswith("heavy: []\n")
 
 
+def test_a_flow_and_its_checks_import_no_torch() -> None:
+    look = "import sys, flows.train, flows.evaluate, flows.sweep; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_a_command_says_what_it_does_before_its_imports(capsys: pytest.CaptureFixture[str]) -> None:
     begin_command(["python", "-X", "dev", "-m", "flows.evaluate", "--set", "episodes=8"])
     assert capsys.readouterr().err == "flows.evaluate: Evaluate a policy on a task set.\n"
