@@ -13,6 +13,7 @@ import torch
 from envs.types import ReadError, StorageError, TrainingError
 from training.ledger.checkpoint_files import (
     MANIFEST,
+    RECIPE,
     WEIGHT_FILES,
     check_files,
     commit_folder,
@@ -133,10 +134,11 @@ def _empty(folder: Path) -> None:
 
 
 def _copy_static_files(parent: Path, folder: Path) -> None:
+    """Copy the files that all versions share; a recipe holds the hashes of other weights."""
     _empty(folder)
-    written_anew = (MANIFEST, ADAPTER_CONFIG)
+    left_out = (MANIFEST, RECIPE, ADAPTER_CONFIG)
     for path in parent.iterdir():
-        if path.is_file() and path.name not in written_anew and not WEIGHT_FILES.fullmatch(path.name):
+        if path.is_file() and path.name not in left_out and not WEIGHT_FILES.fullmatch(path.name):
             shutil.copyfile(path, folder / path.name)
 
 
