@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ class Workers:
     def __init__(self, **browsers: str | Exception) -> None:
         self._browsers = browsers
 
-    def run(self, _function: Any, workers: list[str], on_error: str) -> dict[str, Any]:
+    async def run(self, _function: Any, workers: list[str], on_error: str) -> dict[str, Any]:
         assert on_error == "return"
         return {worker: self._browsers[worker] for worker in workers}
+
+    def sync(self, function: Any) -> Any:
+        return asyncio.run(function())
 
 
 def compared(**browsers: str | Exception) -> list[str]:
