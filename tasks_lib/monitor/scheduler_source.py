@@ -32,7 +32,7 @@ from tasks_lib.worker.live_view import view_episode, view_screenshot
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-CHECK_SECONDS = 2.0
+CHECK_SECONDS = 1.0
 """Seconds between two looks at the scheduler and the list of its workers."""
 GONE_SECONDS = 60.0
 """Seconds for which `SchedulerSource.problem` names a worker that is gone."""
@@ -123,7 +123,9 @@ class SchedulerSource:
             identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
             if identity["id"] != self._scheduler:  # it was restarted, and knows of no subscription
                 self._scheduler = identity["id"]
-                self._subscribe(client)
+                client.subscribe_topic(LIVE_TOPIC, self._take)
+            for event in client.get_events(LIVE_TOPIC):  # those from before, and any that was not delivered
+                self._take(event)
         except (OSError, TimeoutError, asyncio.CancelledError, RuntimeError, ValueError) as error:
             logger.info("the scheduler at %s does not answer: %s", self._address, error)
             self.problem = f"The scheduler at {self._address} does not answer; it is tried again."
@@ -141,14 +143,8 @@ class SchedulerSource:
     def _connect(self) -> distributed.Client:
         return distributed.Client(self._address, set_as_default=False, timeout=ANSWER_SECONDS, name="monitor")
 
-    def _subscribe(self, client: distributed.Client) -> None:
-        """Follow the topic, and take what workers told before."""
-        client.subscribe_topic(LIVE_TOPIC, self._take)
-        for event in client.get_events(LIVE_TOPIC):
-            self._take(event)
-
     def _take(self, event: tuple[float, Any]) -> None:
-        """Keep what a worker tells, if it is of our run and no older than what we have."""
+        """Keep what a worker tells, if it is of our run and newer than what we have."""
         message = event[1]
         try:
             run_dir, address, data = str(message["run"]), str(message["address"]), message["state"].encode()
@@ -158,7 +154,7 @@ class SchedulerSource:
         with self._lock:
             self.run_dir = self.run_dir or run_dir
             known = self._workers.get(state.worker)
-            if Path(run_dir) == Path(self.run_dir) and (known is None or known.state.time <= state.time):
+            if Path(run_dir) == Path(self.run_dir) and (known is None or known.state.time < state.time):
                 self._workers[state.worker] = _WorkerEntry(address, state, data)
                 self._changed.add(state.worker)
 
