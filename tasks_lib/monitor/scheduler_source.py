@@ -32,10 +32,13 @@ from tasks_lib.worker.live_view import view_episode, view_screenshot
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-CHECK_SECONDS = 1.0
+CHECK_SECONDS = 2.0
 """Seconds between two looks at the scheduler and the list of its workers."""
 GONE_SECONDS = 60.0
 """Seconds for which `SchedulerSource.problem` names a worker that is gone."""
+LOOKS = 2
+"""Times that earlier events are read after a subscription. It reaches the scheduler a little after
+the first look, and events in between are sent to nobody."""
 ANSWER_SECONDS = 5.0
 """Longest wait for an answer of the scheduler or a worker."""
 
@@ -67,6 +70,7 @@ class SchedulerSource:
         self._changed: set[str] = set()
         self._lock = threading.Lock()
         """Held for the two fields before, which Dask's thread writes."""
+        self._looks_left = 0
         self._check_at = 0.0
         self._gone_until = 0.0
         self._asking = ThreadPoolExecutor(4, "ask-worker")
@@ -124,8 +128,11 @@ class SchedulerSource:
             if identity["id"] != self._scheduler:  # it was restarted, and knows of no subscription
                 self._scheduler = identity["id"]
                 client.subscribe_topic(LIVE_TOPIC, self._take)
-            for event in client.get_events(LIVE_TOPIC):  # those from before, and any that was not delivered
-                self._take(event)
+                self._looks_left = LOOKS
+            if self._looks_left:
+                self._looks_left -= 1
+                for event in client.get_events(LIVE_TOPIC):
+                    self._take(event)
         except (OSError, TimeoutError, asyncio.CancelledError, RuntimeError, ValueError) as error:
             logger.info("the scheduler at %s does not answer: %s", self._address, error)
             self.problem = f"The scheduler at {self._address} does not answer; it is tried again."
