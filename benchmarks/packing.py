@@ -3,7 +3,7 @@
 The padded passes are what this trainer did before: LLaMA-Factory's collator over a row a step, a
 mask of the padding, and logits at each column in which any row has a response token. Episodes have
 13 steps in the proportions of real ones, at a sixteenth of their tokens, and the model in the
-proportions of Qwen3-VL's text part, as far as two cores allow.
+proportions of Qwen3-VL-4B, image encoder included, as far as two cores allow.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ STEPS, EPISODES, ROUNDS = 13, 2, 4
 PICTURE, TEXT, LINE, RESPONSE = (280, 168), 120, 8, 12
 """Pixels of a picture (60 tokens), and tokens of a page, of a line on an older step, and of a
 response."""
+MICRO_TOKENS = 2048
+"""Of a micro-batch: a sixteenth of 32,768, as in the presets of real sizes."""
 TURNS = 2
 """Measured passes of each kind, in turns, after one to warm up."""
 INPUT_EPISODES, INPUT_IDS, RANKS = 1024, 8192, 8
@@ -72,7 +74,7 @@ def _trainer(folder: Path) -> Any:
     from training.trainer.setup import build_trainer, set_threads
     from training.warm_start.tiny_checkpoint import TinyShape, build_model, build_tokenizer, save_checkpoint
 
-    shape = TinyShape(hidden=256, layers=4, heads=8, kv_heads=4, intermediate=768)
+    shape = TinyShape(hidden=256, layers=4, heads=8, kv_heads=4, intermediate=768, vision_width=160, vision_heads=5)
     tokenizer = build_tokenizer(shape.letter_merges_below)
     save_checkpoint(build_model(shape, tokenizer), tokenizer, folder / "checkpoint")
     store = RunStore(folder / "run")
@@ -124,7 +126,9 @@ def _rows(trainer: Any, context: str, episode: int) -> list[Any]:
 def _plan(rows: Sequence[Any], sequences: Sequence[Any] | None) -> list[list[Any]]:
     from training.trainer.plan import plan_minibatches
 
-    (minibatch,) = plan_minibatches([len(row) for row in rows], len(rows), 4, 1, 0, 1, sequences=sequences)
+    (minibatch,) = plan_minibatches(
+        [len(row) for row in rows], len(rows), 4, 1, 0, 1, MICRO_TOKENS, sequences, [row.episode_id for row in rows]
+    )
     return [[rows[slot.row] for slot in micro] for micro in minibatch]
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from envs.types import TrainingError
 from training.algorithms.losses import IGNORE_INDEX
+from training.trainer.pictures import distinct_pictures
 from training.trainer.rows import TrainingRow
 
 OF_TOKENS = ("input_ids", "token_type_ids", "mm_token_type_ids")
@@ -128,6 +129,11 @@ class PolicyCollator(SFTDataCollatorWith4DAttentionMask):  # type: ignore[misc]
         bounds = torch.tensor([0, *lengths]).cumsum(0)
         inputs = {name: value for name, value in padded.items() if name not in (*OF_TOKENS, *OF_PADDING)}
         inputs |= {name: packed(padded[name]) for name in OF_TOKENS if name in padded}
+        pictures = [picture for row in rows for picture in row.screenshots]
+        if pictures:
+            inputs["pixel_values"], inputs["image_grid_thw"] = distinct_pictures(
+                pictures, inputs["pixel_values"], inputs["image_grid_thw"]
+            )
         inputs |= {"position_ids": positions, "cu_seq_lens_q": bounds.int(), "cu_seq_lens_k": bounds.int()}
         return {**inputs, "max_length_q": max(lengths), "max_length_k": max(lengths)}, bounds.tolist()
 

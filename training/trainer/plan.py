@@ -27,6 +27,8 @@ class _Unit(NamedTuple):
     """Tokens of the sequence: of its longest row."""
     rows: tuple[int, ...]
     """Shortest first."""
+    episode: Hashable = None
+    """Episode of the rows, where its units are to be neighbours."""
 
 
 def plan_minibatches(
@@ -38,6 +40,7 @@ def plan_minibatches(
     version: int,
     micro_tokens: int = 0,
     sequences: Sequence[Hashable] | None = None,
+    episodes: Sequence[Hashable] | None = None,
 ) -> list[list[list[Slot]]]:
     """Return ``[minibatch][micro-batch][slot]``; process r takes micro-batches r, r + processes, ….
 
@@ -52,10 +55,14 @@ def plan_minibatches(
             ``micro_rows`` limits it.
         sequences: Name of each row's sequence; rows of one name share its tokens and stay together.
             ``None``: each row is a sequence.
+        episodes: Name of each row's episode. Within a budget of tokens, its rows are neighbours,
+            since windows of one episode share pictures (`pictures`). ``None``: not.
     """
     if not lengths:
         return []
     units = _units(lengths, range(len(lengths)) if sequences is None else sequences)
+    if episodes is not None and micro_tokens:
+        units = [unit._replace(episode=episodes[unit.rows[0]]) for unit in units]
     shuffled = [units[index] for index in np.random.default_rng([seed, version]).permutation(len(units))]
     number = max(1, round(len(lengths) / minibatch_rows))
     # Of rows that are sequences of their own, exactly the parts of `np.array_split`.
@@ -76,9 +83,9 @@ def _units(lengths: Sequence[int], sequences: Sequence[Hashable]) -> list[_Unit]
 
 
 def _micro_batches(units: list[_Unit], micro_rows: int, processes: int, micro_tokens: int) -> list[list[Slot]]:
-    by_length = sorted(units)
+    by_length = sorted(units, key=lambda unit: unit[:2])
     if micro_tokens:
-        parts = _within_budget(by_length, micro_rows, micro_tokens)
+        parts = _within_budget(_neighbours(by_length), micro_rows, micro_tokens)
         parts += [[]] * (-len(parts) % processes)
     else:
         per_process = -(-len(units) // (micro_rows * processes))
@@ -86,6 +93,12 @@ def _micro_batches(units: list[_Unit], micro_rows: int, processes: int, micro_to
         parts = [[by_length[index] for index in part] for part in split]
     filler = [Slot(by_length[0].rows[0], counts=False)]
     return [[Slot(row) for unit in part for row in unit.rows] or filler for part in parts]
+
+
+def _neighbours(by_length: Sequence[_Unit]) -> list[_Unit]:
+    """Return the units of each episode by their steps, episodes in the order of their longest."""
+    longest = {unit.episode: place for place, unit in enumerate(by_length)}
+    return sorted(by_length, key=lambda unit: () if unit.episode is None else (longest[unit.episode], unit.rows))
 
 
 def _within_budget(by_length: Sequence[_Unit], micro_rows: int, micro_tokens: int) -> list[list[_Unit]]:

@@ -20,6 +20,7 @@ from training.policy.adapters import load_policy
 from training.policy.renderer import UNBOUNDED_PIXELS
 from training.trainer.attention import attend_to_rows
 from training.trainer.collate import PolicyCollator
+from training.trainer.pictures import encode_pictures_once
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 from training.trainer.spec import TrainerSpec
@@ -61,6 +62,7 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
     model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
     refuse_tied_adapters(model)
     attend_to_rows(model)
+    encode_pictures_once(model)
     collator = PolicyCollator(
         template=template,
         model=model,
@@ -112,6 +114,7 @@ def _load_reference(trainer: PolicyTrainer, folder: Path) -> Any:
     """Load a frozen copy of the run's first policy, with the trained model's data type."""
     model = load_policy(folder, next(trainer.model.parameters()).dtype)
     attend_to_rows(model)
+    encode_pictures_once(model)
     return model.to(trainer.args.device).eval().requires_grad_(False)
 
 

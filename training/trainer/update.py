@@ -184,6 +184,7 @@ def plan_update(
             index if shape.sequence < 0 else (episode, shape.sequence)
             for index, (shape, episode) in enumerate(zip(shapes, episodes, strict=True))
         ],
+        episodes,
     )
 
 

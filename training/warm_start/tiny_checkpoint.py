@@ -68,6 +68,8 @@ class TinyShape:
     heads: int = 4
     kv_heads: int = 4
     intermediate: int = 256
+    vision_width: int = 32
+    vision_heads: int = 2
     letter_merges_below: int = 1024
     """Rank in Qwen's list below which all merges of letters are used."""
     std: float = 0.08
@@ -162,9 +164,9 @@ def build_model(shape: TinyShape, tokenizer: Any) -> Any:
         text_config=_text_config(shape, len(tokenizer), ids),
         vision_config={
             "depth": 2,
-            "embed_dim": 32,
+            "embed_dim": shape.vision_width,
             "hidden_size": shape.hidden,
-            "num_heads": 2,
+            "num_heads": shape.vision_heads,
             "mlp_ratio": 2,
             "patch_size": 14,
             "spatial_merge_size": 2,
