@@ -27,7 +27,7 @@ SHORT = 100
 """Each row alone."""
 METRICS = "metrics.json"
 NUMBERS = "numbers"
-MICROS = 128
+MICROS = 32
 """Micro-batches of one step: enough for sums in bfloat16 to be off, and a power of two, by which
 division is exact."""
 CONTROL = "control"

@@ -62,7 +62,7 @@ def write_states(rank: int, folder: Path, killed_at: int | None, missing: str = 
 def run_ranks(folder: Path, killed: int | None, killed_at: int | None, missing: tuple[str, str] = ("", "")) -> bool:
     """Run both ranks, and end the other one when one is killed; return whether one was."""
     folder.mkdir()
-    FORKS.set_forkserver_preload(["training.trainer.state_writer"])
+    FORKS.set_forkserver_preload([__name__])
     ranks: list[BaseProcess] = [
         FORKS.Process(target=write_states, args=(rank, folder, killed_at if rank == killed else None, missing[rank]))
         for rank in range(RANKS)
