@@ -197,10 +197,10 @@ class BrowserContext:
                     result = await work
         except TimeoutError as error:
             raise self._gone or BrowserError(f"{what} took longer than {deadline:g} s") from error
-        except Exception:
+        except Exception as error:
             gone = self._gone
             if gone is not None:
-                raise gone from None
+                raise gone from (gone.__cause__ or error)
             raise
         else:
             gone = self._gone
@@ -343,6 +343,7 @@ class BrowserContext:
         )
         clock.dates.ahead = self._dates_ahead
         tab = Tab(session, next(self._numbers), clock)
+        session.on_fault = lambda why: self.fail(BrowserError(why))
         await set_up_page(session, options.device, self.looks)
         if self.network is not None:
             self.network.watch(session)

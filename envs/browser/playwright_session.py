@@ -75,13 +75,8 @@ class PlaywrightSession(CdpSession):
     def on(self, event: Any, f: Callable[..., Any]) -> None:
         """Call ``f`` with the parameters of each such event."""
 
-        def pass_on(params: dict[str, Any] | None) -> None:
-            try:
-                f(params or {})
-            except Exception:
-                logger.exception("a handler of %s failed", event)  # Playwright's own connection goes on
-
-        self._cdp.on(str(event), pass_on)
+        name = str(event)
+        self._cdp.on(name, lambda params: self.call_handler(f, name, params or {}))
 
     async def detach(self) -> None:
         """End the session, and with it what it has set on the page."""

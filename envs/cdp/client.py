@@ -201,6 +201,8 @@ class CdpSession:
         """Methods and parameters that `play_back` repeats."""
         self.memory: dict[str, Any] = {}
         """State that the wire's format keeps between answers; may be cleared at any time."""
+        self.on_fault: Callable[[str], None] = lambda _why: None
+        """Called with the reason when a handler fails: what it should have noted is missing."""
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """Call a method of this target.
@@ -228,7 +230,15 @@ class CdpSession:
     def handle(self, event: str, params: dict[str, Any]) -> None:
         """Pass an event to its handlers."""
         for handler in self._handlers.get(event, ()):
+            self.call_handler(handler, event, params)
+
+    def call_handler(self, handler: Handler, event: str, params: dict[str, Any]) -> None:
+        """Call a handler. Its error is logged and goes to `on_fault`; the wire is read on."""
+        try:
             handler(params)
+        except Exception as error:
+            logger.exception("a handler of %s failed", event)
+            self.on_fault(f"{event} of the browser could not be handled: {error!r}")
 
     @property
     def lost(self) -> asyncio.Future[str]:

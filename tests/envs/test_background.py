@@ -7,18 +7,22 @@ import asyncio
 import gc
 import logging
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from envs.background import FailureLog
 from envs.browser import BrowserPool
 from envs.browser.context import BrowserContext
 from envs.browser.options import ContextOptions, Device, PoolOptions
+from envs.browser.playwright_session import PlaywrightSession
 from envs.browser.process.browser import Browser
 from envs.browser.process.connection import Connection
 from envs.browser.process.states import ConnectionState
 from envs.browser.tab import FirstRequest
 from envs.cdp import CdpError
+from envs.cdp.client import CdpSession
 from envs.observation import ObservationOptions
 from envs.settle import PROCESS_ARGS, SettleReason, VirtualClock
 from envs.types import BrowserError
@@ -115,6 +119,45 @@ def test_a_fault_of_a_task_is_logged_once_with_its_traceback(place: Any, caplog:
     for error in FAULTS:
         caplog.clear()
         assert errors_of(caplog, place(error)) == [error]
+
+
+def test_repeated_work_logs_each_failure_once(caplog: pytest.LogCaptureFixture) -> None:
+    first, same, other = ValueError("one"), ValueError("one"), ValueError("other")
+
+    async def work() -> None:
+        log = FailureLog("a round failed")
+        for error in (first, same, other, None, same, same):
+            log.note(error)
+
+    assert errors_of(caplog, work()) == [first, other, same]
+
+
+def sessions() -> list[tuple[CdpSession, Any]]:
+    """A session of each kind, and what hands it an event."""
+    playwright: Any = SimpleNamespace(handlers=list[Any](), on=lambda _event, f: playwright.handlers.append(f))
+    ours = CdpSession("1")
+    return [
+        (ours, lambda event: ours.handle(event, {})),
+        (PlaywrightSession("2", playwright), lambda _event: [handler(None) for handler in playwright.handlers]),
+    ]
+
+
+@pytest.mark.parametrize("number", range(2), ids=["ours", "Playwright's"])
+def test_a_failed_handler_is_logged_and_stops_no_other(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    session, hand = sessions()[number]
+    fault, heard, faults = KeyError("a fault of ours"), list[Any](), list[str]()
+
+    def fails(_params: Any) -> None:
+        raise fault
+
+    async def work() -> None:
+        session.on_fault = faults.append
+        session.on("Page.loaded", fails)
+        session.on("Page.loaded", heard.append)
+        hand("Page.loaded")
+
+    assert errors_of(caplog, work()) == [fault] and heard == [{}]
+    assert faults == ["Page.loaded of the browser could not be handled: KeyError('a fault of ours')"]
 
 
 def test_a_window_that_closes_while_it_is_caught_leaves_no_error(

@@ -110,6 +110,24 @@ async def test_a_crashed_page_fails_only_its_own_session(miniwob: Any, miniwob_t
         assert pool.counters.launches == 1
 
 
+async def test_an_event_that_is_not_handled_fails_only_its_own_session(
+    miniwob: Any, miniwob_tasks: dict[str, WebTask]
+) -> None:
+    async with miniwob() as (pool, site), pool.lease(site) as one, pool.lease(site) as other:
+        await one.reset(miniwob_tasks["click-test"], 5)
+        await other.reset(miniwob_tasks["click-test-2"], 5)
+        cdp = other.page.context.active.cdp
+        cdp.on("Runtime.consoleAPICalled", lambda params: params["no such key"])
+        await cdp.send("Runtime.enable")
+        await cdp.send("Runtime.evaluate", {"expression": "console.log(1)"})
+        with pytest.raises(BrowserError, match="consoleAPICalled of the browser could not be handled: KeyError"):
+            await other.step(Click(element=1))
+        assert (await one.step(Click(element=1))).done
+        await other.reset(miniwob_tasks["click-test"], 5)
+        assert (await other.step(Click(element=1))).done
+        assert pool.counters.launches == 1
+
+
 async def test_a_page_that_hangs_hits_the_deadline(pages: Any) -> None:
     hang = "<button onclick='for (;;) {}'>hang</button>"
 

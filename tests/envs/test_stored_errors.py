@@ -44,6 +44,21 @@ async def test_a_lost_context_raises_a_new_error_each_time(stored: BrowserError)
     differ(errors, type(stored), str(stored))
 
 
+@pytest.mark.parametrize("known", [None, OSError("no such file")], ids=["no cause", "a cause"])
+async def test_a_context_lost_in_a_call_keeps_the_error_of_the_call(known: OSError | None) -> None:
+    connection: Any = SimpleNamespace()
+    context = BrowserContext(connection, "1", ContextOptions("", Device(width=100, height=100)))
+    stored, fault = BrowserError("it is gone"), KeyError("a fault of ours")
+    stored.__cause__ = known
+
+    async def fails() -> None:
+        context.fail(stored)
+        raise fault
+
+    error = await caught(lambda: context.guard(fails(), 1, "it"))
+    assert str(error) == "it is gone" and error.__cause__ is (known or fault) and stored.__cause__ is known
+
+
 async def test_references_that_cannot_be_loaded_are_told_anew_and_do_not_pile_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

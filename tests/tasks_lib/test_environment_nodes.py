@@ -10,14 +10,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import psutil
 import pytest
 
-from envs.server import RemoteEnv, server_options
+from envs.server import EnvServerOptions, Master, RemoteEnv, server_options
 from flows.serve_environments import main, read_arguments
+from tasks_lib.rollouts import environment_nodes
 
 from ..envs.adapters.reference import digest, reference
 
@@ -168,3 +171,26 @@ def test_the_keys_are_in_no_text_of_the_options(tmp_path: Path) -> None:
     options = server_options(given, master_key="m" * 20)
     assert options.keys == {"ann": "a" * 20} and options.master_key == "m" * 20
     assert "aaaa" not in repr(options) and "mmmm" not in repr(options), "Dask logs the arguments of tasks that fail"
+
+
+async def test_a_look_that_fails_is_logged_once_and_the_watch_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(environment_nodes, "LOOK_SECONDS", 0.0)
+    looks = 0
+
+    def answers(**_: int) -> dict[str, object]:
+        nonlocal looks
+        looks += 1
+        raise OSError("silence") if looks < 3 else KeyError("workers")
+
+    client: Any = SimpleNamespace(scheduler_info=answers)
+    nodes = environment_nodes.EnvironmentNodes(client, Master(), EnvServerOptions())
+    watching = asyncio.create_task(nodes._watch())
+    while looks < 6:
+        assert not watching.done()
+        await asyncio.sleep(0)
+    watching.cancel()
+    said = [record.message for record in caplog.records]
+    assert said[:2] == ["the Dask scheduler does not answer: silence"] * 2
+    assert len(said) == 3 and said[2].startswith("a look at the workers failed; the next one is in ")

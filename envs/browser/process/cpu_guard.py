@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from envs.background import FailureLog
 from envs.types import BrowserError
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,8 @@ class CpuGuard:
         """Look again and again."""
         loop = asyncio.get_running_loop()
         pids: Collection[int] = ()
-        looks, failed = 0, False
+        looks = 0
+        failures = FailureLog("a look at the renderers failed; a page in an endless loop may slow the others")
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if looks % LISTING_LOOKS == 0:
@@ -106,10 +108,8 @@ class CpuGuard:
             looks += 1
             try:
                 self.look(pids, loop.time())
-            except Exception:
-                if not failed:  # once: there are twenty looks a second
-                    logger.exception("a look at the renderers failed; a page in an endless loop may slow the others")
-                failed = True
+            except Exception as error:
+                failures.note(error)
 
     def look(self, pids: Collection[int], now: float) -> None:
         """Take notice of what renderers have done until a time in seconds."""
