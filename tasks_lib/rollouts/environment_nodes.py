@@ -17,7 +17,6 @@ from typing import Any
 
 import distributed
 
-from envs.background import FailureLog
 from envs.server import EnvServerOptions, Master
 from envs.types import BrowserError, RollwrightError
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, run_on_workers
@@ -118,16 +117,18 @@ class EnvironmentNodes:
             await asyncio.sleep(0.2)
 
     async def _watch(self) -> None:
-        failures = FailureLog(f"a look at the workers failed; the next one is in {LOOK_SECONDS:g} s")
+        logged = ""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self._look()
-                failures.note(None)
+                logged = ""
             except (OSError, TimeoutError) as error:
                 logger.warning("the Dask scheduler does not answer: %s", error)
-            except Exception as error:  # open sessions are worth more than this look
-                failures.note(error)
+            except Exception as error:  # the watch goes on: sessions are open
+                if repr(error) != logged:
+                    logger.exception("a look at the workers failed; the next one is in %g s", LOOK_SECONDS)
+                logged = repr(error)
 
     async def _look(self) -> None:
         """Follow the cluster's workers, and give the master what changed."""
