@@ -1,5 +1,5 @@
-"""``python -m tests.training.trainer.gradients RUN FOLDER`` on each rank: weights and metrics of
-one update, for each way to divide it."""
+"""``python -m tests.training.trainer.gradients RUN FOLDER WAY…`` on each rank: weights and metrics
+of one update for each way to divide it; with `NUMBERS` among the ways, `check_numbers` before."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def check_numbers(run: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[3:] == [NUMBERS]:
-        check_numbers(Path(sys.argv[1]), Path(sys.argv[2]))
-    else:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:] or [*WAYS])
+    run, folder, ways = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    if NUMBERS in ways:
+        check_numbers(run, folder)
+    main(run, folder, [way for way in ways if way != NUMBERS])
     import os
 
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from training.trainer.control.launch import command, group_environment
 from training.trainer.control.processes import project_root
 
-from .conftest import make_run, make_spec
+from .conftest import HandMadeRun, make_run, make_spec
 from .gradients import CONTROL, METRICS, NUMBERS, WAYS
 
 ROWS = 12
@@ -40,12 +40,19 @@ def start_ranks(root: Path, processes: int, folder: Path, *arguments: str) -> No
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
-@pytest.mark.slow
-def test_bfloat16_gradients_add_up_in_float32_and_none_moves_if_not_finite(tmp_path: Path, checkpoint: Path) -> None:
-    run = make_run(tmp_path / "run", checkpoint)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> tuple[HandMadeRun, Path]:
+    """A run, and what one process writes of it: it imports the trainer's libraries once."""
+    run = make_run(tmp_path_factory.mktemp("gradients") / "run", checkpoint)
     run.fill(1, ROWS)
-    start_ranks(run.store.root, 1, tmp_path, NUMBERS)
-    found = json.loads((tmp_path / METRICS).read_text())
+    folder = tmp_path_factory.mktemp("alone")
+    start_ranks(run.store.root, 1, folder, NUMBERS, *GROUPS[1])
+    return run, folder
+
+
+@pytest.mark.slow
+def test_bfloat16_gradients_add_up_in_float32_and_none_moves_if_not_finite(alone: tuple[HandMadeRun, Path]) -> None:
+    found = json.loads((alone[1] / METRICS).read_text())
     expected = found.pop("expected")
     # Of copies of one micro-batch any sum in bfloat16 stands still in most elements. Under ZeRO 3
     # the model itself rounds elsewhere, so that only its copies are compared.
@@ -57,16 +64,15 @@ def test_bfloat16_gradients_add_up_in_float32_and_none_moves_if_not_finite(tmp_p
 
 
 @pytest.mark.slow
-def test_an_update_is_the_same_for_every_packing_process_count_and_stage(tmp_path: Path, checkpoint: Path) -> None:
-    run = make_run(tmp_path / "run", checkpoint)
-    run.fill(1, ROWS)
+def test_an_update_is_the_same_for_every_packing_process_count_and_stage(
+    tmp_path: Path, alone: tuple[HandMadeRun, Path]
+) -> None:
+    run, of_one = alone
+    start_ranks(run.store.root, 2, tmp_path, *GROUPS[2])
     before = load_file(run.store.policy_path(0) / "model.safetensors")
     steps, metrics = {}, {}
-    for processes, ways in GROUPS.items():
-        folder = tmp_path / f"processes{processes}"
-        folder.mkdir()
-        start_ranks(run.store.root, processes, folder, *ways)
-        for way in ways:
+    for processes, folder in {1: of_one, 2: tmp_path}.items():
+        for way in GROUPS[processes]:
             after = load_file(folder / way / "model.safetensors")
             assert after.keys() == before.keys()
             metrics[processes, way] = json.loads((folder / way / METRICS).read_text())
