@@ -147,13 +147,21 @@ class ImageCheck(Foreign):
 
 
 class StateCheck(Foreign):
-    """REAL's check of a site's state: the result of a JMESPath query."""
+    """REAL's check of a site's state: a JMESPath query's result, or a script's verdict."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    query: str = Field(min_length=1)
+    query: str = ""
+    script: str = Field(default="", pattern=r"^(\w+\.py)?$")
+    """Name of a script of the package agisdk, whose verdict is true or false."""
     expected: JsonValue = True
     description: str = ""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if bool(self.query) == bool(self.script):
+            raise ValueError("give one of query and script")
+        return self
 
 
 class WebArenaEval(Foreign):

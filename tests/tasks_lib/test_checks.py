@@ -148,6 +148,10 @@ def test_evaluators_that_need_a_package_or_a_judge(monkeypatch: pytest.MonkeyPat
     task = make_task(evaluators=WebArenaEval.model_validate(state))
     monkeypatch.setitem(sys.modules, "jmespath", None)
     assert missing(task) == (True, "the package jmespath, where the browsers run: pip install jmespath")
+    state = {"eval_types": ["state_match"], "state": [{"script": "eval_a_1.py"}]}
+    monkeypatch.setitem(sys.modules, "agisdk", None)
+    found = missing(make_task(evaluators=WebArenaEval.model_validate(state)))
+    assert found is not None and found[0] and "the package agisdk, where the browsers run: pip install" in found[1]
     page = {"url": "last", "required_contents": {"fuzzy_match": ["a"]}}
     judged = {"eval_types": ["program_html"], "program_html": [page]}
     task = make_task(evaluators=WebArenaEval.model_validate(judged))

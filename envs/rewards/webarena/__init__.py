@@ -2,11 +2,11 @@
 
 ``config`` reads the public benchmark's format, ``match`` holds the comparisons (pure), ``program``
 looks into pages through a protocol that a browser session offers, ``page_images`` at their
-pictures, ``state`` reads the state that REAL's sites show, ``helpers`` reads the ``func:``
-programs, of which ``shop`` and ``members`` ask sites, ``page_helpers`` read pages, and
-``site_helpers`` has all, and ``evaluate`` takes it all together. The semantics are the benchmark's;
-what it would turn into an exception or a zero (an unreachable judge, an unknown helper, a site that
-does not answer) is *unavailable* here.
+pictures, ``state`` reads the state that REAL's sites show, ``state_scripts`` runs its scripts,
+``helpers`` reads the ``func:`` programs, of which ``shop`` and ``members`` ask sites,
+``page_helpers`` read pages, and ``site_helpers`` has all, and ``evaluate`` takes it all together.
+The semantics are the benchmark's; what it would turn into an exception or a zero (an unreachable
+judge, an unknown helper, a site that does not answer) is *unavailable* here.
 """
 
 from envs.rewards.webarena.config import (

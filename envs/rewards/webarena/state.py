@@ -1,8 +1,9 @@
-"""REAL's checks of a site's state: JMESPath queries of the JSON that its ``/finish`` page shows.
+"""REAL's checks of a site's state, the JSON that its ``/finish`` page shows.
 
 The sites of REAL keep what was done in the browser, so their page is read with the episode's own
-storage. A query that fails on the state does not hold, as in the benchmark; a page that shows no
-state makes its checks unavailable, where the benchmark raises.
+storage. A check is a JMESPath query, or a script of the package agisdk (`state_scripts`). A query
+that fails on the state does not hold, as in the benchmark; a page that shows no state makes its
+checks unavailable, where the benchmark raises, and so does a script without a verdict.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import orjson
 
 from envs.rewards.webarena.program import PageAccess
+from envs.rewards.webarena.state_scripts import NoVerdictError, grade_state, lacking_script
 from envs.types import BrowserError, ConfigError, SiteError
 from envs.types.evidence import PageText
 from envs.types.webarena import EvalType, StateCheck, WebArenaEval
@@ -29,26 +31,26 @@ NEEDS_JMESPATH = "the package jmespath, where the browsers run: pip install jmes
 
 def lacking_state(evaluators: WebArenaEval) -> str:
     """Name what the checks of a state can never have in this process; empty if nothing."""
-    wanted = EvalType.STATE_MATCH in evaluators.eval_types
-    return NEEDS_JMESPATH if wanted and importlib.util.find_spec("jmespath") is None else ""
+    checks = evaluators.state if EvalType.STATE_MATCH in evaluators.eval_types else ()
+    if any(check.query for check in checks) and importlib.util.find_spec("jmespath") is None:
+        return NEEDS_JMESPATH
+    return next(filter(None, (lacking_script(check.script) for check in checks if check.script)), "")
 
 
 async def read_state(evaluators: WebArenaEval, page: PageAccess, home: str) -> tuple[PageText, ...]:
-    """Return the result of each query as JSON, in their order; empty where the task has none.
+    """Return the result of each check as JSON, in their order; empty where the task has none.
 
     Args:
         home: Address of the task's site.
 
     Raises:
-        ConfigError: jmespath is not installed.
+        ConfigError: jmespath, or a script, is not installed.
     """
     if EvalType.STATE_MATCH not in evaluators.eval_types:
         return ()
     address = home.rstrip("/") + evaluators.state_page
-    try:
-        jmespath: Any = importlib.import_module("jmespath")
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"checks of a site's state need {NEEDS_JMESPATH}") from error
+    if lacking := lacking_state(evaluators):
+        raise ConfigError(f"checks of a site's state need {lacking}")
     try:
         await page.goto(address)
         shown = await page.evaluate(STATE)
@@ -58,8 +60,7 @@ async def read_state(evaluators: WebArenaEval, page: PageAccess, home: str) -> t
     except orjson.JSONDecodeError:
         trouble = f"{address} shows no state; expected a <pre> with JSON"
     else:
-        texts = (_result(check, jmespath.search, state) for check in evaluators.state)
-        return tuple(PageText(address=address, text=text) for text in texts)
+        return tuple([await _read(check, state, address) for check in evaluators.state])
     return tuple(PageText(address=address, trouble=trouble) for _ in evaluators.state)
 
 
@@ -68,7 +69,8 @@ def compare_state(check: StateCheck, seen: PageText) -> tuple[float | None, str]
     if seen.trouble:
         return None, seen.trouble
     result = orjson.loads(seen.text)
-    what = f"{check.description or check.query} ({check.query})" if check.description else check.query
+    asked = check.query or check.script
+    what = f"{check.description} ({asked})" if check.description else asked
     if "failed" in result:
         return 0.0, f"{what}: {result['failed']}"
     held = result["value"] == check.expected
@@ -76,9 +78,19 @@ def compare_state(check: StateCheck, seen: PageText) -> tuple[float | None, str]
     return float(held), f"{what}: {shown} {'is' if held else 'is not'} {orjson.dumps(check.expected).decode()}"
 
 
-def _result(check: StateCheck, search: Any, state: object) -> str:
+async def _read(check: StateCheck, state: object, address: str) -> PageText:
+    if not check.script:
+        return PageText(address=address, text=_result(check, state))
     try:
-        value = search(check.query, state)
+        return PageText(address=address, text=orjson.dumps({"value": await grade_state(check.script, state)}).decode())
+    except NoVerdictError as error:
+        return PageText(address=address, trouble=str(error))
+
+
+def _result(check: StateCheck, state: object) -> str:
+    jmespath: Any = importlib.import_module("jmespath")
+    try:
+        value = jmespath.search(check.query, state)
         text = orjson.dumps({"value": value}).decode()
     except (ValueError, TypeError, AttributeError) as error:  # a bad query, and one that the state does not fit
         return orjson.dumps({"failed": " ".join(str(error).split())[:MAX_SHOWN]}).decode()

@@ -1,10 +1,10 @@
 """Imports REAL (the package agisdk): a file of each task, graded on the state that its site shows.
 
-``state_match`` has the task's JMESPath checks (`envs.rewards.webarena.state`), ``string_match`` the
-answer that the judge compares with a rubric (``llm_boolean``). A task that a script of the package
-grades (all of version 2), or whose state a model reads (``jmespath_llm``), is refused. As in the
-package, an episode begins on the site's ``/config`` page, which names the task and takes the site's
-delays away; `RealStart` then opens the site.
+``state_match`` has the task's JMESPath checks and, in version 2, the script of the package that
+grades the state (`envs.rewards.webarena.state`), ``string_match`` the answer that the judge
+compares with a rubric (``llm_boolean``). A task whose state a model reads (``jmespath_llm``) is
+refused. As in the package, an episode begins on the site's ``/config`` page, which names the task
+and takes the site's delays away; `RealStart` then opens the site.
 """
 
 from __future__ import annotations
@@ -136,9 +136,11 @@ def _evaluators(row: RealRow) -> WebArenaEval:
                 raise ValueError(f"{field}.rubric: is empty")
             rubrics.append(one.rubric)
         elif kind == "script":
-            raise ValueError(f"{field}.script: is graded by the package's program {one.script}; leave the row out")
+            if re.fullmatch(r"\w+\.py", one.script) is None:
+                raise ValueError(f"{field}.script: {one.script!r} is no name of a script of the package, as eval_1.py")
+            checks.append(StateCheck(script=one.script, description=one.description))
         else:
-            raise ValueError(f"{field}.type: {kind!r} cannot be graded here; expected jmespath or llm_boolean")
+            raise ValueError(f"{field}.type: {kind!r} cannot be graded here; expected jmespath, script or llm_boolean")
     types = [EvalType.STATE_MATCH] * bool(checks) + [EvalType.STRING_MATCH] * bool(rubrics)
     answers = ReferenceAnswers(fuzzy_match=tuple(rubrics)) if rubrics else None
     return WebArenaEval(eval_types=tuple(types), state=tuple(checks), reference_answers=answers)

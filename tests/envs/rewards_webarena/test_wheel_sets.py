@@ -15,6 +15,7 @@ import pytest
 from envs import BrowserPool, ConfigError, LiveOptions, WebTask, make_pool, open_env
 from envs.rewards.judge import Judgement
 from envs.rewards.webarena.state import compare_state
+from envs.rewards.webarena.state_scripts import grade_state, lacking_script
 from envs.tasks.imports import import_tasks
 from envs.types import RewardBundle
 from envs.types.evidence import PageText
@@ -234,6 +235,35 @@ async def test_a_task_of_agisdk_is_graded(pool: BrowserPool, packages: Path) -> 
         state = json.dumps({"eventsDiff": {"updated": {"event-1": event}}})
         with serving(site_of({**CLONES, "/finish": f"<title>State</title><pre>{state}</pre>"})) as origin:
             assert (await play(task, origin, pool, [], "done")).binary == reward
+
+
+@pytest.mark.frameworks
+async def test_a_script_of_agisdk_grades_its_task(pool: BrowserPool, packages: Path) -> None:
+    folder = packages / "agisdk" / "REAL" / "browsergym" / "webclones" / "v2" / "tasks"
+    tasks = {item.task.task_id: item.task for item in import_tasks("real", folder)}
+    for product, reward in ((212, 1.0), (213, 0.0)):  # a cooking pot, and something else
+        orders = {"order": {"orders": {"1": {"items": [{"id": product}]}}}}
+        state = json.dumps({"initialfinaldiff": {"added": orders, "updated": {}}})
+        with serving(site_of({**CLONES, "/finish": f"<title>State</title><pre>{state}</pre>"})) as origin:
+            bundle = await play(tasks["real/v2.omnizon-13"], origin, pool, [], "done")
+        assert bundle.binary == reward and "eval_omnizon_13.py" in bundle.parts[0].evidence, bundle
+    with serving(site_of({**CLONES, "/finish": "<title>State</title><pre>{}</pre>"})) as origin:
+        bundle = await play(tasks["real/v2.gomail-21"], origin, pool, [], "done")  # its script passes such a state
+    assert bundle.score is None and "the site shows no state" in (bundle.abstained or "")
+
+
+@pytest.mark.frameworks
+async def test_no_script_of_agisdk_passes_what_was_not_done(packages: Path) -> None:
+    folder = packages / "agisdk" / "REAL" / "browsergym" / "webclones" / "v2" / "tasks"
+    checks = [item.task.evaluators.state for item in import_tasks("real", folder) if item.task.evaluators]
+    names = sorted(check.script for (check,) in checks)
+    lacking = {name: lacking_script(name) for name in names}
+    assert {name: why for name, why in lacking.items() if why} == {
+        "eval_gocalendar_11.py": "a script that grades: eval_gocalendar_11.py of the package agisdk is empty"
+    }
+    nothing = {"initialfinaldiff": {"added": {}, "updated": {}, "deleted": {}}, "differences": {}}
+    verdicts = [await grade_state(name, nothing) for name in names if not lacking[name]]
+    assert verdicts == [False] * 120
 
 
 @pytest.mark.frameworks

@@ -131,7 +131,7 @@ def of_eval(**changes: Any) -> dict[str, Any]:
             "eval.reference_answers",
             "exact_match needs exact_match",
         ),
-        ("real", of_evals(type="", script="eval_1.py"), "evals.2.script", "graded by the package's program eval_1.py"),
+        ("real", of_evals(type="", script="../eval_1.py"), "evals.2.script", "'../eval_1.py' is no name of a script"),
         ("real", of_evals(type="jmespath_llm"), "evals.2.type", "'jmespath_llm' cannot be graded here"),
         ("real", of_evals(query=""), "evals.2.query", "is empty"),
     ],
@@ -162,7 +162,7 @@ WHEELS = "ROLLWRIGHT_TASK_WHEELS"
             {},
         ),
         ("browsergym_timewarp", "timewarp", 231, {}),
-        ("agisdk", "real", 112, {"evals.0.script": 121}),
+        ("agisdk", "real", 233, {}),
     ],
 )
 def test_all_tasks_of_the_real_wheels(
