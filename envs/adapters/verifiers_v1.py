@@ -25,7 +25,7 @@ from pydantic import Field
 from envs.adapters.shared_host import on_host, shared_host
 from envs.prompts import ObservationMode, PromptName, StepRenderer
 from envs.registry import choose_task, seed_of
-from envs.types import BrowserError, ConfigError
+from envs.types import BrowserError, ConfigError, WebTask
 
 try:
     import openai
@@ -41,7 +41,7 @@ __all__ = ["BrowserHarness", "BrowserTaskset"]
 class BrowserTaskData(vf.TaskData):
     """A task of ours with a seed."""
 
-    task: str
+    task: str | WebTask
     seed: int
 
 
@@ -67,8 +67,8 @@ class BrowserTask(vf.Task[BrowserTaskData]):
 class BrowserTasksetConfig(vf.TasksetConfig):
     """The tasks that are played, under ``--env.taskset``."""
 
-    tasks: list[str] = Field(default_factory=list)
-    """Ids of `envs.list_tasks`."""
+    tasks: list[str | WebTask] = Field(default_factory=list)
+    """Ids of `envs.list_tasks`, or rows of a task file."""
     seeds: list[int] | None = None
     """Seeds that each task is played with; the first training seed of each if not given."""
 

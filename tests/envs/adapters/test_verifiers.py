@@ -57,7 +57,12 @@ WRITING = (None, ("click [1]", '{"action": "refresh"}', '{"action": "terminate"}
 def says(body: dict[str, Any]) -> tuple[int, Any]:
     """A model that says the next text of the script with its name."""
     turn = sum(message["role"] == "assistant" for message in body["messages"])
-    answer = completion({**SCRIPTS, CANARY.task_id: WRITING}[body["model"]][1][turn])
+    return answering({**SCRIPTS, CANARY.task_id: WRITING}[body["model"]][1][turn])
+
+
+def answering(text: str) -> tuple[int, Any]:
+    """The whole answer with a text."""
+    answer = completion(text)
     answer["choices"][0]["index"] = 0
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
     return 200, {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "usage": usage, **answer}
