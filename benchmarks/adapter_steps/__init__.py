@@ -33,6 +33,9 @@ NAMES = {
     "NeMo-Gym": "nemo_gym",
     "CUBE": "cube",
     "environment server": "",
+    "TRL's rollouts": "",
+    "verl's agent loop": "verl",
+    "verifiers 0.4": "verifiers_v1",
 }
 """Environment in `.venv-frameworks` by adapter; empty: ours."""
 

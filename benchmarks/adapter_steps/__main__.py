@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from benchmarks.adapter_steps.arms import ARMS, MOVES
+from benchmarks.adapter_steps.arms import ARMS
 from benchmarks.adapter_steps.inner_clock import InnerClock
+from benchmarks.adapter_steps.turns import MOVES
 from envs.adapters import close_hosts
 
 

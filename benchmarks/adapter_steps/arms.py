@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from tempfile import TemporaryFile
 from types import SimpleNamespace
@@ -17,43 +17,46 @@ from uuid import uuid4
 
 from benchmarks.adapter_steps import inner_clock
 from benchmarks.adapter_steps.inner_clock import InnerClock
-
-TASK = "bundled/shop-open/200000/0"
-MOVES: Sequence[dict[str, Any]] = (
-    {"action": "type", "element": 8, "text": "Zephra Pillow"},
-    {"action": "click", "element": 9},
-    {"action": "click", "element": 12},
-    {"action": "terminate"},
+from benchmarks.adapter_steps.turns import (
+    MOVES,
+    TASK,
+    Begin,
+    Step,
+    Turns,
+    begin_episode,
+    trl_rollouts,
+    verifiers_v1,
+    verl_loop,
 )
-"""An episode. Its last step is left out: it is graded, and servers hand out the record."""
-
-Step = Callable[[dict[str, Any]], Awaitable[float | None]]
-"""Carries out a move; the reward, which counts after the last one."""
-Begin = Callable[[], Awaitable[Step]]
-"""Begins an episode and returns its step function."""
 
 
 @asynccontextmanager
-async def _gymnasium(clock: InnerClock) -> AsyncIterator[Begin]:
+async def _blocking(
+    reset: Callable[[], object], act: Callable[[dict[str, Any]], float | None], close: Callable[[], object]
+) -> AsyncIterator[Begin]:
+    """An environment whose calls block: nothing else runs in this loop."""
+
+    async def step(move: dict[str, Any]) -> float | None:
+        return act(move)
+
+    async def begin() -> Step:
+        reset()
+        return step
+
+    yield begin
+    close()
+
+
+def _gymnasium(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
     import gymnasium as gym
 
     from envs.adapters.gymnasium import env_id
 
     env = gym.make(f"envs.adapters.gymnasium:{env_id(TASK)}", disable_env_checker=True)
-
-    async def step(move: dict[str, Any]) -> float | None:
-        return float(env.step(json.dumps(move))[1])  # it blocks: nothing else runs in this loop
-
-    async def begin() -> Step:
-        env.reset()
-        return step
-
-    yield begin
-    env.close()
+    return _blocking(env.reset, lambda move: float(env.step(json.dumps(move))[1]), env.close)
 
 
-@asynccontextmanager
-async def _browsergym(clock: InnerClock) -> AsyncIterator[Begin]:
+def _browsergym(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
     """CDP's objects are read inside, and are the adapter's."""
     import gymnasium as gym
 
@@ -63,37 +66,44 @@ async def _browsergym(clock: InnerClock) -> AsyncIterator[Begin]:
     name = f"{browsergym.__name__}:rollwright-browsergym/{TASK.replace('/', '.')}"
     env = gym.make(name, disable_env_checker=True)
     calls = {"type": 'fill("{element}", "{text}")', "click": 'click("{element}")', "terminate": 'report_infeasible("")'}
-
-    async def step(move: dict[str, Any]) -> float | None:
-        return float(env.step(calls[move["action"]].format_map(move))[1])
-
-    async def begin() -> Step:
-        env.reset()
-        return step
-
-    yield begin
-    env.close()
+    return _blocking(env.reset, lambda move: float(env.step(calls[move["action"]].format_map(move))[1]), env.close)
 
 
-@asynccontextmanager
-async def _skyrl(clock: InnerClock) -> AsyncIterator[Begin]:
+def _skyrl(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
     import skyrl_gym
 
     from envs.adapters.skyrl import register
 
     register()
     env = skyrl_gym.make("rollwright", extras={"task": TASK})
+    return _blocking(lambda: env.init([]), lambda move: env.step(json.dumps(move))["reward"], env.close)
 
-    async def step(move: dict[str, Any]) -> float | None:
-        reward: float | None = env.step(json.dumps(move))["reward"]
-        return reward
 
-    async def begin() -> Step:
-        env.init([])
-        return step
+def _trl(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
+    from envs.adapters.trl import TrlEnvironment
 
-    yield begin
-    env.close()
+    env = TrlEnvironment(task=TASK)
+
+    def act(move: dict[str, Any]) -> float | None:
+        arguments = dict(move)
+        getattr(env, arguments.pop("action"))(**arguments)
+        return env.get_reward() if move["action"] == "terminate" else 0.0
+
+    return _blocking(env.reset, act, lambda: None)
+
+
+def _cube(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
+    from cube.core import Action
+    from cube.task import TaskMetadata
+
+    from envs.adapters.cube import CubeTaskConfig
+
+    task = CubeTaskConfig(metadata=TaskMetadata(id=TASK)).make()
+
+    def act(move: dict[str, Any]) -> float | None:
+        return float(task.step(Action(name="browser", arguments=move)).reward)
+
+    return _blocking(task.reset, act, task.close)
 
 
 @asynccontextmanager
@@ -120,24 +130,6 @@ async def _tinker(clock: InnerClock) -> AsyncIterator[Begin]:
         async def step(move: dict[str, Any]) -> float | None:
             return float((await env.step([ord(letter) for letter in f"{json.dumps(move)}</>"])).reward)
 
-        return step
-
-    yield begin
-
-
-@asynccontextmanager
-async def _trl(clock: InnerClock) -> AsyncIterator[Begin]:
-    from envs.adapters.trl import TrlEnvironment
-
-    env = TrlEnvironment(task=TASK)
-
-    async def step(move: dict[str, Any]) -> float | None:
-        arguments = dict(move)
-        getattr(env, arguments.pop("action"))(**arguments)
-        return env.get_reward() if move["action"] == "terminate" else 0.0
-
-    async def begin() -> Step:
-        env.reset()
         return step
 
     yield begin
@@ -185,26 +177,6 @@ async def _verifiers(clock: InnerClock) -> AsyncIterator[Begin]:
         return step
 
     yield begin
-
-
-@asynccontextmanager
-async def _cube(clock: InnerClock) -> AsyncIterator[Begin]:
-    from cube.core import Action
-    from cube.task import TaskMetadata
-
-    from envs.adapters.cube import CubeTaskConfig
-
-    task = CubeTaskConfig(metadata=TaskMetadata(id=TASK)).make()
-
-    async def step(move: dict[str, Any]) -> float | None:
-        return float(task.step(Action(name="browser", arguments=move)).reward)
-
-    async def begin() -> Step:
-        task.reset()
-        return step
-
-    yield begin
-    task.close()
 
 
 @asynccontextmanager
@@ -261,38 +233,26 @@ async def _mcp(clock: InnerClock) -> AsyncIterator[Begin]:
 
     port = free_port()
     server = (inner_clock.__name__, str(clock.file), "envs.adapters.mcp", TASK, "--http", str(port))
-    played = list[asyncio.Task[None]]()
 
-    async def session(moves: asyncio.Queue[Any], answers: asyncio.Queue[Any]) -> None:
+    async def play(turns: Turns) -> float | None:
         """Play an episode; its client's scopes are entered and left in one task."""
         async with (
             streamable_http_client(f"http://127.0.0.1:{port}/mcp") as (read, write, _),
             ClientSession(read, write) as client,
         ):
             await client.initialize()
-            await answers.put(await client.call_tool("browser_snapshot", {}))
+            answer = await client.call_tool("browser_snapshot", {})
             for _ in MOVES:
-                name, arguments = await moves.get()
-                await answers.put(await client.call_tool(name, arguments))
-
-    async def begin() -> Step:
-        moves, answers = asyncio.Queue[Any](), asyncio.Queue[Any]()
-        played.append(asyncio.create_task(session(moves, answers)))
-        await answers.get()
-
-        async def step(move: dict[str, Any]) -> float | None:
-            target = {"target": str(move.get("element"))}
-            await moves.put(
-                {
+                move = await turns.next()
+                target = {"target": str(move.get("element"))}
+                name, arguments = {
                     "type": ("browser_type", {**target, "text": move.get("text")}),
                     "click": ("browser_click", target),
                     "terminate": ("browser_close", {}),
                 }[move["action"]]
-            )
-            reward: float | None = (await answers.get()).meta[META]["reward"]
+                answer = await client.call_tool(name, arguments)
+            reward: float | None = answer.meta[META]["reward"]
             return reward
-
-        return step
 
     # mcp 1.30 prints an error at the end of each session, so the output is shown if one fails.
     with (
@@ -301,8 +261,7 @@ async def _mcp(clock: InnerClock) -> AsyncIterator[Begin]:
     ):
         try:
             await answering(port)
-            yield begin
-            await asyncio.gather(*played)
+            yield lambda: begin_episode(play)
         except BaseException:
             output.seek(0)
             sys.stderr.write(output.read().decode())
@@ -363,6 +322,9 @@ ARMS: Mapping[str, Callable[[InnerClock], AbstractAsyncContextManager[Begin]]] =
     "NeMo-Gym": _nemo_gym,
     "CUBE": _cube,
     "environment server": _server,
+    "TRL's rollouts": trl_rollouts,
+    "verl's agent loop": verl_loop,
+    "verifiers 0.4": verifiers_v1,
 }
 
 
