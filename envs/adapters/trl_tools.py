@@ -9,7 +9,7 @@ ShownPage = str | list[dict[str, Any]]
 
 
 class TrlTools:
-    """Actions by name; `_act` carries them out."""
+    """Actions by name, each of which shows the page afterwards; `_act` carries them out."""
 
     def _act(self, **arguments: Any) -> ShownPage:
         raise NotImplementedError
@@ -19,9 +19,6 @@ class TrlTools:
 
         Args:
             element: Number of the element.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="click", element=element)
 
@@ -32,9 +29,6 @@ class TrlTools:
             element: Number of the field.
             text: The new text.
             enter: Press Enter after it.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="type", element=element, text=text, enter=enter)
 
@@ -44,9 +38,6 @@ class TrlTools:
         Args:
             element: Number of the list.
             text: Text of the option.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="select", element=element, text=text)
 
@@ -55,9 +46,6 @@ class TrlTools:
 
         Args:
             element: Number of the element.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="hover", element=element)
 
@@ -66,9 +54,6 @@ class TrlTools:
 
         Args:
             key: The keys, as Enter or Control+a.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="press", key=key)
 
@@ -77,9 +62,6 @@ class TrlTools:
 
         Args:
             direction: up, down, left or right.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="scroll", direction=direction)
 
@@ -88,18 +70,11 @@ class TrlTools:
 
         Args:
             url: The address.
-
-        Returns:
-            The page afterwards.
         """
         return self._act(action="goto", url=url)
 
     def back(self) -> ShownPage:
-        """Goes back one page.
-
-        Returns:
-            The page afterwards.
-        """
+        """Goes back one page."""
         return self._act(action="back")
 
     def answer(self, text: str) -> ShownPage:
@@ -107,9 +82,6 @@ class TrlTools:
 
         Args:
             text: The answer.
-
-        Returns:
-            How the episode ended.
         """
         return self._act(action="answer", text=text)
 
@@ -118,16 +90,9 @@ class TrlTools:
 
         Args:
             html: The page.
-
-        Returns:
-            How the episode ended.
         """
         return self._act(action="submit", html=html)
 
     def terminate(self) -> ShownPage:
-        """Ends the episode: the task is done, or cannot be done.
-
-        Returns:
-            How the episode ended.
-        """
+        """Ends the episode: the task is done, or cannot be done."""
         return self._act(action="terminate")

@@ -1,19 +1,17 @@
 """WebArena's shop checks over Magento's REST API: newest order, newest review.
 
-What checks ask of the benchmark's shop: the newest order, the newest review of a product. Over the
-REST API of Magento, as its administrator.
-
-The administrator's token is asked for once and again when the shop does not take it any more
-(Magento's lasts four hours). A name and password that the shop refused are not sent again until
-their file says something else: Magento locks an account after a few wrong ones.
+The shop is asked as its administrator, whose token is asked for once, and again when the shop does
+not take it any more (Magento's lasts four hours). A name and password that the shop refused are not
+sent again until their file says something else: Magento locks an account after a few wrong ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -143,13 +141,7 @@ class Shop:
         Raises:
             SiteError: the shop cannot be asked.
         """
-        reviews, what = await self._reviews(sku)
-        match reviews:
-            case []:
-                return ""
-            case [*_, {"nickname": str(name)}]:
-                return name
-        raise SiteError(f"{what}: expected reviews with a nickname")
+        return await self._newest(sku, itemgetter("nickname"), "reviews with a nickname")
 
     async def review_rating(self, sku: str) -> str:
         """Rating of the newest review of a product in percent (``80`` for four stars); empty
@@ -159,13 +151,7 @@ class Shop:
             SiteError: the shop cannot be asked, or reviews are rated by something else than one
                 ``Rating``.
         """
-        reviews, what = await self._reviews(sku)
-        match reviews:
-            case []:
-                return ""
-            case [*_, {"ratings": [{"rating_name": "Rating", "percent": int(percent)}, *_]}] if type(percent) is int:
-                return str(percent)
-        raise SiteError(f"{what}: expected reviews whose first rating is named Rating, with a percent")
+        return await self._newest(sku, _percent, "reviews whose first rating is named Rating, with a percent")
 
     async def review_text(self, sku: str) -> str:
         """Text of the newest review of a product; empty without reviews (VisualWebArena).
@@ -173,22 +159,25 @@ class Shop:
         Raises:
             SiteError: the shop cannot be asked.
         """
-        reviews, what = await self._reviews(sku)
-        match reviews:
-            case []:
-                return ""
-            case [*_, {"detail": str(text)}]:
-                return text
-        raise SiteError(f"{what}: expected reviews with a detail")
+        return await self._newest(sku, itemgetter("detail"), "reviews with a detail")
 
-    async def _reviews(self, sku: str) -> tuple[list[Any], str]:
+    async def _newest(self, sku: str, read: Callable[[Any], Any], expected: str) -> str:
+        """Read a text of the newest review; empty without reviews."""
         if not isinstance(sku, str) or not sku:
             raise SiteError("the sku of a product is asked for; expected a text")
         path = f"/rest/V1/products/{quote(sku, safe='')}/reviews"
         answer = await self._ask(path)
         if not isinstance(answer, list):
             raise SiteError(f"{asked(path)}: expected a list of reviews")
-        return answer, asked(path)
+        if not answer:
+            return ""
+        try:
+            text = read(answer[-1])
+        except (KeyError, TypeError):
+            text = None
+        if not isinstance(text, str):
+            raise SiteError(f"{asked(path)}: expected {expected}")
+        return text
 
     async def _ask(self, path: str) -> Any:
         """The JSON at a path of the shop, as its administrator."""
@@ -249,3 +238,10 @@ class Shop:
             # form.
             raise SiteError(f"POST {_TOKEN_PATH}: the answer is no token; expected it as a JSON text")
         return token
+
+
+def _percent(review: Any) -> str | None:
+    match review:
+        case {"ratings": [{"rating_name": "Rating", "percent": int(percent)}, *_]} if type(percent) is int:
+            return str(percent)
+    return None
