@@ -1,6 +1,6 @@
 """Evaluate a policy on a task set.
 
-Any checkpoint folder, or a version that a run published.
+Any checkpoint folder, or a version that a run published, also by its alias (runs/x@best).
 
     python -m flows.evaluate --set policy.checkpoint=runs/quickstart-seed0/policies/v000020 --set episodes=320
 
@@ -24,7 +24,7 @@ from rich.markup import escape
 
 from envs.types import JudgeError, Split
 from tasks_lib.commands.command_line import run_command
-from tasks_lib.config import EvaluateConfig, describe_split, resolve_path
+from tasks_lib.config import EvaluateConfig, describe_split, resolve_checkpoint
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import evaluated_version, publish_base, with_template
 from tasks_lib.folder.failed_start import undo_failed_start
@@ -67,7 +67,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         for what in findings:
             progress.log(what)
         freeze_config(config, store)
-        checkpoint = resolve_path(config.policy.checkpoint).resolve()
+        checkpoint = resolve_checkpoint(config.policy.checkpoint).resolve()
         version = evaluated_version(store, checkpoint)
         if version not in store.versions():
             publish_base(store, checkpoint, version)

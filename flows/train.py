@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from envs.types import DiskError, RollwrightError, Split
 from tasks_lib.commands.command_line import run_command
-from tasks_lib.config import TrainConfig, resolve_path
+from tasks_lib.config import TrainConfig, resolve_checkpoint
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.metrics import MemoryMonitor
@@ -92,7 +92,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         for what in ask_judge(run.rollouts.request([], 0), graded, here=not config.cluster.address):
             progress.log(escape(what))
         progress.log("starting the trainer, and workers with their browsers and the policy …")
-        checkpoint = resolve_path(config.policy.checkpoint)
+        checkpoint = resolve_checkpoint(config.policy.checkpoint)
         run_as_task("publish", "publish-v000000", lambda: publish_base(run.store, checkpoint))
         with (
             Trainer(run.store, config) as trainer,

@@ -38,6 +38,7 @@ CHECKS = {
     "flows.warm_start": checks.check_warm_start,
     "flows.build_tasks": checks.check_build,
     "flows.regrade": checks.check_regrading,
+    "flows.promote": checks.check_promotion,
     "flows.sweep": checks.check_sweep,
     "flows.simulate": checks.check_simulation,
     "flows.batch": check_batch,

@@ -17,7 +17,7 @@ class PolicyConfig(Settings):
 
     checkpoint: str = Field(
         "datasets/policies/reader",
-        description="Hugging Face checkpoint folder to start from.",
+        description="Hugging Face checkpoint folder to start from, or a run's alias (runs/x@best).",
     )
     template: str = Field("", description="LLaMA-Factory chat template; empty: the checkpoint's.")
     observation: ObservationMode = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,17 +14,8 @@ from envs.ends import REPEATS
 from envs.prompts import ObservationMode, StepRenderer
 from envs.rewards.judge import JudgeConfig
 from envs.types import ConfigError
-from tasks_lib.config import RUN_NAME, EndpointConfig, TasksConfig, describe_split, resolve_path
+from tasks_lib.config import RUN_NAME, EndpointConfig, Flag, TasksConfig, describe_split, resolve_path
 from training.settings import Settings
-
-
-class Flag(NamedTuple):
-    """A plain option of the command, for a key that is given often."""
-
-    key: str
-    kind: Literal["value", "list", "switch"]
-    metavar: str
-    help: str
 
 
 class AgentEndpointConfig(EndpointConfig):

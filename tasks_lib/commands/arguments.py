@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from tasks_lib.batch.config import BatchConfig, Flag
+    from tasks_lib.batch.config import BatchConfig
     from tasks_lib.building.config import BuildTasksConfig
-    from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig
+    from tasks_lib.config import EvaluateConfig, Flag, TrainConfig, WarmStartConfig
+    from tasks_lib.config.promotion import PromoteConfig
     from tasks_lib.regrading.config import RegradeConfig
     from tasks_lib.simulation.config import SimulateConfig
     from tasks_lib.sweeps.config import SweepConfig
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         | WarmStartConfig
         | BuildTasksConfig
         | RegradeConfig
+        | PromoteConfig
         | SweepConfig
         | SimulateConfig
         | BatchConfig
@@ -37,6 +39,7 @@ FLOWS = {
     "flows.warm_start": "tasks_lib.config:WarmStartConfig",
     "flows.build_tasks": "tasks_lib.building.config:BuildTasksConfig",
     "flows.regrade": "tasks_lib.regrading.config:RegradeConfig",
+    "flows.promote": "tasks_lib.config.promotion:PromoteConfig",
     "flows.sweep": "tasks_lib.sweeps.config:SweepConfig",
     "flows.simulate": "tasks_lib.simulation.config:SimulateConfig",
     "flows.batch": "tasks_lib.batch.config:BatchConfig",
@@ -69,12 +72,14 @@ def argument_parser(model: Model, description: str | None) -> argparse.ArgumentP
     )
     flags: Mapping[str, Flag] = getattr(model, "FLAGS", {})
     for option, flag in flags.items():
+        named = option.startswith("-")
+        kept: dict[str, Any] = {"dest": "assignments"} if named else {}
         parser.add_argument(
             option,
             action=_Assignment,
             key=flag.key,
-            nargs={"value": None, "list": "+", "switch": 0}[flag.kind],
-            dest="assignments",
+            nargs={"value": None, "list": "+", "switch": 0}[flag.kind] if named else "?",
+            **kept,
             default=argparse.SUPPRESS,
             metavar=flag.metavar,
             help=flag.help,

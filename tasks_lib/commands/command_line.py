@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 WRITERS = {"slurm": batch_script, "kubernetes": manifests}
 """Functions that write the text to submit, for clusters that the command does not start itself."""
 
-SERVERLESS = {"flows.simulate", "flows.batch"}
+SERVERLESS = {"flows.simulate", "flows.batch", "flows.promote"}
 """Flows for which no Prefect server is started, because they need none: they have no Prefect tasks.
 
 A server that PREFECT_API_URL names still records their flow run.

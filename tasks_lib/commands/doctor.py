@@ -36,6 +36,7 @@ from tasks_lib.folder.task_sets import check_frozen_tasks
 from tasks_lib.folder.values import KINDS
 from tasks_lib.preflight.findings import Finding
 from tasks_lib.rollouts.sampling import SamplerState
+from training.ledger.aliases import read_aliases
 from training.ledger.checkpoint_files import MANIFEST, REMOVED, added_files
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
@@ -167,6 +168,19 @@ class _Doctor:
         missing = set(range(self.newest)) - set(self.store.versions()) if self.config is not None else set[int]()
         for version in sorted(missing):
             yield self._found(self.store.policy_path(version), "is missing, and later versions are there", COPY)
+        yield from self._aliases()
+
+    def _aliases(self) -> Iterator[Finding]:
+        try:
+            aliases = read_aliases(self.store)
+        except StorageError as error:
+            yield self._found(self.store.aliases_path, error, COPY)
+            return
+        for name, alias in aliases.items():
+            folder = self.store.policy_path(alias.version)
+            if not self.store.is_published(alias.version) or (folder / REMOVED).exists():
+                what = f"names version {alias.version}, which has no weights"
+                yield self._found(self.store.alias_path(name), what, "give the name to another: flows.promote")
 
     def _groups(self) -> Iterator[Finding]:
         for version in range(1, self.newest + 1):

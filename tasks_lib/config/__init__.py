@@ -27,9 +27,11 @@ from tasks_lib.config.reading import (
     parse_assignments,
     presets_of,
     resolve,
+    resolve_checkpoint,
     resolve_path,
 )
 from tasks_lib.config.runs import EvaluateConfig, FolderConfig, RunConfig, TrainConfig, WarmStartConfig, check_preset
+from tasks_lib.config.values import Flag
 
 __all__ = [
     "PRESETS",
@@ -39,6 +41,7 @@ __all__ = [
     "EndpointConfig",
     "EvaluateConfig",
     "EvaluationConfig",
+    "Flag",
     "FolderConfig",
     "PacingConfig",
     "RewardConfig",
@@ -55,5 +58,6 @@ __all__ = [
     "parse_assignments",
     "presets_of",
     "resolve",
+    "resolve_checkpoint",
     "resolve_path",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tasks_lib.config.reading import resolve_path
+from tasks_lib.config.reading import resolve_checkpoint
 from tasks_lib.config.shapes import write_value
 from training.policy.templates import derive_template
 
@@ -40,7 +40,7 @@ def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
     values = {key: value for key, value in values.items() if key not in SHOWING}
     policy = values.get("policy")
     if policy and policy.get("template") == "":
-        template = derive_template(resolve_path(policy["checkpoint"]))
+        template = derive_template(resolve_checkpoint(policy["checkpoint"]))
         values = {**values, "policy": {**policy, "template": template}}
     if isinstance(trainer := values.get("trainer"), dict):
         values = {**values, "trainer": _comparable_trainer(trainer)}

@@ -14,6 +14,7 @@ from envs.types import ConfigError, near
 from tasks_lib.config.refusals import describe_value, explain_all
 from tasks_lib.config.shapes import Shape
 from tasks_lib.config.values import child, read_value
+from training.ledger.aliases import follow_alias
 from training.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,15 @@ def resolve_path(path: str) -> Path:
     """Return a path of the configuration, which is absolute or relative to the project."""
     expanded = Path(path).expanduser()
     return expanded if expanded.is_absolute() else PROJECT / expanded
+
+
+def resolve_checkpoint(checkpoint: str) -> Path:
+    """Return the folder of a checkpoint: a path, or the version that an alias of a run names.
+
+    An alias is given as ``runs/x@best``. One that does not exist stays in the path, which the check
+    of the checkpoint refuses.
+    """
+    return follow_alias(resolve_path(checkpoint))
 
 
 def load_preset(name: str, keys: Collection[str] = ()) -> dict[str, Any]:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import yaml
 
 from envs.types import ConfigError
 from tasks_lib.config.shapes import Shape
+
+
+class Flag(NamedTuple):
+    """A plain option of the command, for a key that is given often; without dashes, its first
+    word."""
+
+    key: str
+    kind: Literal["value", "list", "switch"]
+    metavar: str
+    help: str
 
 
 class _Loader(yaml.SafeLoader):

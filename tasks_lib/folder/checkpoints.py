@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from envs.types import ConfigError, PolicyError, ReadError, StorageError
-from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config import PROJECT, EvaluateConfig, TrainConfig, WarmStartConfig, resolve_checkpoint
 from tasks_lib.folder.frozen_config import read_frozen
+from training.ledger.aliases import check_alias
 from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, check_not_removed, file_hashes
 from training.ledger.disk import folder_bytes, raise_disk_errors
 from training.ledger.paths import policy_name
@@ -45,6 +46,10 @@ def check_checkpoint(checkpoint: Path, key: str = "policy.checkpoint") -> None:
         PolicyError: it is no vision-language checkpoint, has no tokenizer or weights, or one of its
             files is damaged; names the ``key`` of the configuration.
     """
+    try:
+        check_alias(checkpoint)
+    except PolicyError as error:
+        raise PolicyError(f"{key}: {error}") from None
     if (newest := RunStore(checkpoint).latest_policy()) is not None:
         raise PolicyError(
             f"{key}: {checkpoint} is a run; give one of its policies, as {RunStore(checkpoint).policy_path(newest)}"
@@ -154,8 +159,8 @@ def with_template(config: Config) -> Config:
 def _needed_template(config: TrainConfig | EvaluateConfig | WarmStartConfig) -> str:
     """Return the template of the checkpoint that a flow starts from."""
     if isinstance(config, WarmStartConfig):
-        return derive_template(resolve_path(config.base)) if config.base else RECIPE_TEMPLATE
-    return derive_template(resolve_path(config.policy.checkpoint))
+        return derive_template(resolve_checkpoint(config.base)) if config.base else RECIPE_TEMPLATE
+    return derive_template(resolve_checkpoint(config.policy.checkpoint))
 
 
 def check_model_template(checkpoint: Path, template: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from envs.types import PolicyError
-from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve_checkpoint
 from tasks_lib.config.differences import BEFORE_CHOICES
 from tasks_lib.folder.checkpoints import with_template
 from tasks_lib.folder.frozen_config import read_frozen
@@ -45,7 +45,7 @@ def with_derived(config: Config) -> Config:
     else:
         served = isinstance(config, TrainConfig) and config.serving.engine == "vllm"
         first = config.base if isinstance(config, WarmStartConfig) else config.policy.checkpoint
-        parameters = count_model_parameters(resolve_path(first)) if first else 0
+        parameters = count_model_parameters(resolve_checkpoint(first)) if first else 0
         trainer = choose(config.trainer, parameters, gpu=has_cuda_device(), vllm=served)
     return cast(Config, config.model_copy(update={"trainer": trainer}))
 

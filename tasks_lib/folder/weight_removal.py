@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 from training.config import TrainerConfig
+from training.ledger.aliases import read_aliases, remove_unless_aliased
 from training.ledger.checkpoint_files import MANIFEST, REMOVED
 from training.ledger.disk import raise_disk_errors
 from training.ledger.retention import best_version, removable_versions
@@ -41,14 +43,17 @@ class PolicyRetention:
         if not settings.keep_policies:
             return []
         self._whole.add(newest)
-        needed = {*under_way, *_versions_with_state(store)}
+        aliased = {alias.version for alias in read_aliases(store).values()}
+        needed = {*under_way, *_versions_with_state(store), *aliased}
         if settings.keep_best and (best := best_version(means)) is not None:
             needed.add(best)
         removed = []
         for version in removable_versions(self._whole, settings.keep_policies, needed):
             folder = store.policy_path(version)
             if {path.name for path in folder.iterdir()} != REMAINING_FILES:
-                _remove_weights(folder, settings)
+                if not remove_unless_aliased(store, version, partial(_mark_removed, folder, settings)):
+                    continue
+                _remove_weights(folder)
                 removed.append(version)
             self._whole.discard(version)
         return removed
@@ -63,9 +68,12 @@ def _versions_with_state(store: RunStore) -> list[int]:
     return [int(match[1]) for match in matches if match]
 
 
-def _remove_weights(folder: Path, settings: TrainerConfig) -> None:
-    # The marker comes first, so that it explains every missing file.
+def _mark_removed(folder: Path, settings: TrainerConfig) -> None:
+    # The marker comes before the removal, so that it explains every missing file.
     write_json(folder / REMOVED, {"keep_policies": settings.keep_policies, "keep_best": settings.keep_best})
+
+
+def _remove_weights(folder: Path) -> None:
     with raise_disk_errors(folder):
         for path in folder.iterdir():
             if path.name in REMAINING_FILES:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envs.ends import FixedHorizon
-from tasks_lib.config import TrainConfig, resolve_path
+from tasks_lib.config import TrainConfig, resolve_checkpoint
 from training.ledger.checkpoint_files import count_parameters
 
 GIB = 2**30
@@ -154,7 +154,7 @@ def estimate(config: TrainConfig) -> list[str]:
 
     Returns no lines for small policies, and for those of unknown size.
     """
-    model = model_of(resolve_path(config.policy.checkpoint))
+    model = model_of(resolve_checkpoint(config.policy.checkpoint))
     if model is None or model.parameters < SMALL:
         return []
     weights, cache = server_bytes(model, config)

@@ -24,7 +24,16 @@ from envs.tasks.assembly import is_whole
 from envs.types import ConfigError, RollwrightError, Split, StorageError, TaskError, near
 from tasks_lib.building.config import BuildTasksConfig
 from tasks_lib.building.shards import check_sources, check_splits, plan_of
-from tasks_lib.config import ClusterConfig, EvaluateConfig, RolloutConfig, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config import (
+    ClusterConfig,
+    EvaluateConfig,
+    RolloutConfig,
+    TrainConfig,
+    WarmStartConfig,
+    resolve_checkpoint,
+    resolve_path,
+)
+from tasks_lib.config.promotion import PromoteConfig
 from tasks_lib.config.refusals import describe_value
 from tasks_lib.folder.checkpoints import (
     check_checkpoint,
@@ -34,11 +43,13 @@ from tasks_lib.folder.checkpoints import (
 )
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.lock import check_unlocked
+from tasks_lib.folder.promotion import choose_promotion
 from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
 from tasks_lib.folder.values import ChangedValuesError, check_values, finished_result
 from tasks_lib.preflight.extensions import check_extensions
 from tasks_lib.preflight.serving import check_serving
 from tasks_lib.preflight.tasks import Gradable, check_gradable, check_sites, refuse_pictures, some_of
+from tasks_lib.processes.approval import check_can_be_approved
 from tasks_lib.regrading.batches import Regrading
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.evaluation import evaluation_groups, fit_default, is_outdated
@@ -106,15 +117,15 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         return [f"{store.root} is finished: only its result is read"]
     lines = _check_tasks(config, store, (Split.TRAIN, evaluated), config.evaluation.episodes, evaluated)
     if version is None:
-        check_checkpoint(resolve_path(config.policy.checkpoint))
-        check_model_template(resolve_path(config.policy.checkpoint), config.policy.template)
+        check_checkpoint(resolve_checkpoint(config.policy.checkpoint))
+        check_model_template(resolve_checkpoint(config.policy.checkpoint), config.policy.template)
     else:
         store.check_policy(version)
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
         lines += slow_precision(config.trainer)
         _check_template(config.policy.template)
-        served = resolve_path(config.policy.checkpoint) if version is None else store.policy_path(version)
+        served = resolve_checkpoint(config.policy.checkpoint) if version is None else store.policy_path(version)
         check_serving(config.serving, store, served, config.trainer.adapter_rank)
     if refused is not None:
         raise refused
@@ -131,7 +142,7 @@ def check_evaluation(config: EvaluateConfig) -> list[str]:
     refused, store = _check_resumable(folder, lambda: check_values(config, folder))
     if config.policy_endpoint is not None:
         config.policy_endpoint.read_key()
-    checkpoint = resolve_path(config.policy.checkpoint).resolve()
+    checkpoint = resolve_checkpoint(config.policy.checkpoint).resolve()
     version = evaluated_version(store, checkpoint)
     check_unchanged(store, version, checkpoint)
     if store.evaluation_path(version).exists() and not is_outdated(store, version):
@@ -176,8 +187,8 @@ def check_warm_start(config: WarmStartConfig) -> list[str]:
     tasks = select_demonstrable(config)
     check_enough(tasks, config)
     if config.base and store.latest_policy() is None:
-        check_checkpoint(resolve_path(config.base), "base")
-        check_model_template(resolve_path(config.base), config.policy.template)
+        check_checkpoint(resolve_checkpoint(config.base), "base")
+        check_model_template(resolve_checkpoint(config.base), config.policy.template)
     lines = [describe_tasks(TaskIndex.build(tasks))]
     if refused is not None:
         _check_template(config.policy.template)
@@ -229,6 +240,18 @@ def check_regrading(config: RegradeConfig) -> list[str]:
     regrading.check_settings()
     regrading.account()
     return [f"{len(regrading.remaining())} of {len(regrading.episodes)} episodes are to be graded"]
+
+
+def check_promotion(config: PromoteConfig) -> list[str]:
+    """Check a configuration of ``flows.promote``.
+
+    Raises:
+        ConfigError: there is no such run, version or alias, or no person could approve.
+        StorageError: the version is damaged, or its weights were removed.
+    """
+    if config.approval and not config.remove:
+        check_can_be_approved("approval")
+    return [choose_promotion(config).describe()]
 
 
 def check_sweep(config: SweepConfig) -> list[str]:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from envs.types import ConfigError, EngineError
-from tasks_lib.config import TrainConfig, resolve_path
+from tasks_lib.config import TrainConfig, resolve_checkpoint
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from training.config import PolicyConfig
+from training.ledger.aliases import check_alias
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore
 from training.policy.adapters import whole_model_of
@@ -222,7 +223,9 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
     from training.serving.vllm.service import check_options
 
     serving, policy = config.serving, config.policy
-    model = whole_model_of(resolve_path(policy.checkpoint))
+    checkpoint = resolve_checkpoint(policy.checkpoint)
+    check_alias(checkpoint)
+    model = whole_model_of(checkpoint)
     shared_options = server_options(
         serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images
     )

@@ -30,7 +30,7 @@ from prefect.cache_policies import NO_CACHE
 from envs.bundled.oracles import is_generated, oracle_of
 from envs.tasks import load_tasks, save_tasks
 from envs.types import ConfigError, PolicyError, Split, TaskError, TrainingError, WebTask
-from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_path
+from tasks_lib.config import PROJECT, TrainConfig, WarmStartConfig, resolve_checkpoint, resolve_path
 from tasks_lib.folder.checkpoints import check_checkpoint, publish_base
 from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.failed_start import undo_failed_start
@@ -96,7 +96,7 @@ class WarmStart:
             self.store.check_policy(0)
             return
         if self.config.base:
-            source = resolve_path(self.config.base)
+            source = resolve_checkpoint(self.config.base)
             check_checkpoint(source, "base")
         else:
             source = run_recipe(self.config.recipe, self.store.root / "pretrain", self.config.seed)

@@ -13,7 +13,7 @@ from prefect.utilities.callables import parameter_schema
 
 from tasks_lib.config import PROJECT
 
-FLOWS = {"batch", "build_tasks", "evaluate", "regrade", "simulate", "sweep", "train", "warm_start"}
+FLOWS = {"batch", "build_tasks", "evaluate", "promote", "regrade", "simulate", "sweep", "train", "warm_start"}
 
 
 def texts(schema: Any, path: str = "") -> Iterator[tuple[str, str]]:

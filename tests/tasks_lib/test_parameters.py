@@ -15,6 +15,7 @@ from tasks_lib.config.parameters import grouped, parameters_of, takes_groups, va
 NEEDED: dict[str, dict[str, Any]] = {
     "flows.batch": {"endpoint": {"address": "http://127.0.0.1:1/v1", "model": "m"}, "run_id": "one"},
     "flows.regrade": {"run": "runs/one", "judge": {"base_url": "http://127.0.0.1:1/v1", "models": {"default": "m"}}},
+    "flows.promote": {"run": "runs/one", "alias": "best"},
     "flows.build_tasks": {"sources": [{"kind": "files", "name": "own", "paths": ["datasets/tasks/miniwob.jsonl"]}]},
     "flows.sweep": {"base": {"preset": "quickstart"}, "grid": {"seed": [0, 1]}},
     "flows.train": {"preset": "quickstart", "seed": 3, "rollout": {"concurrency": 2}},

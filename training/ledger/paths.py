@@ -47,6 +47,7 @@ class RunPaths:
         self.result_path = self.root / "result.json"
         self.metrics_path = self.root / "metrics.jsonl"
         self.journal_path = self.root / "journal.sqlite"
+        self.aliases_path = self.root / "aliases"
         self.blocklist_path = self.root / "blocklist"
         """Blocks by sites that workers saw."""
 
@@ -67,6 +68,10 @@ class RunPaths:
 
     def policy_path(self, version: int) -> Path:
         return self.root / "policies" / policy_name(version)
+
+    def alias_path(self, name: str) -> Path:
+        """Version that has a name, such as ``best``."""
+        return self.aliases_path / f"{name}.json"
 
     def batch_path(self, version: int) -> Path:
         return self.root / "batches" / f"{policy_name(version)}.json"
