@@ -24,6 +24,7 @@ from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.metrics import MemoryMonitor
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import finished_result
+from tasks_lib.loops.alerts import watched_run
 from tasks_lib.loops.asynchronous import AsynchronousLoop
 from tasks_lib.loops.results import result_sentence, write_result
 from tasks_lib.loops.run import open_run
@@ -102,6 +103,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
             ExitStack() as monitored,
         ):
             run.measured_by(own_servers)
+            monitored.enter_context(watched_run(run.store, config.alerts, progress.log))
             if config.monitor:
                 address = monitored.enter_context(serve_monitor(run.store, scheduler_address(), PageServer()))
                 progress.log(f"monitor: {address}")

@@ -11,6 +11,7 @@
     ├── SiteError        a site that cannot be served or reset
     ├── JudgeError       a reward that could not be computed
     ├── PolicyError      a checkpoint, or what it cannot do
+    │   └── ProbeError       a server's log-probs are not those of the checkpoint
     ├── EngineError      an inference engine that fails for the moment (waited for, then abstains)
     ├── TrainingError    the trainer process
     └── StorageError     the run's folder, journal or blobs
@@ -70,6 +71,10 @@ class JudgeError(RollwrightError):
 class PolicyError(RollwrightError):
     """A checkpoint cannot be used, or cannot do what was asked of it. Asking again does not
     help."""
+
+
+class ProbeError(PolicyError):
+    """A server does not give the log-probs of the version that was published to it."""
 
 
 class EngineError(RollwrightError):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from envs.types import ConfigError
+from tasks_lib.config.alerts import AlertConfig
 from tasks_lib.config.parts import (
     ClusterConfig,
     EvaluationConfig,
@@ -139,6 +140,7 @@ class TrainConfig(RunConfig):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    alerts: AlertConfig = AlertConfig()
     cluster: ClusterConfig = ClusterConfig()
 
     @model_validator(mode="before")

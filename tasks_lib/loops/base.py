@@ -17,6 +17,7 @@ from tasks_lib.folder.metrics import describe_success, episode_figures, format_s
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.folder.progress import RunProgress, format_rough_duration
 from tasks_lib.folder.weight_removal import PolicyRetention
+from tasks_lib.loops.alerts import AbstentionAlert
 from tasks_lib.loops.run import TrainingRun
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from tasks_lib.processes.trainer import Trainer
@@ -52,6 +53,7 @@ class TrainingLoop(ABC):
         self._workers_use = WorkerAccount()
         self._wall_before = run.metrics.wall
         self._started = time.perf_counter()
+        self._abstentions = AbstentionAlert(run.store.root.name, run.config.alerts.abstentions)
         self._fruitless = 0
         """Iterations in a row, of this process, without a successful episode."""
         evaluations = run.metrics.lines(EvaluationMetrics)
@@ -175,7 +177,9 @@ class TrainingLoop(ABC):
     def _publish(self, version: int) -> TrainingBatch:
         """Run `_record` as a Prefect task, and emit the event of the publication."""
         batch = run_as_task("publish", f"publish-v{version:06d}", lambda: self._record(version))
-        emit("rollwright.version.published", self.run.config.run_id, {"version": version, "rows": len(batch.rows)})
+        folder = str(self.run.store.policy_path(version))
+        payload = {"version": version, "rows": len(batch.rows), "folder": folder}
+        emit("rollwright.version.published", self.run.config.run_id, payload)
         return batch
 
     def _batch(
@@ -198,6 +202,7 @@ class TrainingLoop(ABC):
             TrainingError: it is the last of `MAX_FRUITLESS` in a row, or not one of its episodes
                 has a reward.
         """
+        self._abstentions.look(iteration, records)
         episodes = [episode for record in records for episode in record.episodes]
         if batch.rows or any(episode.passed for episode in episodes):
             self._fruitless = 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from envs.types import ConfigError, EngineError
+from envs.types import ConfigError, EngineError, ProbeError
 from tasks_lib.config import TrainConfig, resolve_checkpoint
 from tasks_lib.processes.prefect_run import emit, run_as_task
 from training.config import PolicyConfig
@@ -62,11 +62,12 @@ class PolicyServers:
         """
         served = self._supervisor.served
         if served is None or served[0] != version or self._supervisor.asleep:
-            run_as_task(
-                "serve",
-                f"serve-{policy_name(version)}",
-                lambda: self._load_with_retries(self._supervisor.publish, version),
-            )
+            with reported_probe(self._store, version):
+                run_as_task(
+                    "serve",
+                    f"serve-{policy_name(version)}",
+                    lambda: self._load_with_retries(self._supervisor.publish, version),
+                )
             self._report_behind(version)
 
     @property
@@ -121,6 +122,16 @@ class HeldAdapters(PolicyServers):
 
 
 @contextmanager
+def reported_probe(store: RunStore, version: int) -> Iterator[None]:
+    """Emit an event if a server does not give the log-probs of a version, which ends the run."""
+    try:
+        yield
+    except ProbeError as error:
+        emit("rollwright.probe.failed", store.root.name, {"version": version, "reason": str(error)})
+        raise
+
+
+@contextmanager
 def serve_policy(
     config: ServingConfig | None,
     policy: PolicyConfig,
@@ -157,9 +168,10 @@ def serve_policy(
     probe = Probe(renderer, limit=limit, images=policy.max_images, every=config.probe_every)
     supervisor = make_supervisor(options, renderer, store.root / name, probe)
     with start_blocking_portal() as portal:
-        run_as_task(
-            "serve", f"start-servers-{policy_name(version)}", lambda: portal.call(supervisor.start, version, folder)
-        )
+        with reported_probe(store, version):
+            run_as_task(
+                "serve", f"start-servers-{policy_name(version)}", lambda: portal.call(supervisor.start, version, folder)
+            )
         try:
             yield PolicyServers(supervisor, portal, store)
         finally:

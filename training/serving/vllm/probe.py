@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 from PIL import Image, ImageDraw
 
-from envs.types import EngineError, PolicyError
+from envs.types import EngineError, ProbeError
 from training.policy.adapters import is_adapter, load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture
@@ -118,7 +118,7 @@ class Probe:
         """Check every server that answers and return the worst result.
 
         Raises:
-            PolicyError: a server's log-probs exceed the limit or are of another version.
+            ProbeError: a server's log-probs exceed the limit or are of another version.
             EngineError: every server failed.
         """
         requests = probe_requests(self._renderer, version, self._images)
@@ -174,7 +174,7 @@ class Probe:
         for address, part in turns.items():
             result = compare(part, list(islice(expected, len(part))))
             if not result.mean <= self._limit:  # NaN fails too
-                raise PolicyError(
+                raise ProbeError(
                     f"{address} does not serve v{version} ({folder}): its log-probs differ by {result.mean:.1e} in "
                     f"the mean ({result.maximum:.1e} at most, {result.tokens} tokens) from those of the checkpoint; "
                     f"allowed is {self._limit:.0e}"
@@ -192,7 +192,7 @@ class Probe:
             except EngineError as error:
                 return error
             if served := sorted({span.version for span in generation.version_spans} - {version}):
-                raise PolicyError(f"{client.address} serves v{served[0]} and not v{version}")
+                raise ProbeError(f"{client.address} serves v{served[0]} and not v{version}")
             turns.append(ProbeTurn(request, generation))
         return turns
 
