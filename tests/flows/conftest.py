@@ -135,6 +135,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
 
 
 @pytest.fixture(scope="session")
+def deployed(server: PrefectServer) -> PrefectServer:
+    """The server with what prefect.yaml declares."""
+    for command in (("work-pool", "create", "local", "--type", "process"), ("--no-prompt", "deploy", "--all")):
+        code, output = server.cli(*command)
+        assert code == 0, output
+    return server
+
+
+@pytest.fixture(scope="session")
 def ephemeral(server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment of runs that start an ephemeral server."""
     home = tmp_path_factory.mktemp("prefect-ephemeral")

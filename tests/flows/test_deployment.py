@@ -51,15 +51,6 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     started.stop_all()
 
 
-@pytest.fixture(scope="module")
-def deployed(server: PrefectServer) -> PrefectServer:
-    """The server with what prefect.yaml declares."""
-    for command in (("work-pool", "create", "local", "--type", "process"), ("--no-prompt", "deploy", "--all")):
-        code, output = server.cli(*command)
-        assert code == 0, output
-    return server
-
-
 def test_deployments_carry_the_preset_and_no_copy_of_it(deployed: PrefectServer) -> None:
     deployment = deployed.api("deployments/name/train/quickstart")
     assert values_of(deployment["parameters"]) == load_preset("quickstart")
