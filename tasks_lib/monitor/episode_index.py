@@ -24,6 +24,8 @@ SEARCH_SECONDS = 2.0
 """Seconds after which a search for text returns what it has, and says how far it is."""
 MAX_ROWS = 500
 """Most rows of one answer."""
+MAX_CAUSE = 300
+"""Characters of an abstention's cause in a row."""
 OUTCOMES = ("success", "failure", "abstained")
 SORTS = ("newest", "oldest", "longest", "reward", "staleness")
 """Orders of the rows."""
@@ -72,7 +74,7 @@ class EpisodeRow(NamedTuple):
             steps=episode.steps,
             tokens=episode.response_tokens,
             stop=str(episode.stop_reason),
-            abstained=episode.abstained or "",
+            abstained=(episode.abstained or "")[:MAX_CAUSE],
             staleness=episode.staleness(group.policy_version),
         )
 

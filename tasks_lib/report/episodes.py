@@ -50,7 +50,7 @@ Beyond it a step names its blob instead.
 """
 
 MAX_TEXT = 20_000
-"""Maximum characters of a prompt or response that are embedded."""
+"""Maximum characters of a prompt, a response or any other text that are embedded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def episode_values(store: RunStore, episode_id: str, tokens: TokenTexts) -> tupl
 def _episode(trajectory: Trajectory, tokens: TokenTexts) -> dict[str, Any]:
     reward, phase = trajectory.reward, phase_of(trajectory.group_id)
     evaluation = phase.startswith("e")
-    return _reward(reward) | {
+    values = _reward(reward) | {
         "id": trajectory.episode_id,
         "group": trajectory.group_id,
         "kind": trajectory.kind,
@@ -225,6 +225,7 @@ def _episode(trajectory: Trajectory, tokens: TokenTexts) -> dict[str, Any]:
         "wall": trajectory.wall,
         "steps": [_step(trajectory, index, tokens) for index in range(len(trajectory.steps))],
     }
+    return {key: _bounded(value) for key, value in values.items()}
 
 
 def _reward(reward: RewardBundle) -> dict[str, Any]:
@@ -330,9 +331,9 @@ def _step(trajectory: Trajectory, index: int, tokens: TokenTexts) -> dict[str, A
         "error": step.observation.error,
         "elements": [item.model_dump() for item in step.observation.elements],
         "target": element if target else None,
-        "prompt": _bounded(step.prompt),
+        "prompt": step.prompt,
         "promptTokens": len(step.prompt_ids),
-        "response": _bounded(step.response),
+        "response": step.response,
         "tokens": [
             [token, round(logprob, 4), text]
             for token, logprob, text in zip(
@@ -365,5 +366,14 @@ def _describe_action(action: Action, label: str | None) -> str:
     return " ".join([action.type, *(f"{key} {value}" for key, value in values.items())])
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT:,} more characters"
+def _bounded(value: Any) -> Any:
+    """Return a value with each text in it cut at `MAX_TEXT` characters."""
+    match value:
+        case str():
+            left_out = len(value) - MAX_TEXT
+            return value if left_out <= 0 else f"{value[:MAX_TEXT]}\n… {left_out:,} more characters"
+        case dict():
+            return {key: _bounded(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_bounded(inner) for inner in value]
+    return value

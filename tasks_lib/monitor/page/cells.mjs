@@ -172,7 +172,7 @@ export class Cells {
     if (cell === undefined || cell.slot === null) return;
     const { what } = operation(cell.slot.doing);
     const seconds = cell.slot.seconds + (performance.now() - cell.received) / 1000;
-    target.title = `${cell.worker}, place ${cell.index}\n${printable(cell.slot.episode_id, 200)}\n${what}, for ${duration(seconds)}`;
+    target.title = `${printable(cell.worker, 120)}, place ${cell.index}\n${printable(cell.slot.episode_id, 200)}\n${what}, for ${duration(seconds)}`;
   }
 
   #move(event) {

@@ -1,6 +1,6 @@
 // A figure's last 15 minutes.
 import { loadPlot } from "./plot.mjs";
-import { number } from "./words.mjs";
+import { number, printable } from "./words.mjs";
 
 const REFRESH_MS = 2000;
 
@@ -16,7 +16,7 @@ export class Curve {
 
   open(path, name) {
     this.#clear();
-    this.dialog.querySelector("h2").textContent = name;
+    this.dialog.querySelector("h2").textContent = printable(name, 300);
     if (!this.dialog.open) this.dialog.showModal();
     this.path = path;
     this.#refresh(path);

@@ -57,7 +57,7 @@ export class Episode {
 
   #show(episode, query) {
     const text = (id, value) => { document.getElementById(id).textContent = value; };
-    text("episode-title", episode.error ? `${this.cell.worker}, place ${this.cell.index}` : printable(episode.task_id || episode.kind, 200));
+    text("episode-title", printable(episode.error ? `${this.cell.worker}, place ${this.cell.index}` : episode.task_id || episode.kind, 200));
     text("instruction", episode.error ? printable(episode.error) : printable(episode.instruction));
     const facts = episode.error ? [] : [
       `step ${episode.step} of ${episode.horizon}`,

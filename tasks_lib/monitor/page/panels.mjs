@@ -1,5 +1,5 @@
 // The figures beside the grid. A line with a history opens its curve.
-import { bytes, duration, figureName, number, operation } from "./words.mjs";
+import { bytes, duration, figureName, number, operation, printable } from "./words.mjs";
 
 const SECONDS = new Set(["queues"]);
 const BARS = new Set(["versions", "staleness", "browsers", "abstentions", "finished"]);
@@ -45,7 +45,7 @@ export class Panels {
     for (const [name, value] of entries) {
       const row = known.get(name) ?? list.appendChild(makeRow(panel, name, curves));
       known.delete(name);
-      const text = SECONDS.has(panel) ? duration(value) : typeof value === "string" ? value : number(value);
+      const text = SECONDS.has(panel) ? duration(value) : typeof value === "string" ? printable(value, 300) : number(value);
       if (row.value.textContent !== text) row.value.textContent = text;
       if (most) row.style.setProperty("--share", `${((100 * (Number(value) || 0)) / most).toFixed(1)}%`);
     }
@@ -64,11 +64,11 @@ function makeRow(panel, name, curve) {
     button.type = "button";
     button.className = "plain";
     button.dataset.figure = path;
-    button.textContent = label;
+    button.textContent = printable(label, 300);
     button.title = "Show the last 15 minutes";
     term.append(button);
   } else {
-    term.textContent = label;
+    term.textContent = printable(label, 300);
   }
   row.value = document.createElement("dd");
   row.append(term, row.value);
@@ -122,7 +122,7 @@ export function showHead(run) {
   const state = document.getElementById("state");
   state.dataset.state = run.state ?? "unknown";
   state.textContent = run.state ?? "unknown";
-  const title = run.title || run.run_id || "Rollwright monitor";
+  const title = printable(run.title || run.run_id || "Rollwright monitor", 300);
   document.getElementById("title").textContent = title;
   document.title = `${title} – monitor`;
   const success = run.success ?? {};
@@ -130,7 +130,7 @@ export function showHead(run) {
     run.version === null || run.version === undefined ? null : `version ${run.version}`,
     success.mean === null || success.mean === undefined ? null : `success ${success.mean.toFixed(2)}${success.low === undefined || success.low === null ? "" : ` (${success.low.toFixed(2)} to ${success.high.toFixed(2)})`}`,
     run.started ? `for ${duration(Date.now() / 1000 - run.started)}` : null,
-    run.phase ? phaseText(run.phase) : null,
+    run.phase ? printable(phaseText(run.phase), 100) : null,
     run.disk ? `${bytes(run.disk.free)} of disk left` : null,
   ].filter(Boolean);
   document.getElementById("facts").replaceChildren(...facts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
@@ -154,5 +154,5 @@ function phaseText(phase) {
 export function showProblem(sentence) {
   const line = document.getElementById("problem");
   line.hidden = !sentence;
-  line.textContent = sentence ?? "";
+  line.textContent = printable(sentence);
 }

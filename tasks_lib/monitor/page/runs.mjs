@@ -1,5 +1,5 @@
 // The browser of runs: the list, one run, one episode, two episodes side by side. The address says which.
-/* global el, present, episodeDetail, decimals -- of the report's scripts */
+/* global el, present, visible, episodeDetail, decimals -- of the report's scripts */
 import { EpisodeList } from "./episode_list.mjs";
 import { drawCurves } from "./run_curves.mjs";
 import { duration } from "./words.mjs";
@@ -20,7 +20,7 @@ const apiPath = (run) => `/api${runPath(run)}`;
 
 function head(title, trail, facts) {
   document.title = `${title} · Rollwright`;
-  document.getElementById("title").textContent = title;
+  document.getElementById("title").textContent = visible(title);
   document.getElementById("trail").replaceChildren(...trail.flatMap(([name, address]) => [el("a", { href: address }, name), " / "]));
   document.getElementById("facts").replaceChildren(...present(facts).map((fact) => (fact instanceof Node ? fact : el("span", {}, fact))));
 }

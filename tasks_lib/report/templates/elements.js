@@ -16,7 +16,13 @@ function el(tag, attributes = {}, ...children) {
 }
 
 function present(children) {
-  return children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  const shown = children.flat().filter((child) => child !== null && child !== undefined && child !== false);
+  return shown.map((child) => (typeof child === "string" ? visible(child) : child));
+}
+
+// A text without characters that hide what stands there: those of terminals, and those that turn the direction of others.
+function visible(text) {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
 const decimals = (value, digits) => (value === null || value === undefined ? "–" : Number(value).toFixed(digits));

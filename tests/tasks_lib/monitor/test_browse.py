@@ -200,23 +200,3 @@ def test_two_episodes_stand_beside_each_other(address: str, root: Path, chromium
     said = page.inner_text(".notice")
     assert f"step {first + 1}" in said or f"for {first} steps" in said or steps[0] == steps[1]
     page.close()
-
-
-def test_hostile_text_is_shown_as_text(
-    address: str, root: Path, chromium: Browser, synthetic: Any, watch: Watch
-) -> None:
-    store = RunStore(root / "one")
-    episode = store.group_ids()[0] + "-s0"
-    path = store.trajectory_path(episode, "")
-    document = read_json(path)
-    for step in document["steps"]:
-        step["response"] = synthetic.HOSTILE
-        step["observation"]["instruction"] = synthetic.HOSTILE
-    write_json(path, document)
-    page = chromium.new_page()
-    complaints = watch(page)
-    page.goto(f"{address}/runs/one/episodes/{episode}")
-    page.wait_for_selector(".detail h3")
-    assert page.inner_text(".detail h3") == synthetic.HOSTILE
-    assert page.evaluate("window.hacked") is None and complaints == []
-    page.close()
