@@ -18,6 +18,10 @@ from envs.sites.storage_state import StorageState, read_storage_state
 
 if TYPE_CHECKING:
     from envs.bundled.sites import APPLICATIONS, BundledSite
+    from envs.sites.recipes.build import SiteBuild, build_of, build_site, clean_builds
+    from envs.sites.recipes.check import check_site
+    from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
+    from envs.sites.recipes.site import RecipeSite, site_of
     from envs.sites.registry import SITES, is_served, make_site
     from envs.sites.shared import SharedSites
 
@@ -30,17 +34,27 @@ __all__ = [
     "LiveOptions",
     "LiveSite",
     "MiniWobSite",
+    "RecipeSite",
     "SharedSites",
     "Site",
+    "SiteBuild",
     "SiteEpisode",
+    "SiteRecipe",
     "SiteState",
     "StaticServer",
     "StaticSite",
     "StorageState",
+    "build_of",
+    "build_site",
     "check_login",
+    "check_site",
+    "clean_builds",
+    "find_recipe",
     "is_served",
     "make_site",
     "read_storage_state",
+    "recipe_files",
+    "site_of",
     "split_address",
 ]
 
@@ -48,6 +62,10 @@ __getattr__ = lazy_names(
     __name__,
     {
         "envs.bundled.sites": ("APPLICATIONS", "BundledSite"),
+        "envs.sites.recipes.build": ("SiteBuild", "build_of", "build_site", "clean_builds"),
+        "envs.sites.recipes.check": ("check_site",),
+        "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),
+        "envs.sites.recipes.site": ("RecipeSite", "site_of"),
         "envs.sites.registry": ("SITES", "is_served", "make_site"),
         "envs.sites.shared": ("SharedSites",),
     },

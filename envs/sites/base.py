@@ -87,6 +87,10 @@ class Site(ABC):
             SiteError: the site is not started.
         """
 
+    def problem(self) -> str:
+        """Return why it cannot be started on this machine, with the fix; empty if it can."""
+        return ""
+
     async def start(self) -> None:  # noqa: B027 - a site that is there already starts nothing
         """Begin to serve, before the first lease.
 

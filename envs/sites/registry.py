@@ -1,4 +1,4 @@
-"""Finds the site of a task by its name: bundled, installed, ``module:function`` or live."""
+"""Finds the site of a task by its name: bundled, installed, recipe, ``module:function`` or live."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from envs.sites.base import Site
 from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite
 from envs.sites.miniwob import MiniWobSite
+from envs.sites.recipes.recipe import recipe_files
+from envs.sites.recipes.site import recipe_site
 from envs.types import ConfigError, TaskError
 from envs.types.extensions import Extensions, is_reference
 from envs.types.near import near
@@ -28,14 +30,15 @@ SITES: Extensions[Callable[[], Site]] = Extensions(
 
 
 def is_served(name: str, addresses: Mapping[str, str] = MappingProxyType({})) -> bool:
-    """Return True if a task's site is started for it: bundled, installed, or ``module:function``.
+    """Return True if a task's site is started for it: bundled, installed, a recipe's, or
+    ``module:function``.
 
     Any other site is a live one.
 
     Args:
         addresses: Addresses of live sites by name; a name among them is live.
     """
-    return name not in addresses and (name in SITES or is_reference(name))
+    return name not in addresses and (name in SITES or is_reference(name) or name in recipe_files())
 
 
 def make_site(name: str, live: LiveOptions | None = None) -> Site:
@@ -52,10 +55,13 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
     try:
         return LiveSite(name, live)
     except ConfigError as error:
-        raise TaskError(f"{error}. {near(name, SITES).capitalize()}Bundled sites are: {', '.join(SITES)}") from error
+        known = [*SITES, *recipe_files()]
+        raise TaskError(f"{error}. {near(name, known).capitalize()}Bundled sites are: {', '.join(known)}") from error
 
 
 def _make_served(name: str) -> Site:
+    if name not in SITES and (made := recipe_site(name)) is not None:
+        return made
     make = SITES.find(name)
     site = make() if callable(make) else make
     if not isinstance(site, Site):

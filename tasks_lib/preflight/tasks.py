@@ -330,7 +330,8 @@ def _site_problems(sites: Iterable[str], live: LiveOptions, here: bool) -> Itera
                 yield str(error)
         elif name not in SITES.own and here:
             try:
-                make_site(name, live)
+                if problem := make_site(name, live).problem():
+                    yield problem
             except ConfigError as error:
                 yield str(error)
 

@@ -43,8 +43,8 @@ class BundledSite(Site):
     """Elements out of view are listed too: pages are short, and text policies need not scroll."""
     viewport = VIEWPORT
 
-    def __init__(self, application: Application) -> None:
-        self.name = application.name
+    def __init__(self, application: Application, name: str = "") -> None:
+        self.name = name or application.name
         self._key = secrets.token_urlsafe(24)
         self.states = AppStates(application.build)
         self.app = make_app(application, self.states, self._key)

@@ -1,0 +1,218 @@
+"""Builds a recipe's environment and state, once, into a folder named by the recipe's hash.
+
+::
+
+    NAME-HASH/
+      code/           copy of the recipe's code
+      env/            environment of the pinned packages; none if the recipe has no packages
+      state/          what the seed wrote: every instance begins with it
+      manifest.json   written last: without it the build is not finished
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from envs.atomic import open_atomic
+from envs.sites.recipes.recipe import SiteRecipe
+from envs.types import SiteError
+
+BUILDS = "ROLLWRIGHT_SITE_BUILDS"
+"""Environment variable with the folder of all builds; storage that workers share is possible."""
+BUILD_SECONDS = 1800.0
+"""Real seconds for one command of a build; packages that are compiled take minutes."""
+MAX_SHOWN_LINES = 15
+"""Last lines of a failed command that an error shows."""
+
+
+@dataclass(frozen=True)
+class SiteBuild:
+    """The build of a recipe, finished or not."""
+
+    recipe: SiteRecipe
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """True once it can be used."""
+        return (self.folder / "manifest.json").is_file()
+
+    @property
+    def state(self) -> Path:
+        """Folder of the seeded state; an instance sees its own at the same path."""
+        return self.folder / "state"
+
+    @property
+    def code(self) -> Path:
+        """Folder of the recipe's code."""
+        return self.folder / "code"
+
+    @property
+    def python(self) -> Path:
+        """Python of the site: its environment's, or this process's if it has no packages."""
+        return self.folder / "env" / "bin" / "python" if self.recipe.build.packages else Path(sys.executable)
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables of seed, template and instances."""
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TZ", "TMPDIR") if name in os.environ}
+        path = os.pathsep.join([str(self.python.parent), os.environ.get("PATH", "/usr/bin:/bin")])
+        return {
+            **kept,
+            "PATH": path,
+            "PYTHONPATH": str(self.code),
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "SITE_STATE": str(self.state),
+            **self.recipe.start.environment,
+        }
+
+    def require_finished(self) -> None:
+        """Check that it is built.
+
+        Raises:
+            SiteError: It is not; says how to build it.
+        """
+        if not self.finished:
+            raise SiteError(
+                f"site {self.recipe.name} is not built here ({self.folder} is missing or unfinished); "
+                f"run: python -m flows.sites build {self.recipe.name}"
+            )
+
+
+def builds_folder() -> Path:
+    """Return the folder of all builds."""
+    return Path(os.environ.get(BUILDS) or "~/.cache/rollwright/sites").expanduser().resolve()
+
+
+def build_of(recipe: SiteRecipe) -> SiteBuild:
+    """Return the build of a recipe as it is now; a changed recipe has another one."""
+    return SiteBuild(recipe, builds_folder() / f"{recipe.name}-{recipe.fingerprint()}")
+
+
+def build_site(recipe: SiteRecipe, say: Callable[[str], None] = lambda line: None) -> SiteBuild:
+    """Build a recipe, unless it is built. Another process that builds it is waited for.
+
+    Raises:
+        SiteError: A command failed; shows its last lines.
+    """
+    build = build_of(recipe)
+    if not recipe.served_by_process or build.finished:
+        return build
+    with _locked(build.folder):
+        if build.finished:
+            return build
+        if build.folder.exists():
+            shutil.rmtree(build.folder)  # of a build that was interrupted
+        build.folder.mkdir(parents=True)
+        begun = time.monotonic()
+        packages = _make_environment(build, say)
+        if recipe.build.code:
+            shutil.copytree(recipe.path_of(recipe.build.code), build.code, ignore=shutil.ignore_patterns("__pycache__"))
+            # Instances write no bytecode, and the first one would compile everything.
+            _run(build, [str(build.python), "-m", "compileall", "-q", str(build.code)], "compile the code")
+        else:
+            build.code.mkdir()
+        if recipe.build.files:
+            shutil.copytree(recipe.path_of(recipe.build.files), build.state)
+        else:
+            build.state.mkdir()
+        if recipe.build.seed:
+            say(f"seed: {shlex.join(recipe.build.seed)}")
+            command = [str(build.python) if word == "python" else word for word in recipe.build.seed]
+            _run(build, command, "build.seed")
+        manifest: dict[str, Any] = {
+            "site": recipe.name,
+            "packages": packages,
+            "seconds": round(time.monotonic() - begun, 1),
+        }
+        with open_atomic(build.folder / "manifest.json") as file:
+            file.write(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+    return build
+
+
+@contextmanager
+def in_use(build: SiteBuild) -> Iterator[None]:
+    """Keep a build from being cleaned meanwhile."""
+    with _lock_file(build.folder).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def clean_builds(recipes: Iterable[SiteRecipe]) -> list[Path]:
+    """Remove builds that no recipe has now and no process uses, and return their folders."""
+    wanted = {build_of(recipe).folder.name for recipe in recipes}
+    old = [folder for folder in sorted(builds_folder().glob("*-*")) if folder.is_dir() and folder.name not in wanted]
+    removed = []
+    for folder in old:
+        with _lock_file(folder).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(folder)
+            removed.append(folder)
+    return removed
+
+
+def _make_environment(build: SiteBuild, say: Callable[[str], None]) -> list[str]:
+    """Make the environment of the packages, and return all that it holds."""
+    packages = build.recipe.build.packages
+    if not packages:
+        return []
+    folder = build.folder / "env"
+    say(f"environment: {len(packages)} packages into {folder}")
+    _run(build, [sys.executable, "-m", "venv", "--without-pip", str(folder)], "make the environment", site=False)
+    pip = [sys.executable, "-m", "pip", "--python", str(build.python), "--disable-pip-version-check"]
+    _run(build, [*pip, "install", "--quiet", *packages], "build.packages", site=False)
+    return _run(build, [*pip, "freeze"], "list the packages", site=False).split()
+
+
+def _run(build: SiteBuild, command: list[str], what: str, *, site: bool = True) -> str:
+    """Run a command of a build and return its output.
+
+    Args:
+        site: True to run it in the site's environment and its state folder.
+    """
+    environment = build.environment() if site else None
+    cwd = build.state if site and build.state.is_dir() else build.folder
+    try:
+        done = subprocess.run(
+            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
+        )
+    except OSError as error:
+        raise SiteError(f"site {build.recipe.name}: {what}: {command[0]} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise SiteError(f"site {build.recipe.name}: {what}: not over after {BUILD_SECONDS:g} s") from None
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()[-MAX_SHOWN_LINES:]
+        raise SiteError(
+            f"site {build.recipe.name}: {what} failed with status {done.returncode}; correct the recipe "
+            f"{build.recipe.folder / build.recipe.name}.yaml. Its last lines:\n" + "\n".join(lines)
+        )
+    return done.stdout
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a build, so that two processes do not build the same."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock_file(folder).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

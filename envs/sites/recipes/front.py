@@ -1,0 +1,107 @@
+"""One address for all instances of a site: a cookie chooses the server of an episode.
+
+An episode begins at ``/-/begin/<token>?to=/path``, which sets the cookie and redirects. The
+instance does not see the cookie. A request without a known one gets 403, and so does one of an
+episode that has ended.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+COOKIE = "rollwright-episode"
+BEGIN = "/-/begin/"
+ANSWER_SECONDS = 120.0
+"""Real seconds for one answer of an instance; the browser's own deadlines are shorter."""
+_OF_ONE_CONNECTION = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+}
+
+
+class Front:
+    """The ASGI application of the one address. ``instances`` holds sockets by token."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.instances: dict[str, Path] = {}
+
+    def entrance(self, token: str, quoted_path: str) -> str:
+        """Return the path at which a browser enters an episode."""
+        return f"{BEGIN}{token}?to={quoted_path}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        answer = (
+            self._begin(request) if request.url.path.startswith(BEGIN) else await self._refused_or_led(request, send)
+        )
+        if answer is not None:
+            await answer(scope, receive, send)
+
+    def _begin(self, request: Request) -> Response:
+        token, to = request.url.path.removeprefix(BEGIN), request.query_params.get("to", "/")
+        if token not in self.instances or not to.startswith("/") or to.startswith("//"):
+            return PlainTextResponse("no such episode", status_code=403)
+        answer = RedirectResponse(
+            to, status_code=303, headers={"Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+        )
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="lax")
+        return answer
+
+    async def _refused_or_led(self, request: Request, send: Send) -> Response | None:
+        """Lead a request to its instance; return an answer of our own if that is not possible."""
+        token = request.cookies.get(COOKIE, "")
+        place = self.instances.get(token)
+        if place is None:
+            return PlainTextResponse("no episode", status_code=403)
+        headers = [(name, value) for name, value in request.headers.raw if name not in _OF_ONE_CONNECTION | {b"cookie"}]
+        cookies = [_without_ours(value) for name, value in request.headers.raw if name == b"cookie"]
+        if kept := b"; ".join(filter(None, cookies)):
+            headers.append((b"cookie", kept))
+        target = request.scope.get("raw_path", request.url.path.encode()) + (
+            b"?" + request.scope["query_string"] if request.scope["query_string"] else b""
+        )
+        sent = httpx.Request(
+            request.method,
+            httpx.URL(scheme="http", host="instance", raw_path=target),
+            headers=headers,
+            content=await request.body(),
+            extensions={"timeout": httpx.Timeout(ANSWER_SECONDS).as_dict()},
+        )
+        begun = False
+        async with httpx.AsyncHTTPTransport(uds=str(place), verify=False, trust_env=False) as transport:
+            try:
+                answer = await transport.handle_async_request(sent)
+                kept_headers = [(name.lower(), value) for name, value in answer.headers.raw]
+                kept_headers = [header for header in kept_headers if header[0] not in _OF_ONE_CONNECTION]
+                begun = True
+                await send({"type": "http.response.start", "status": answer.status_code, "headers": kept_headers})
+                assert isinstance(answer.stream, httpx.AsyncByteStream)
+                async for piece in answer.stream:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await answer.aclose()
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            except httpx.TransportError as error:
+                if begun:  # a cut answer must not look whole
+                    raise
+                why = "has ended" if token not in self.instances else f"does not answer: {type(error).__name__}"
+                return PlainTextResponse(f"the server of this episode {why}", status_code=502)
+        return None
+
+
+def _without_ours(header: bytes) -> bytes:
+    """Return a Cookie header without the one that chooses the instance."""
+    pairs = [pair.strip() for pair in header.split(b";")]
+    return b"; ".join(pair for pair in pairs if pair and not pair.startswith(f"{COOKIE}=".encode()))

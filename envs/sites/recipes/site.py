@@ -1,0 +1,311 @@
+"""A site that is made of a recipe, as a session sees it: each episode has a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from envs.bundled.sites import APPLICATIONS, BundledSite
+from envs.cancel_scope import finish_shielded
+from envs.sites.app_server import AppServer
+from envs.sites.base import Site, SiteEpisode
+from envs.sites.recipes.build import SiteBuild, build_of
+from envs.sites.recipes.front import COOKIE, Front
+from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
+from envs.sites.recipes.template import SiteTemplate, TemplateReport
+from envs.sites.server_state import SiteState
+from envs.sites.site_http import Server
+from envs.sites.static_server import StaticSite
+from envs.sites.storage_state import read_storage_state
+from envs.types import ConfigError, SiteError, WebTask
+from envs.types.near import near
+
+logger = logging.getLogger(__name__)
+
+READY_PAUSE = 0.02
+"""Seconds between tries of an instance that does not answer yet."""
+
+
+@dataclass(frozen=True)
+class SiteInstance:
+    """The server of one episode."""
+
+    name: str
+    token: str = field(repr=False)
+    template: SiteTemplate
+
+
+@dataclass(frozen=True)
+class _SavedState(SiteState):
+    """State of an instance. Its databases are saved from its own mounts for each question."""
+
+    instance: SiteInstance | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a ``SELECT`` over the database as it is now."""
+        if database not in self.files:
+            return await super().sql(query, database)  # which says what there is
+        assert self.instance is not None
+        with tempfile.TemporaryDirectory() as folder:
+            saved = Path(folder) / "saved.sqlite"
+            await self.instance.template.ask("save", name=self.instance.name, file=self.files[database], to=str(saved))
+            return await SiteState(databases={database: saved}, deadline=self.deadline).sql(query, database)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceEpisode(SiteEpisode):
+    """An episode on an instance; its end drops the instance and all that it changed."""
+
+    instance: SiteInstance | None = None
+    site: RecipeSite | None = None
+
+    async def close(self) -> None:
+        """Drop the instance."""
+        assert self.site is not None and self.instance is not None
+        await self.site.drop(self.instance)
+
+
+class RecipeSite(Site):
+    """The `Site` of a recipe whose episodes have a server process of their own."""
+
+    def __init__(self, recipe: SiteRecipe, *, isolate: bool = True) -> None:
+        self.recipe = recipe
+        self.name = recipe.name
+        self.hosts = recipe.hosts
+        self.viewport = recipe.viewport
+        self.report: TemplateReport | None = None
+        """Report of the template on itself; ``None`` before the start."""
+        self._build: SiteBuild = build_of(recipe)
+        self._isolate = isolate
+        self._front = Front(recipe.name)
+        self._server = AppServer(self._front, recipe.name)
+        self._template: SiteTemplate | None = None
+        self._changing = asyncio.Lock()
+        self._launching = asyncio.Semaphore(recipe.limits.launches)
+        self._numbers = itertools.count(1)
+        self._ready_ones: deque[SiteInstance] = deque()
+        self._filling: set[asyncio.Task[None]] = set()
+
+    @property
+    def origin(self) -> str:
+        """``http://127.0.0.1:<port>``, the same for all episodes."""
+        return self._server.origin
+
+    @property
+    def instances(self) -> int:
+        """Number of instances, with those that wait for an episode."""
+        return len(self._front.instances)
+
+    def problem(self) -> str:
+        """Return why it cannot be started on this machine."""
+        try:
+            self._build.require_finished()
+        except SiteError as error:
+            return str(error)
+        return ""
+
+    async def start(self) -> None:
+        """Start the template and the front.
+
+        Raises:
+            SiteError: The recipe is not built, or its application does not start.
+        """
+        await self._started_template()
+        if self.recipe.login:
+            state = await asyncio.to_thread(read_storage_state, self._build.state / self.recipe.login)
+            self.cookies, self.stores = state.cookies, state.stores
+        await self._server.start()
+        self._fill()
+
+    async def close(self) -> None:
+        """End all instances, the template and the front."""
+        for task in self._filling:
+            task.cancel()
+        await asyncio.gather(*self._filling, return_exceptions=True)
+        await self._server.close()
+        async with self._changing:
+            if self._template is not None:
+                await finish_shielded(self._template.close())
+                self._template = None
+        self._front.instances.clear()
+        self._ready_ones.clear()
+
+    async def open_episode(self, task: WebTask, seed: int) -> InstanceEpisode:
+        """Launch an instance, or take one that waits; the seed changes nothing.
+
+        Raises:
+            SiteError: It cannot be launched, or is not ready in time.
+        """
+        instance = self._take() or await self.launch()
+        self._fill()
+        state = _SavedState(
+            origin=self.origin,
+            headers={"cookie": f"{COOKIE}={instance.token}"},
+            instance=instance,
+            files=self.recipe.state.databases,
+        )
+        return InstanceEpisode(self._front.entrance(instance.token, quote(task.path)), state, instance, self)
+
+    async def launch(self) -> SiteInstance:
+        """Launch an instance and wait until it answers.
+
+        Raises:
+            SiteError: Too little memory is free, or the instance is not ready in time.
+        """
+        async with self._launching:
+            template = await self._started_template()
+            try:
+                return await self._launch_from(template)
+            except SiteError:
+                if template.alive:
+                    raise
+            return await self._launch_from(await self._started_template())  # it ended meanwhile
+
+    async def _launch_from(self, template: SiteTemplate) -> SiteInstance:
+        instance = SiteInstance(f"i{next(self._numbers)}", secrets.token_urlsafe(24), template)
+        try:
+            await template.launch(instance.name)
+            self._front.instances[instance.token] = template.socket_of(instance.name)
+            await self._wait_until_ready(instance)
+        except BaseException:
+            await finish_shielded(self.drop(instance))
+            raise
+        return instance
+
+    async def drop(self, instance: SiteInstance) -> None:
+        """End an instance and drop its state. A second drop does nothing."""
+        self._front.instances.pop(instance.token, None)
+        if instance.template.alive:
+            with _unless_ended(instance.template):
+                await instance.template.ask("drop", name=instance.name)
+
+    async def hash_state(self, instance: SiteInstance) -> dict[str, str]:
+        """Return a hash for each file and table of an instance's state that counts."""
+        files = self.recipe.state
+        asked = await instance.template.ask(
+            "hash", name=instance.name, derived=files.derived, ephemeral=files.ephemeral
+        )
+        parts: dict[str, str] = asked["parts"]
+        return parts
+
+    def server_of(self, instance: SiteInstance) -> Server:
+        """Return the front as this instance's episode reaches it."""
+        return Server(self.origin, headers={"cookie": f"{COOKIE}={instance.token}"})
+
+    async def _started_template(self) -> SiteTemplate:
+        async with self._changing:
+            if self._template is not None and self._template.alive:
+                return self._template
+            if self._template is not None:
+                logger.warning("site %s: its template ended and is started again", self.name)
+                await self._template.close()
+                self._front.instances.clear()
+                self._ready_ones.clear()
+            self._template = SiteTemplate(self._build, isolate=self._isolate)
+            self.report = await self._template.start()
+            return self._template
+
+    async def _wait_until_ready(self, instance: SiteInstance) -> None:
+        """Ask the ready path until it answers below 400."""
+        ready, begun = self.recipe.ready, time.monotonic()
+        while True:
+            status, seen = await _ask_once(instance.template.socket_of(instance.name), ready.path)
+            if status and status < 400:
+                return
+            look = await instance.template.ask("look", name=instance.name)
+            if not look["alive"]:
+                raise SiteError(
+                    f"site {self.name}: an instance ended before it was ready. Its log:\n{look['log'].strip()}"
+                )
+            if time.monotonic() - begun > ready.seconds:
+                raise SiteError(
+                    f"site {self.name}: {ready.path} answers {seen} after {ready.seconds:g} s; expected a status below "
+                    f"400. Correct ready in the recipe. The log of the instance:\n{look['log'].strip()}"
+                )
+            await asyncio.sleep(READY_PAUSE)
+
+    def _take(self) -> SiteInstance | None:
+        """Return an instance that waits for an episode, if one does."""
+        while self._ready_ones:
+            instance = self._ready_ones.popleft()
+            if instance.template.alive:
+                return instance
+        return None
+
+    def _fill(self) -> None:
+        """Launch instances ahead, until as many wait as the recipe says."""
+        lacking = self.recipe.limits.ahead - len(self._ready_ones) - len(self._filling)
+        for _ in range(lacking):
+            task = asyncio.get_running_loop().create_task(self._launch_ahead())
+            self._filling.add(task)
+            task.add_done_callback(self._filling.discard)
+
+    async def _launch_ahead(self) -> None:
+        try:
+            self._ready_ones.append(await self.launch())
+        except SiteError as error:  # the episode that needs it launches one itself, and reports the error
+            logger.warning("%s", error)
+
+
+@contextmanager
+def _unless_ended(template: SiteTemplate) -> Iterator[None]:
+    """Ignore the error of a template that ended, and all its instances with it."""
+    try:
+        yield
+    except SiteError:
+        if template.alive:
+            raise
+
+
+async def _ask_once(place: Path, path: str) -> tuple[int, str]:
+    """Return the status of an instance's answer, and it in words; 0 if there is none."""
+    request = httpx.Request("GET", f"http://127.0.0.1{path}")
+    async with httpx.AsyncHTTPTransport(uds=str(place), trust_env=False, verify=False) as transport:
+        try:
+            answer = await transport.handle_async_request(request)
+            await answer.aclose()
+        except httpx.TransportError as error:
+            return 0, type(error).__name__
+        return answer.status_code, f"status {answer.status_code}"
+
+
+def site_of(recipe: SiteRecipe) -> Site:
+    """Make the site of a recipe, not started.
+
+    Raises:
+        ConfigError: It names a bundled application that is not there.
+    """
+    if recipe.kind == "static":
+        return StaticSite(recipe.name, recipe.path_of(recipe.start.folder), viewport=recipe.viewport)
+    if recipe.kind == "app":
+        if recipe.start.site not in APPLICATIONS:
+            known = ", ".join(APPLICATIONS)
+            raise ConfigError(
+                f"recipe {recipe.name}: start.site: no application {recipe.start.site!r}; "
+                f"{near(recipe.start.site, APPLICATIONS)}there are {known}"
+            )
+        return BundledSite(APPLICATIONS[recipe.start.site], recipe.name)
+    return RecipeSite(recipe)
+
+
+def recipe_site(name: str) -> Site | None:
+    """Make the site of the recipe of a name; ``None`` if there is no such recipe.
+
+    Raises:
+        ConfigError: The recipe's file is wrong.
+    """
+    return site_of(find_recipe(name)) if name in recipe_files() else None

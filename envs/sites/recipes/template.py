@@ -1,0 +1,241 @@
+"""The worker's side of a template: starts its processes, and asks it for instances."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from envs.cancel_scope import finish_shielded
+from envs.sites.recipes.build import SiteBuild, in_use
+from envs.types import SiteError
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 120.0
+"""Real seconds until a template must have loaded and warmed its application."""
+ANSWER_SECONDS = 60.0
+"""Real seconds for one answer of a template."""
+STOP_SECONDS = 10.0
+"""Real seconds until all processes must have ended; the kernel kills them."""
+MAX_LINE = 16 << 20
+"""Longest answer of a template, in bytes: the hashes of a state with many files."""
+PREFIX = "rollwright-site-"
+"""Beginning of the names of folders for sockets, logs and mounts."""
+_GUEST = Path(__file__).resolve().parents[1]
+_COMMAND = (
+    f"import sys; sys.path.insert(0, {str(_GUEST)!r}); from site_guest.supervisor import main; sys.path.pop(0); main()"
+)
+
+
+@dataclass(frozen=True)
+class TemplateReport:
+    """Report of a template on itself once it is ready."""
+
+    warm: bool
+    """True if instances are forks of the loaded application; else each loads it."""
+    isolated: bool
+    """True if each instance has namespaces of its own."""
+    storage: str
+    """``btrfs``, ``overlay`` or ``copy``."""
+    notices: tuple[str, ...]
+    """Remarks on what is missing here, and on what a fork would lose."""
+    seconds: float
+
+
+class SiteTemplate:
+    """The template of a build on this machine. Used in one event loop."""
+
+    def __init__(self, build: SiteBuild, *, isolate: bool = True) -> None:
+        """
+        Args:
+            isolate: False for plain copies without namespaces, as where root is not allowed.
+        """
+        self.build = build
+        self._isolate = isolate
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._life: int | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[TemplateReport]
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._ids = itertools.count(1)
+        self._held = ExitStack()
+
+    @property
+    def alive(self) -> bool:
+        """True while it can be asked."""
+        return self._reading is not None and not self._reading.done()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the supervisor."""
+        assert self._process is not None, "start it first"
+        return self._process.pid
+
+    def socket_of(self, name: str) -> Path:
+        """Return the socket of an instance."""
+        assert self._folder is not None, "start it first"
+        return self._folder / f"{name}.socket"
+
+    async def start(self) -> TemplateReport:
+        """Start the processes and wait until the application is loaded and warm.
+
+        Raises:
+            SiteError: It is not built, or it fails or takes too long.
+        """
+        self.build.require_finished()
+        self._held.enter_context(in_use(self.build))
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        ours, theirs = socket.socketpair()
+        life_read, life_write = os.pipe()
+        self._life = life_write
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+            self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
+            reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
+            self._reading = loop.create_task(self._read(reader))
+            async with asyncio.timeout(START_SECONDS):
+                report = await self._ready
+        except TimeoutError:
+            await self.close()
+            raise SiteError(f"site {self._name} is not ready after {START_SECONDS:g} s; ask for less in warm") from None
+        except BaseException:
+            await finish_shielded(self.close())
+            raise
+        finally:
+            theirs.close()
+            os.close(life_read)
+        for notice in report.notices:
+            logger.warning("site %s: %s", self._name, notice)
+        return report
+
+    async def close(self) -> None:
+        """End all processes and remove their files. A second close does nothing."""
+        if self._life is not None:
+            os.close(self._life)  # the supervisor ends everything
+            self._life = None
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                logger.warning("site %s: its processes do not end; the supervisor is %d", self._name, self._process.pid)
+        if self._folder is not None and self._folder.exists():  # the supervisor was killed
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._held.close()
+
+    async def launch(self, name: str) -> int:
+        """Start an instance and return its process id in the template's namespace.
+
+        Raises:
+            SiteError: Too little memory is free, or it cannot be started.
+        """
+        self._require_memory()
+        answer = await self.ask("launch", name=name)
+        return int(answer["pid"])
+
+    async def ask(self, do: str, **values: Any) -> dict[str, Any]:
+        """Ask the template and return its answer.
+
+        Raises:
+            SiteError: It has ended, or the answer is an error.
+        """
+        if not self.alive or self._writer is None:
+            raise SiteError(f"site {self._name}: its template has ended; the next episode starts it again")
+        number = next(self._ids)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(json.dumps({"id": number, "do": do, **values}).encode() + b"\n")
+            async with asyncio.timeout(ANSWER_SECONDS):
+                values = await answer
+        except TimeoutError:
+            raise SiteError(f"site {self._name}: its template does not answer {do} in {ANSWER_SECONDS:g} s") from None
+        finally:
+            self._waiting.pop(number, None)
+        if "error" in values:
+            raise SiteError(f"site {self._name}: {do}: {values['error']}")
+        return values
+
+    @property
+    def _name(self) -> str:
+        return self.build.recipe.name
+
+    def _require_memory(self) -> None:
+        floor = self.build.recipe.limits.free_memory_mb
+        free = psutil.virtual_memory().available >> 20
+        if free < floor:
+            raise SiteError(
+                f"site {self._name}: {free} MB of memory are free and limits.free_memory_mb is {floor}; "
+                f"run fewer episodes at a time (rollout.concurrency), or lower it in the recipe"
+            )
+
+    def _spawn(self, control: socket.socket, life: int) -> subprocess.Popen[bytes]:
+        recipe, build = self.build.recipe, self.build
+        config = {
+            "folder": str(self._folder),
+            "state": str(build.state),
+            "life": life,
+            "control": control.fileno(),
+            "isolate": self._isolate,
+            "kind": recipe.kind,
+            "application": recipe.start.application,
+            "command": recipe.start.command,
+            "after_fork": recipe.start.after_fork,
+            "warm": recipe.warm,
+            "disk_mb": recipe.limits.disk_mb,
+        }
+        return subprocess.Popen(
+            [build.python, "-P", "-c", _COMMAND, json.dumps(config)],
+            cwd=build.folder,
+            env=build.environment(),
+            pass_fds=(control.fileno(), life),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        """Give each line of the template to who waits for it, until it ends."""
+        try:
+            while line := await reader.readline():
+                message = json.loads(line)
+                if "id" in message:
+                    waiting = self._waiting.get(message["id"])
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(message)
+                elif not message.pop("ready"):
+                    self._ready.set_exception(
+                        SiteError(f"site {self._name} cannot be started:\n{message['why'].strip()}")
+                    )
+                else:
+                    self._ready.set_result(TemplateReport(**{**message, "notices": tuple(message["notices"])}))
+        except ConnectionError:
+            logger.info("site %s: the connection to its template broke", self._name)
+        finally:
+            ended = SiteError(f"site {self._name}: its template has ended")
+            for asked in self._waiting.values():
+                if not asked.done():
+                    asked.set_exception(ended)
+            if not self._ready.done():
+                self._ready.set_exception(ended)
+            if self._ready.done() and not self._ready.cancelled():
+                self._ready.exception()  # nobody may wait for it any more

@@ -1,0 +1,100 @@
+"""Calls of Linux that Python 3.11 does not offer: namespaces, mounts, the parent's death."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+from pathlib import Path
+
+NEW_MOUNTS = 0x00020000
+NEW_HOST_NAME = 0x04000000
+NEW_IPC = 0x08000000
+NEW_PROCESSES = 0x20000000
+NEW_NETWORK = 0x40000000
+
+_BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
+_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Give this process new namespaces. Of processes, only its next children are in the new one."""
+    _check(_libc.unshare(flags), f"unshare {flags:#x}")
+
+
+def enter(namespace: str, flag: int) -> None:
+    """Enter a namespace by its file in ``/proc``."""
+    file = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(file, flag), f"enter {namespace}")
+    finally:
+        os.close(file)
+
+
+def mount(source: str, target: str | Path, kind: str | None, options: str = "", flags: int = 0) -> None:
+    """Mount a file system."""
+    given = (source.encode(), str(target).encode(), kind.encode() if kind else None, flags, options.encode())
+    _check(_libc.mount(*given), f"mount {kind or 'bind'} at {target}")
+
+
+def mount_overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
+    """Lay a writable overlay over a folder."""
+    mount("overlay", target, "overlay", f"lowerdir={lower},upperdir={upper},workdir={work}")
+
+
+def bind(source: Path, target: Path) -> None:
+    """Show a folder at another place."""
+    mount(str(source), target, None, flags=_BIND)
+
+
+def make_mounts_private() -> None:
+    """Keep the mounts of this namespace from all others."""
+    mount("none", "/", None, flags=_RECURSIVE | _PRIVATE)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends. The parent must have one thread."""
+    _check(_libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of its descendants' orphans."""
+    _check(_libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def raise_loopback() -> None:
+    """Start the loopback interface of a new network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack_from("h", fcntl.ioctl(asked, _GET_FLAGS, request), 16)[0]
+        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
+
+
+def children_of(pid: int) -> list[int]:
+    """Return all descendants of a process, children before their own children."""
+    below: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                text = Path(entry.path, "stat").read_text()
+            except OSError:  # it has ended meanwhile
+                continue
+            below.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    descendants, queue = list[int](), [pid]
+    while queue:
+        children = below.get(queue.pop(0), [])
+        descendants += children
+        queue += children
+    return descendants

@@ -1,0 +1,69 @@
+"""Reads the state of an instance: hashes of its files and of its databases' rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+_MAGIC = b"SQLite format 3\0"
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+
+
+def hash_state(folder: Path, ignored: Iterable[str]) -> dict[str, Any]:
+    """Return ``parts``: a hash for each file, and for each table of an SQLite file.
+
+    Rows are hashed, not the bytes of an SQLite file, which depend on where its pages lie.
+
+    Args:
+        ignored: Patterns of files (``*.log``) and tables (``shop.sqlite:session``).
+    """
+    patterns, parts = list(ignored), dict[str, str]()
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if not path.is_file() or name.endswith(_SIDE_FILES) or _matches(name, patterns):
+            continue
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+            if head == _MAGIC:
+                tables = _hash_tables(path)
+                parts |= {
+                    f"{name}:{table}": value
+                    for table, value in tables.items()
+                    if not _matches(f"{name}:{table}", patterns)
+                }
+            else:
+                parts[name] = sha256(head + file.read()).hexdigest()[:16]
+    return {"parts": parts}
+
+
+def read_database(path: Path) -> bytes:
+    """Return the bytes of an SQLite file as it is now, with what its log holds."""
+    with (
+        closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(":memory:")) as copy,
+    ):
+        source.backup(copy)
+        content: bytes = copy.serialize()
+        return content
+
+
+def _hash_tables(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+        names = [
+            row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+        ]
+        hashes = {}
+        for name in names:
+            quoted = name.replace('"', '""')
+            rows = sorted(map(repr, database.execute(f'SELECT * FROM "{quoted}"')))
+            hashes[name] = sha256("\n".join(rows).encode()).hexdigest()[:16]
+        return hashes
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)

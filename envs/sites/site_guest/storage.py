@@ -1,0 +1,95 @@
+"""State folders of instances: overlays on one image where mounts are allowed, else plain copies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import kernel
+
+
+class Storage:
+    """The state of a template and of its instances, below one folder."""
+
+    def __init__(self, folder: Path, state: Path, disk_mb: int, *, mounts: bool) -> None:
+        """Copy the state once; it is the lower layer of all overlays.
+
+        Raises:
+            OSError: ``mounts`` is true and nothing can be mounted here.
+        """
+        self.seed = state
+        """Folder of the seeded state, over which overlays lie."""
+        self.notice = ""
+        """Remark on what is missing here, for a person."""
+        self.kind = "copy"
+        """``btrfs``, ``overlay`` or ``copy``."""
+        self._place = folder / "state"
+        self._place.mkdir()
+        self._lower = state
+        if mounts:
+            self._mount_image(folder / "image", disk_mb)
+            shutil.copytree(state, self._place / "lower", symlinks=True)
+            self._lower = self._place / "lower"
+            self.make("template")
+            self.lay("template")
+        else:
+            self.notice = "each instance has a plain copy of the state, because nothing can be mounted"
+
+    def folder_of(self, name: str) -> Path:
+        """Return the state folder that an instance sees."""
+        return self._place / name if self.kind == "copy" else self.seed
+
+    def make(self, name: str) -> None:
+        """Make the state of an instance."""
+        if self.kind == "copy":
+            shutil.copytree(self.seed, self._place / name, symlinks=True)
+            return
+        for layer in ("upper", "work", "tmp"):
+            (self._place / name / layer).mkdir(parents=True)
+
+    def lay(self, name: str) -> None:
+        """Lay an instance's overlay over the state folder, in the namespace of the caller."""
+        layers = self._place / name
+        kernel.mount_overlay(self._lower, layers / "upper", layers / "work", self.seed)
+
+    def temporary(self, name: str) -> Path:
+        """Return an instance's own folder for temporary files."""
+        place = self._place / name / "tmp" if self.kind != "copy" else self._place / f"{name}.tmp"
+        place.mkdir(exist_ok=True)
+        return place
+
+    def drop(self, name: str) -> None:
+        """Remove the state of an instance that has ended."""
+        for place in (self._place / name, self._place / f"{name}.tmp"):
+            if place.exists():
+                shutil.rmtree(place)
+
+    def _mount_image(self, image: Path, size_mb: int) -> None:
+        """Mount a new btrfs image at the place of all states, or use the disk's own files.
+
+        The image has no name any more once it is mounted, so it ends with its mount.
+        """
+        command = shutil.which("mkfs.btrfs", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+        try:
+            if command is None:
+                raise OSError("there is no mkfs.btrfs (package btrfs-progs)")
+            with image.open("wb") as file:
+                file.truncate(size_mb << 20)
+            subprocess.run([command, "--quiet", str(image)], check=True, capture_output=True, timeout=60)
+            subprocess.run(
+                ["mount", "-t", "btrfs", "-o", "loop,noatime", str(image), str(self._place)],
+                check=True,
+                capture_output=True,
+                timeout=60,
+            )
+            self.kind = "btrfs"
+        except (OSError, subprocess.SubprocessError) as error:
+            shown = getattr(error, "stderr", b"") or str(error).encode()
+            self.notice = (
+                f"a changed file is copied whole, because no btrfs image can be used: {shown.decode().strip()}"
+            )
+            self.kind = "overlay"
+        finally:
+            image.unlink(missing_ok=True)

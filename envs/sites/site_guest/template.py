@@ -1,0 +1,297 @@
+"""The template of a site: loads the application once and forks an instance for each episode.
+
+It has one thread and answers one line of JSON after another: ``launch``, ``drop``, ``look``,
+``hash`` and ``save``. Questions about the state of an instance are answered by a child that enters
+the instance's mount namespace, so that launches need not wait.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import kernel, servers
+from .state import hash_state, read_database
+from .storage import Storage
+
+MAX_LOG = 2000
+"""Last characters of an instance's log that an error shows."""
+
+
+@dataclass
+class _Instance:
+    pid: int
+    state: Path
+
+
+def run_template(config: dict[str, Any]) -> None:
+    """Load the application, report on it, and answer until the control socket closes."""
+    control = socket.socket(fileno=config["control"])
+    try:
+        template = _Template(config)
+        report = template.prepare()
+    except BaseException:
+        _send(control, {"ready": False, "why": traceback.format_exc(limit=-4)})
+        return
+    _send(control, {"ready": True, **report})
+    template.answer(control)
+
+
+class _Template:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._folder = Path(config["folder"])
+        self._instances: dict[str, _Instance] = {}
+        self._asked: dict[int, tuple[int, str]] = {}
+        """Pipes of children that answer a question, each with the question's id and the child."""
+        self._application: Any = None
+        self._storage: Storage
+        self._isolated = not config["missing"]
+
+    def prepare(self) -> dict[str, Any]:
+        """Make the storage, load and warm the application; return what a person should know."""
+        config, begun = self._config, time.monotonic()
+        missing = config["missing"]
+        seed = Path(config["state"])
+        if self._isolated:
+            try:
+                kernel.unshare(kernel.NEW_MOUNTS)
+                kernel.make_mounts_private()
+                kernel.mount("proc", "/proc", "proc")  # of this process namespace
+                self._storage = Storage(self._folder, seed, config["disk_mb"], mounts=True)
+            except OSError as error:
+                self._isolated, missing = False, str(error)
+                (self._folder / "state").rmdir()
+        if not self._isolated:
+            self._storage = Storage(self._folder, seed, config["disk_mb"], mounts=False)
+        warm, statuses = self._isolated and config["kind"] != "process", dict[str, int]()
+        notices = [
+            self._storage.notice,
+            f"instances share this machine's processes and network: {missing}" * bool(missing),
+        ]
+        if warm:
+            os.chdir(seed)
+            self._application = servers.load(config["application"])
+            if config["kind"] == "asgi":
+                importlib.import_module("uvicorn")
+            ask = servers.warm_asgi if config["kind"] == "asgi" else servers.warm_wsgi
+            statuses = {path: ask(self._application, path) for path in config["warm"]}
+            notices += [
+                f"{path} answered {status} to a warm request" for path, status in statuses.items() if status >= 400
+            ]
+            notices += _not_forkable(seed)
+            gc.collect()
+            gc.freeze()  # so that collections of an instance do not copy the template's memory
+        return {
+            "warm": warm,
+            "isolated": self._isolated,
+            "storage": self._storage.kind,
+            "notices": [notice for notice in notices if notice],
+            "seconds": time.monotonic() - begun,
+        }
+
+    def answer(self, control: socket.socket) -> None:
+        """Answer lines until the socket closes."""
+        unread = b""
+        while True:
+            readable, _, _ = select.select([control.fileno(), *self._asked], [], [])
+            for pipe in [number for number in readable if number != control.fileno()]:
+                self._finish(control, pipe)
+            if control.fileno() not in readable:
+                continue
+            piece = control.recv(65536)
+            if not piece:
+                return
+            *lines, unread = (unread + piece).split(b"\n")
+            for line in lines:
+                self._answer_line(control, json.loads(line))
+
+    def _answer_line(self, control: socket.socket, asked: dict[str, Any]) -> None:
+        try:
+            answer = getattr(self, f"_{asked['do']}")(asked)
+        except Exception as error:
+            _send(control, {"id": asked["id"], "error": f"{type(error).__name__}: {error}"})
+            return
+        if answer is not None:
+            _send(control, {"id": asked["id"], **answer})
+
+    def _launch(self, asked: dict[str, Any]) -> dict[str, Any]:
+        name = asked["name"]
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self._folder / f"{name}.socket"))
+        listener.listen(128)
+        try:
+            self._storage.make(name)
+            pid = self._fork(lambda: self._serve(name, listener))
+        except BaseException:
+            self._storage.drop(name)
+            (self._folder / f"{name}.socket").unlink()
+            raise
+        finally:
+            listener.close()
+        self._instances[name] = _Instance(pid, self._storage.folder_of(name))
+        return {"pid": pid}
+
+    def _drop(self, asked: dict[str, Any]) -> dict[str, Any]:
+        name = asked["name"]
+        instance = self._instances.pop(name, None)
+        if instance is not None:
+            _kill(instance.pid, alone=self._isolated)
+            self._storage.drop(name)
+            (self._folder / f"{name}.socket").unlink(missing_ok=True)
+            (self._folder / f"{name}.log").unlink(missing_ok=True)
+        return {}
+
+    def _look(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Return whether an instance lives, and the end of its log."""
+        instance = self._instances[asked["name"]]
+        log = self._folder / f"{asked['name']}.log"
+        text = log.read_text(errors="replace")[-MAX_LOG:] if log.exists() else ""
+        ended, _ = os.waitpid(instance.pid, os.WNOHANG)
+        if ended:
+            instance.pid = 0
+        return {"alive": instance.pid != 0, "log": text}
+
+    def _hash(self, asked: dict[str, Any]) -> None:
+        patterns = [*asked["ephemeral"], *asked["derived"]]
+        instance = self._instances[asked["name"]]
+        self._ask_child(asked, instance, lambda: hash_state(instance.state, patterns))
+
+    def _save(self, asked: dict[str, Any]) -> None:
+        """Save a database of an instance, as it is now, into a file that the worker reads."""
+        instance = self._instances[asked["name"]]
+        file = os.open(asked["to"], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+        def save() -> dict[str, Any]:
+            content = read_database(instance.state / asked["file"])
+            with os.fdopen(file, "wb") as saved:
+                saved.write(content)
+            return {"bytes": len(content)}
+
+        try:
+            self._ask_child(asked, instance, save)
+        finally:
+            os.close(file)
+
+    def _ask_child(self, asked: dict[str, Any], instance: _Instance, work: Callable[[], dict[str, Any]]) -> None:
+        if instance.pid == 0:
+            raise RuntimeError("its server has ended")
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                if self._isolated:
+                    kernel.enter(f"/proc/{instance.pid}/ns/mnt", kernel.NEW_MOUNTS)
+                answer = work()
+            except BaseException as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            with os.fdopen(write, "w") as pipe:
+                json.dump({"id": asked["id"], **answer}, pipe)
+            os._exit(0)
+        os.close(write)
+        self._asked[read] = (pid, "")
+
+    def _finish(self, control: socket.socket, pipe: int) -> None:
+        pid, text = self._asked[pipe]
+        piece = os.read(pipe, 65536).decode()
+        if piece:
+            self._asked[pipe] = (pid, text + piece)
+            return
+        del self._asked[pipe]
+        os.close(pipe)
+        os.waitpid(pid, 0)
+        control.sendall(text.encode() + b"\n")
+
+    def _fork(self, work: Callable[[], None]) -> int:
+        """Run ``work`` in a child, which is the first process of a namespace if that is allowed."""
+        if self._isolated:
+            kernel.unshare(kernel.NEW_PROCESSES)
+        pid = os.fork()
+        if pid:
+            if self._isolated:  # the next child is the first process of another namespace
+                kernel.enter("/proc/self/ns/pid", kernel.NEW_PROCESSES)
+            return pid
+        try:
+            kernel.die_with_parent()
+            work()
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        os._exit(1)
+
+    def _serve(self, name: str, listener: socket.socket) -> None:
+        """Become the instance: isolate it, make its handles anew, and serve."""
+        config = self._config
+        os.setsid()
+        log = os.open(self._folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        for handle in (config["control"], *self._asked):
+            os.close(handle)
+        temporary = self._storage.temporary(name)
+        state = str(self._storage.folder_of(name))
+        if self._isolated:
+            kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME)
+            self._storage.lay(name)
+            kernel.mount("proc", "/proc", "proc")
+            if not any(Path(used).is_relative_to("/tmp") for used in (state, *sys.path)):
+                kernel.bind(temporary, Path("/tmp"))
+                temporary = Path("/tmp")
+            kernel.raise_loopback()
+        os.environ.update(SITE_STATE=state, TMPDIR=str(temporary))
+        os.chdir(state)
+        random.seed(0)  # after a fork Python seeds it anew
+        if config["kind"] == "process":
+            servers.serve_process(config["command"], state, listener, own_network=self._isolated)
+            return
+        application = self._application or servers.load(config["application"])
+        if config["after_fork"]:
+            servers.load(config["after_fork"])()
+        (servers.serve_asgi if config["kind"] == "asgi" else servers.serve_wsgi)(application, listener)
+
+
+def _not_forkable(state: Path) -> list[str]:
+    """Name what a fork of this process would lose or share: threads, sockets, files of the
+    state."""
+    notices = []
+    threads = len(os.listdir("/proc/self/task")) - 1
+    if threads:
+        notices.append(f"the template has {threads} threads besides its own; instances have none of them")
+    for entry in os.scandir("/proc/self/fd"):
+        try:
+            target = os.readlink(entry.path)
+        except OSError:  # the folder's own handle
+            continue
+        if target.startswith(f"{state}/"):
+            notices.append(f"the template holds {target} open; close it in start.after_fork, or all instances share it")
+    return notices
+
+
+def _kill(pid: int, *, alone: bool) -> None:
+    """Kill an instance, and its descendants unless it is ``alone`` in a process namespace, which
+    ends with it."""
+    if pid == 0:
+        return
+    for process in (pid, *([] if alone else kernel.children_of(pid))):
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    os.waitpid(pid, 0)
+
+
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
+    control.sendall(json.dumps(message).encode() + b"\n")

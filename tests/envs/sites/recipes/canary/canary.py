@@ -1,0 +1,118 @@
+"""The application of these tests: each path looks for, or leaves, something that another episode
+must not see. A recipe's build copies this file; nothing imports it here."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+STATE = Path(os.environ["SITE_STATE"])
+SEEN = list[str]()
+"""Memory of the process."""
+LISTENING = list[socket.socket]()
+REMADE = list[int]()
+STUBBORN = "trap '' TERM; echo 1; exec sleep 900"
+
+
+def remade() -> None:
+    """Run after each fork."""
+    REMADE.append(os.getpid())
+
+
+def orders(item: str = "") -> list[str]:
+    with closing(sqlite3.connect(Path(os.environ["SITE_STATE"], "shop.sqlite"))) as shop, shop:
+        if item:
+            shop.execute("INSERT INTO orders VALUES (?)", (item,))
+        return [row[0] for row in shop.execute("SELECT item FROM orders ORDER BY item")]
+
+
+def spawn() -> str:
+    """Start a process that ignores SIGTERM and has left its session."""
+    child = subprocess.Popen(["sh", "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return "1"
+
+
+def listen() -> str:
+    listener = socket.create_server(("127.0.0.1", 0))
+    LISTENING.append(listener)
+    return str(listener.getsockname()[1])
+
+
+def reach(port: str) -> str:
+    with socket.socket() as asked:
+        return str(asked.connect_ex(("127.0.0.1", int(port))) == 0)
+
+
+def leave(item: str) -> str:
+    """Leave a canary in every place."""
+    orders(item)
+    SEEN.append(item)
+    os.environ["CANARY"] = item
+    Path(os.environ["SITE_STATE"], "note.txt").write_text(item)
+    Path(tempfile.gettempdir(), "canary.txt").write_text(item)
+    return item
+
+
+def look() -> str:
+    """Return every canary that can be seen."""
+    files = [Path(os.environ["SITE_STATE"], "note.txt"), Path(tempfile.gettempdir(), "canary.txt")]
+    texts = [path.read_text() for path in files if path.exists()]
+    return ",".join([*orders(), *SEEN, *texts, os.environ.get("CANARY", "")])
+
+
+PAGES: dict[str, Callable[[str], str]] = {
+    "/": lambda value: f"<h1>{len(orders())} orders</h1><p>{len(REMADE)} after the fork</p>",
+    "/leave": leave,
+    "/look": lambda value: look(),
+    "/listen": lambda value: listen(),
+    "/reach": reach,
+    "/spawn": lambda value: spawn(),
+    "/processes": lambda value: str(sum(name.isdigit() for name in os.listdir("/proc"))),
+    "/threads": lambda value: str(threading.active_count()),
+    "/random": lambda value: str(random.random()),
+    "/secret": lambda value: secrets.token_hex(16),
+    "/clock": lambda value: time.strftime("%H:%M:%S ") + str(time.time()),
+    "/die": lambda value: os._exit(3),
+}
+
+
+def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    path, query = environ["PATH_INFO"], parse_qs(environ["QUERY_STRING"])
+    if environ["REQUEST_METHOD"] == "POST":
+        form = parse_qs(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode())
+        orders(form["item"][0])
+        start("303 See Other", [("Location", "/"), ("Set-Cookie", "basket=1"), ("Set-Cookie", "seen=1")])
+        return [b""]
+    if path == "/cookies":
+        text = environ.get("HTTP_COOKIE", "")
+    elif path in PAGES:
+        text = PAGES[path](query.get("value", [""])[0])
+    else:
+        start("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"no such page"]
+    start("200 OK", [("Content-Type", "text/html; charset=utf-8")])
+    return [text.encode()]
+
+
+def seed() -> None:
+    with closing(sqlite3.connect("shop.sqlite")) as shop, shop:
+        shop.execute("CREATE TABLE orders (item TEXT)")
+        shop.execute("INSERT INTO orders VALUES ('of the seed')")
+
+
+if __name__ == "__main__":
+    seed()

@@ -1,0 +1,250 @@
+"""Instances of a site: each episode has a server and a state of its own, and nothing is left.
+
+The application (`canary`) leaves marks in every place that another episode might see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from envs.sites.recipes.check import check_site
+from envs.sites.recipes.recipe import CheckSteps, RecordedRequest
+from envs.sites.recipes.site import RecipeSite
+from envs.types import SiteError, WebTask
+
+from .making import started, visited, write_recipe
+
+TASK = WebTask.model_validate(
+    {
+        "task_id": "canary/1",
+        "site": "canary",
+        "kind": "canary",
+        "path": "/look",
+        "instruction": "Look.",
+        "difficulty": 1,
+        "horizon": 5,
+        "seeds": {"train": {"start": 0, "stop": 1}},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("recipes")
+    os.environ["ROLLWRIGHT_SITE_BUILDS"] = str(place / "builds")
+    return place
+
+
+@pytest.fixture(scope="module", params=["isolated", "plain"])
+async def site(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[RecipeSite]:
+    isolate = request.param == "isolated"
+    async with started(write_recipe(folder), isolate=isolate) as made:
+        assert made.report is not None
+        if isolate and not made.report.isolated:
+            pytest.skip(f"no namespaces here: {made.report.notices}")
+        yield made
+
+
+async def test_an_episode_sees_nothing_of_another(site: RecipeSite) -> None:
+    async with visited(site) as one, visited(site) as two:
+        await one.ask("/leave?value=mark")
+        assert (await one.text("/look")).split(",").count("mark") == 5
+        assert await two.text("/look") == "of the seed,"
+        assert (await site.hash_state(one.instance)).keys() - (await site.hash_state(two.instance)).keys() == {
+            "note.txt"
+        }
+        assert await two.text("/random") == await one.text("/random"), "equal until they act"
+
+
+async def test_an_isolated_instance_reaches_no_port_and_no_process(site: RecipeSite) -> None:
+    assert site.report is not None
+    async with visited(site) as one, visited(site) as two:
+        port = await one.text("/listen")
+        assert await one.text(f"/reach?value={port}") == "True"
+        if site.report.isolated:
+            assert await two.text(f"/reach?value={port}") == "False"
+            assert await two.text(f"/reach?value={site.origin.rpartition(':')[2]}") == "False"
+            assert await two.text("/processes") == "1"
+        else:
+            assert any("share this machine's" in notice for notice in site.report.notices)
+
+
+async def test_a_reset_is_exact_and_leaves_nothing(site: RecipeSite) -> None:
+    async with visited(site) as fresh:
+        wanted = await site.hash_state(fresh.instance)
+        folder = site._template._folder  # type: ignore[union-attr]
+        assert folder is not None
+        before = sorted(path.name for path in folder.iterdir())
+        processes = len(psutil.Process(fresh.instance.template.pid).children(recursive=True))
+        for _ in range(4):
+            async with visited(site) as used:
+                await used.ask("/leave?value=mark")
+                await used.text("/spawn")
+                assert await site.hash_state(used.instance) != wanted
+        async with visited(site) as again:
+            assert await site.hash_state(again.instance) == wanted
+        assert sorted(path.name for path in folder.iterdir()) == before
+        assert len(psutil.Process(fresh.instance.template.pid).children(recursive=True)) == processes
+    assert site.instances == 0
+
+
+async def test_only_its_own_episode_is_answered(site: RecipeSite) -> None:
+    async with visited(site) as one:
+        assert (await one.ask("/cookies")).text == ""
+        answer = await one.ask("/buy", item="tea")
+        assert answer.headers.get_list("set-cookie") == ["basket=1", "seen=1"] and answer.status_code == 303
+        assert (await one.ask("/-/begin/guessed?to=/")).status_code == 403
+        assert (await one.ask(f"/-/begin/{one.instance.token}?to=//other.example")).status_code == 403
+        assert (await one.ask("/nowhere")).status_code == 404
+    assert (await one.ask("/look")).status_code == 403
+
+
+async def test_grading_reads_the_state_of_its_episode(site: RecipeSite) -> None:
+    episode, other = await site.open_episode(TASK, 0), await site.open_episode(TASK, 1)
+    try:
+        assert episode.path.endswith("?to=/look") and episode.state is not None and other.state is not None
+        assert episode.instance is not None
+        from .making import Visitor
+
+        await Visitor(site, episode.instance).ask("/buy", item="tea")
+        query = "SELECT item FROM orders ORDER BY item"
+        assert await episode.state.sql(query, "") == [("of the seed",), ("tea",)]
+        assert await other.state.sql(query, "") == [("of the seed",)]
+        with pytest.raises(SiteError, match="only one SELECT"):
+            await episode.state.sql("DELETE FROM orders", "")
+        with pytest.raises(SiteError, match="no database 'users'"):
+            await episode.state.sql(query, "users")
+    finally:
+        await episode.close()
+        await other.close()
+        await other.close()
+
+
+async def test_a_dead_server_or_template_harms_no_later_episode(site: RecipeSite) -> None:
+    async with visited(site) as one:
+        assert (await one.ask("/die")).status_code == 502
+        async with visited(site) as two:
+            assert await two.text("/look") == "of the seed,"
+        os.kill(psutil.Process(one.instance.template.pid).children()[0].pid, signal.SIGKILL)
+        async with visited(site) as after:
+            assert await after.text("/look") == "of the seed,"
+            assert after.instance.template is not one.instance.template
+            assert (await one.ask("/look")).status_code == 403
+
+
+async def test_a_check_names_what_differs_between_instances(site: RecipeSite) -> None:
+    def with_requests(*paths: str, ignore: tuple[str, ...] = ()) -> None:
+        requests = tuple(RecordedRequest(path=path) for path in paths)
+        site.recipe = site.recipe.model_copy(update={"check": CheckSteps(requests=requests, ignore=ignore)})
+
+    with_requests("/", "/leave?value=mark", "/look")
+    good = await check_site(site)
+    assert good.ok and good.requests == 3 and "shop.sqlite:orders" in good.changed, good.differences
+    with_requests("/clock", "/secret")
+    wrong = await check_site(site)
+    assert [line.split(":")[1].strip() for line in wrong.differences] == ["a clock", "a random id"]
+    with_requests("/secret", ignore=("[0-9a-f]{32}",))
+    assert (await check_site(site)).ok
+
+
+async def test_a_launch_is_refused_while_memory_is_short(folder: Path) -> None:
+    recipe = write_recipe(folder, "large", limits={"free_memory_mb": 1 << 30, "disk_mb": 256})
+    async with started(recipe) as site:
+        with pytest.raises(SiteError, match=r"MB of memory are free and limits\.free_memory_mb is \d+; run fewer"):
+            await site.launch()
+        assert site.instances == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"start": {"application": "canary:app"}}, "has no attribute 'app'"),
+        ({"ready": {"path": "/nowhere", "seconds": 0.2}}, "/nowhere answers status 404 after 0.2 s"),
+        (
+            {"kind": "process", "start": {"command": ["python", "-c", "raise SystemExit('no port')"]}, "warm": []},
+            "ended before it was ready(?s:.*)no port",
+        ),
+    ],
+)
+async def test_a_site_that_does_not_start_says_why(folder: Path, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(SiteError, match=words):
+        async with started(write_recipe(folder, "wrong", **changes)) as site:
+            await site.launch()
+
+
+async def test_a_program_and_an_asgi_application_are_served_too(folder: Path) -> None:
+    command = ["python", "-m", "http.server", "{port}", "--bind", "127.0.0.1"]
+    program = write_recipe(folder, "program", kind="process", start={"command": command}, warm=[], limits={"ahead": 1})
+    async with started(program) as site, visited(site) as one:
+        assert "shop.sqlite" in await one.text("/")
+    (folder / "asgi").mkdir()
+    (folder / "asgi" / "app.py").write_text(
+        "from starlette.responses import PlainTextResponse as application_answer\n"
+        "application = application_answer('served by ASGI')\n"
+    )
+    asgi = write_recipe(folder, "asgi", kind="asgi", build={"code": "asgi"}, start={"application": "app:application"})
+    async with started(asgi) as site, visited(site) as one:
+        assert await one.text("/") == "served by ASGI"
+
+
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from tests.envs.sites.recipes.making import started, visited
+
+async def main():
+    async with started(Path(sys.argv[1]), isolate=sys.argv[2] == "True") as site, visited(site) as one:
+        if sys.argv[3] == "True":
+            await one.text("/spawn")
+        print(one.instance.template.pid, one.instance.template._folder, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("victim", ["worker", "supervisor", "template"])
+@pytest.mark.parametrize("isolate", [True, False])
+def test_nothing_is_left_after_a_kill(folder: Path, victim: str, isolate: bool) -> None:
+    """With a process of the application that ignores SIGTERM and has a session of its own; without
+    namespaces that one may outlive the supervisor (docs/site-recipes.md)."""
+    spawns = isolate or victim != "supervisor"
+    root = Path(__file__).resolve().parents[4]
+    command = [sys.executable, "-c", WORKER, str(write_recipe(folder)), str(isolate), str(spawns)]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root)
+    assert worker.stdout is not None
+    supervisor, place = worker.stdout.readline().split()
+    tree = [psutil.Process(int(supervisor)), *psutil.Process(int(supervisor)).children(recursive=True)]
+    assert len(tree) == 3 + spawns
+    mounts = Path("/proc/mounts").read_text()
+    {"worker": worker, "supervisor": tree[0], "template": tree[1]}[victim].kill()
+    try:
+        asyncio.run(_ended(tree))
+        assert Path("/proc/mounts").read_text() == mounts, "mounts of templates are not seen from here"
+        assert place not in subprocess.run(["losetup", "--all"], capture_output=True, text=True, check=True).stdout
+    finally:
+        worker.kill()
+        worker.wait()
+    if victim != "supervisor":
+        asyncio.run(_gone(Path(place)))
+
+
+async def _ended(processes: list[psutil.Process]) -> None:
+    async with asyncio.timeout(30):
+        while [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]:
+            await asyncio.sleep(0.02)
+
+
+async def _gone(place: Path) -> None:
+    async with asyncio.timeout(30):
+        while place.exists():
+            await asyncio.sleep(0.02)

@@ -1,0 +1,103 @@
+"""Recipes: what is read, what is refused and how, and what makes a new build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envs.sites import find_recipe, is_served, make_site, recipe_files
+from envs.sites.recipes.build import build_of, build_site, clean_builds, in_use
+from envs.sites.recipes.recipe import FOLDERS, read_recipe
+from envs.types import ConfigError, SiteError
+
+from .making import VALUES, write_recipe
+
+
+@pytest.fixture(autouse=True)
+def own_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_SITE_BUILDS", str(tmp_path / "builds"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"warmed": ["/"]}, ["warmed: is no key", "did you mean warm?"]),
+        ({"start": {"aplication": "a:b"}}, ["start.aplication: is no key", "did you mean application?"]),
+        ({"start": {"application": "canary"}}, ["start.application: 'canary' is no module:name"]),
+        ({"start": {}}, ["start.application: is missing; kind wsgi needs it"]),
+        ({"kind": "process"}, ["start.command: is missing; kind process needs it"]),
+        ({"build": {"packages": ["Flask>=3"]}}, ["build.packages: 'Flask>=3' has no version", "NAME==VERSION"]),
+        ({"build": {"code": "nowhere"}}, ["build.code:", "is no folder; correct it"]),
+        ({"ready": {"path": "home"}}, ["ready.path: got 'home'"]),
+        ({"limits": {"ahead": -1}}, ["limits.ahead: got -1"]),
+        ({"check": {"ignore": ["("]}}, ["check.ignore: '(' is no pattern"]),
+        ({"kind": "container"}, ["kind: container is not built yet", "tasks.addresses"]),
+        ({"kind": "flask"}, ["kind: got 'flask'"]),
+        ({"name": "shop"}, ["name: is no key"]),
+    ],
+)
+def test_a_wrong_recipe_is_refused_by_file_and_key(tmp_path: Path, changes: dict[str, Any], words: list[str]) -> None:
+    path = write_recipe(tmp_path, **changes)
+    with pytest.raises(ConfigError) as refused:
+        read_recipe(path)
+    assert [word for word in [str(path), *words] if word not in str(refused.value)] == [], refused.value
+
+
+def test_a_new_build_is_made_when_what_it_is_made_of_changes(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "app.py").write_text("application = None")
+
+    def name(**changes: Any) -> str:
+        values = {"build": {"code": str(code)}, "start": {"application": "app:application"}, **changes}
+        return build_of(read_recipe(write_recipe(tmp_path, **values))).folder.name
+
+    first = name()
+    assert name(warm=[], limits={"ahead": 3}, check={"ignore": ["x"]}) == first
+    others = {name(build={"code": str(code), "seed": ["python", "-c", ""]}), name(kind="asgi")}
+    (code / "app.py").write_text("application = 1")
+    assert len({first, *others, name()}) == 4
+
+
+def test_a_failed_build_shows_why_and_leaves_no_build(tmp_path: Path) -> None:
+    failing = ["python", "-c", "print('at work'); raise SystemExit('no such table: shop')"]
+    recipe = read_recipe(write_recipe(tmp_path, build={"seed": failing}))
+    with pytest.raises(SiteError, match=r"build\.seed failed with status 1.*(?s:.*)no such table: shop"):
+        build_site(recipe)
+    assert not build_of(recipe).finished
+    with pytest.raises(SiteError, match=r"python -m flows\.sites build canary"):
+        build_of(recipe).require_finished()
+
+
+def test_only_builds_that_nothing_needs_are_cleaned(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path)
+    builds = []
+    for seed in ("1", "2", "3"):
+        path = write_recipe(tmp_path, build={"seed": ["python", "-c", f"open('{seed}', 'w')"]})
+        builds.append(build_site(read_recipe(path)))
+    with in_use(builds[0]):
+        assert clean_builds([read_recipe(path)]) == [builds[1].folder]
+    assert builds[0].finished and builds[2].finished and (builds[2].state / "3").exists()
+
+
+def test_a_task_names_a_recipe_of_a_folder_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_recipe(tmp_path, "corner-shop")
+    assert not is_served("corner-shop")
+    monkeypatch.setenv(FOLDERS, str(tmp_path))
+    assert is_served("corner-shop") and "corner-shop" in recipe_files()
+    assert "python -m flows.sites build corner-shop" in make_site("corner-shop").problem()
+    with pytest.raises(ConfigError, match="did you mean corner-shop"):
+        find_recipe("corner-shops")
+    write_recipe(tmp_path, "wiki", kind="app", start={"site": "trackr"})
+    with pytest.raises(ConfigError, match="did you mean tracker"):
+        make_site("wiki")
+
+
+def test_the_example_of_the_page_is_a_recipe(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[4] / "docs" / "site-recipes.md"
+    text = page.read_text().partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "example.yaml").write_text(text)
+    assert read_recipe(tmp_path / "example.yaml").state.databases == VALUES["state"]["databases"]
