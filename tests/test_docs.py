@@ -196,6 +196,7 @@ def test_every_command_is_of_a_module_that_is_there() -> None:
         "flows.replay",
         "flows.serve",
         "flows.serve_environments",
+        "flows.sites",
         "flows.view",
         "training.proxy",
         "training.proxy.join",

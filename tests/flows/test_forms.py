@@ -63,6 +63,7 @@ def test_every_deployment_is_of_these_flows_and_has_no_markup() -> None:
         "replay",
         "serve",
         "serve_environments",
+        "sites",
         "view",
     }
     assert {each["entrypoint"].rpartition(":")[2] for each in deployments} == FLOWS == commands

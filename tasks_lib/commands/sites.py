@@ -1,0 +1,80 @@
+"""The parts of ``flows.sites``: list, start and check the sites of recipes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from envs.sites import RecipeSite, Site, build_of, check_site, find_recipe, recipe_files, site_of
+from envs.types import ConfigError, RollwrightError
+
+
+def list_sites() -> list[str]:
+    """Return a line for each recipe: name, kind, whether it is built, and what it is.
+
+    A recipe that is wrong has its error in place of these.
+    """
+    lines = []
+    for name in sorted(recipe_files()):
+        try:
+            recipe = find_recipe(name)
+        except RollwrightError as error:
+            lines.append(f"{name:16} {error}")
+            continue
+        built = not recipe.served_by_process or build_of(recipe).finished
+        lines.append(f"{name:16} {recipe.kind:8} {'built' if built else 'not built':10} {recipe.about}")
+    return lines
+
+
+def serve_site(name: str, path: str) -> None:
+    """Serve one instance of a site until Ctrl-C, for a person's own browser."""
+    asyncio.run(_serve(name, path))
+
+
+def check(name: str) -> tuple[bool, list[str]]:
+    """Check a site and return whether two instances are alike, and lines on what was seen.
+
+    Raises:
+        ConfigError: Its recipe has no processes of its own to compare.
+        SiteError: It is not built, or cannot be launched.
+    """
+    return asyncio.run(_check(name))
+
+
+async def _serve(name: str, path: str) -> None:
+    async with _started(site_of(find_recipe(name))) as site:
+        if isinstance(site, RecipeSite):
+            instance = await site.launch()
+            entrance = f"/-/begin/{instance.token}?to={path}"
+        else:
+            entrance = path
+        print(f"{name}: {site.origin}{entrance}", flush=True)
+        await asyncio.Event().wait()
+
+
+async def _check(name: str) -> tuple[bool, list[str]]:
+    site = site_of(find_recipe(name))
+    if not isinstance(site, RecipeSite):
+        raise ConfigError(
+            f"site {name} is of kind {find_recipe(name).kind}, whose states are exact copies; nothing to check"
+        )
+    async with _started(site):
+        seen = await check_site(site)
+        assert site.report is not None
+        how = f"{'forked' if site.report.warm else 'cold'}, {site.report.storage} state"
+        isolated = "own namespaces" if site.report.isolated else "no namespaces"
+    lines = [f"{name}: {how}, {isolated}; {seen.requests} requests to two instances"]
+    lines += [f"notice: {notice}" for notice in seen.notices]
+    lines += [f"changed: {', '.join(seen.changed) or 'nothing'}"]
+    lines += [f"differs: {difference}" for difference in seen.differences]
+    return seen.ok, [*lines, f"{name}: {'alike' if seen.ok else 'not alike'}"]
+
+
+@asynccontextmanager
+async def _started(site: Site) -> AsyncIterator[Site]:
+    try:
+        await site.start()
+        yield site
+    finally:
+        await site.close()
