@@ -52,7 +52,7 @@ def _wrap(module: Any) -> None:
         embeddings = outputs.pooler_output
         outputs.pooler_output = tuple(embeddings[place] for place in places)
         if layers := getattr(outputs, "deepstack_features", None):
-            lengths = [len(each) for each in embeddings]
+            lengths = [len(embedding) for embedding in embeddings]
             outputs.deepstack_features = [_copied(torch.split(layer, lengths), places) for layer in layers]
         return outputs
 
