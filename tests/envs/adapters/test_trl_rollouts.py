@@ -18,7 +18,7 @@ from envs.adapters.trl_rollouts import OVERFLOW, BrowserRollouts, episode_reward
 from envs.types import ConfigError
 
 from ...training.vision_models import make_checkpoint
-from .reference import SCRIPTS, TERMINATE, digest, reference, without_pictures, without_texts
+from .reference import CANARY, SCRIPTS, TERMINATE, digest, reference, without_pictures, without_texts
 
 SHOP = "bundled/shop-open/200000/0"
 LENGTH = 16_384
@@ -98,6 +98,24 @@ def test_an_abstention_has_no_reward_and_is_masked(tokenizer: Any) -> None:
         assert output["completion_ids"][0] and set(output["env_mask"][0]) == {0}
     trainer = ScriptedTrainer(tokenizer, sampled=[[]] * 3)  # the script's end: it terminates
     assert None not in rollouts(prompts[:1], trainer)["reward"], "the next episode has a browser again"
+
+
+def test_rollouts_share_nothing(tokenizer: Any) -> None:
+    looks = '{"action": "refresh"}'
+    turns = iter((("click [1]", looks), (looks, looks), (TERMINATE, TERMINATE)))  # of a writer and a reader
+
+    def sample(*_: Any) -> tuple[list[list[int]], Any]:
+        return [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in next(turns)], None
+
+    rollouts = BrowserRollouts([CANARY])
+    prompts = [row["prompt"] for row in rollouts.rows] * 2
+    output = rollouts(prompts, ScriptedTrainer(tokenizer, _generate_single_turn=sample))
+    writer, reader = (
+        tokenizer.decode([*prompt, *ids])
+        for prompt, ids in zip(output["prompt_ids"], output["completion_ids"], strict=True)
+    )
+    assert reader.count("found: nothing") == 3 and reader.count("found: ") == 3
+    assert "found: k=cookie,local,session,name" in writer, "the canary sings"
 
 
 def test_an_episode_that_does_not_begin_is_an_abstention(tokenizer: Any) -> None:

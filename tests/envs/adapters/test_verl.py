@@ -62,6 +62,9 @@ def test_sessions_share_nothing(found: Any) -> None:
     first, written, second = found["canary"]
     assert "found: nothing" in first and "found: nothing" in second
     assert "cookie,local,session,name" in written.replace("k=", "")
+    reader, writer = found["loop canary"]
+    assert reader.count("found: nothing") == reader.count("found: ") == 2
+    assert "found: k=cookie,local,session,name" in writer, "the canary sings"
 
 
 def test_verls_own_loop_plays_to_the_reward(found: Any) -> None:

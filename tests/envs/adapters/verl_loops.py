@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +30,7 @@ from envs.adapters.verl_loop import BrowserAgentLoop
 from envs.types.actions import ACTIONS
 
 from .overlay import snippet
-from .reference import CANARY, SCRIPTS, digest, without_texts
+from .reference import CANARY, SCRIPTS, TERMINATE, digest, without_texts
 
 SHOP = "bundled/shop-open/200000/0"
 
@@ -53,12 +53,16 @@ class Server:
         self.sampled: dict[str, list[list[int]]] = {}
         self.kills: set[tuple[int, int]] = set()
         """Requests and turns before whose answers Chromium is killed."""
+        self.before_last: Callable[[], Awaitable[object]] | None = None
+        """Called before the last text."""
 
     async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: Any, **data: Any) -> TokenOutput:
         prompts = self.prompts.setdefault(request_id, [])
         prompts.append(list(prompt_ids))
         if (len(self.prompts), len(prompts)) in self.kills:
             kill_browsers()
+        if self.before_last is not None and len(prompts) == len(self.texts):
+            await self.before_last()
         text = self.texts[min(len(prompts), len(self.texts)) - 1]
         ids = [token for letter in text for token in self.tokenizer.encode(letter, add_special_tokens=False)]
         ids.append(self.tokenizer.eos_token_id)
@@ -179,6 +183,23 @@ async def canary(checkpoint: str) -> list[str]:
     return [*seen, await call(first, action="refresh"), await call(second)]
 
 
+async def loop_canary(checkpoint: str) -> list[str]:
+    """What two episodes of our loop show; the second is played while the first one is open."""
+    shown: list[str] = []
+
+    async def play(texts: list[str], before_last: Callable[[], Awaitable[object]] | None = None) -> None:
+        given = common(checkpoint, None)
+        server = given["server_manager"] = Server(given["tokenizer"], [*texts, TERMINATE])
+        server.before_last = before_last
+        await BrowserAgentLoop(**given, retries=0).run({}, raw_prompt=[], extra_info={"task": CANARY})
+        ((*_, prompt),) = server.prompts.values()
+        shown.append(given["tokenizer"].decode(prompt))
+
+    looks = '{"action": "refresh"}'
+    await play(["click [1]", looks], lambda: play([looks]))
+    return shown
+
+
 async def whole_tool_loop(checkpoint: str) -> dict[str, Any]:
     """An episode by the real `ToolAgentLoop.run`."""
     (tool,) = initialize_tools_from_config("deployments/frameworks/verl_tool.yaml")
@@ -254,6 +275,7 @@ async def main(checkpoint: str) -> None:
     found = {
         "calls": await tool_calls(checkpoint),
         "canary": await canary(checkpoint),
+        "loop canary": await loop_canary(checkpoint),
         "tool loop": await whole_tool_loop(checkpoint),
         "loop": await whole_episodes(checkpoint),
     }
