@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import os
+import re
 import subprocess
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from envs.adapters.browsergym_actions import NAMES, BrowserGymActions, map_call,
 from envs.adapters.browsergym_calls import MappingError
 from envs.browser import WebSession
 from envs.types import BrowserError
+from tests.chat_endpoint import completion, endpoint
 
 from .reference import CANARY, digest, reference
 
@@ -291,6 +293,52 @@ def test_the_snippet_of_the_docs_runs() -> None:
     exec(snippet, {})
 
 
+def ask(agent: subprocess.Popen[str], observation: dict[str, Any]) -> Any:
+    """What an agent in a process of its own answers to an observation."""
+    assert agent.stdin is not None and agent.stdout is not None
+    line = {**observation, "elapsed_time": observation["elapsed_time"].tolist()}
+    line["active_page_index"] = observation["active_page_index"].tolist()
+    pixels: np.ndarray[Any, Any] = observation["screenshot"]
+    line["screenshot"] = {"shape": pixels.shape, "data": base64.b64encode(pixels.tobytes()).decode()}
+    agent.stdin.write(json.dumps(line) + "\n")
+    agent.stdin.flush()
+    return json.loads(agent.stdout.readline())
+
+
+def fills(body: dict[str, Any]) -> tuple[int, Any]:
+    """A model that fills the field of the prompt's page with the task's word, then submits."""
+    prompt = "".join(part.get("text", "") for message in body["messages"] for part in message["content"])
+    (field,) = re.findall(r"\[(\d+)\] textbox '[^']*'", prompt)
+    (button,) = re.findall(r"\[(\d+)\] button 'Submit'", prompt)
+    (word,) = re.findall(r'Enter "(\w+)"', prompt.partition("# Currently")[0])
+    call = f'click("{button}")' if f"value='{word}'" in prompt else f'fill("{field}", "{word}")'
+    answer = completion(f"I go on with the task.\n```{call}```")
+    answer["choices"][0]["index"] = 0
+    return 200, {"id": "1", "object": "chat.completion", "created": 1, "model": "m", **answer}
+
+
+@pytest.mark.frameworks
+@pytest.mark.skipif(
+    "BROWSERGYM" not in os.environ, reason="BROWSERGYM: no checkout of github.com/ServiceNow/BrowserGym"
+)
+def test_browsergyms_demo_agent_runs_unchanged() -> None:
+    if not PYTHON.exists():
+        pytest.skip("BrowserGym is not there: scripts/setup_frameworks browsergym")
+    folder = Path(os.environ["BROWSERGYM"]) / "demo_agent"
+    command = [str(PYTHON), str(Path(__file__).with_name("demo_agent.py")), str(folder)]
+    env, observation = opened("miniwob/enter-text", 7)
+    with endpoint(fills) as (address, served):
+        given = {**os.environ, "OPENAI_BASE_URL": address, "OPENAI_API_KEY": "none", "PYTHONPATH": ""}
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=given) as agent:
+            reward, done = 0.0, False
+            while not done:
+                observation, reward, done, truncated, _ = env.step(ask(agent, observation))
+                assert not truncated and observation["last_action_error"] == ""
+            assert agent.stdin is not None
+            agent.stdin.close()
+    assert reward == 1.0 and len(served.asked) == 2
+
+
 @pytest.mark.frameworks
 def test_agentlabs_generic_agent_runs_unchanged() -> None:
     if not PYTHON.exists():
@@ -316,13 +364,7 @@ def test_agentlabs_generic_agent_runs_unchanged() -> None:
                 assert "no counterpart" in str(error)
         answers, terminated = [], False
         while not terminated:
-            line = {**observation, "elapsed_time": observation["elapsed_time"].tolist()}
-            line["active_page_index"] = observation["active_page_index"].tolist()
-            pixels: np.ndarray[Any, Any] = observation["screenshot"]
-            line["screenshot"] = {"shape": pixels.shape, "data": base64.b64encode(pixels.tobytes()).decode()}
-            agent.stdin.write(json.dumps(line) + "\n")
-            agent.stdin.flush()
-            answers.append(json.loads(agent.stdout.readline()))
+            answers.append(ask(agent, observation))
             observation, reward, terminated, truncated, _ = env.step(answers[-1]["action"])
             assert not truncated and observation["last_action_error"] == ""
         agent.stdin.close()
