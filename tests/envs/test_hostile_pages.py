@@ -17,7 +17,7 @@ import pytest
 
 from envs.browser import BrowserPool, PageStep, WebSession
 from envs.browser.context import MAX_TABS, PageCrashed
-from envs.settle import SettleReason
+from envs.settle import SettleReason, VirtualClock
 from envs.types import BrowserError, Click, Goto
 from tests.envs.dynamic import GO, ServedSite, dynamic_pool, page
 
@@ -70,7 +70,13 @@ async def step(session: WebSession, action: Click | Goto = GO) -> tuple[PageStep
     return result, time.monotonic() - started
 
 
-def test_an_endless_loop_is_stopped_and_said() -> None:
+@pytest.fixture
+def short_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that never settle are given up after 3 s instead of 10."""
+    monkeypatch.setitem(VirtualClock.settle.__kwdefaults__, "seconds", 3.0)
+
+
+def test_an_endless_loop_is_stopped_and_said(short_settling: None) -> None:
     async def scenario(_: BrowserPool, __: ServedSite, session: WebSession) -> None:
         result, seconds = await step(session)
         assert result.settled is not None and result.settled.reason is SettleReason.BUSY and not result.settled.complete
@@ -106,7 +112,7 @@ def test_forty_popups_are_a_few_tabs() -> None:
     play("/popups.html", scenario)
 
 
-def test_a_page_of_200_megabytes_does_not_take_the_machine() -> None:
+def test_a_page_of_200_megabytes_does_not_take_the_machine(short_settling: None) -> None:
     async def scenario(pool: BrowserPool, site: ServedSite, session: WebSession) -> None:
         started = time.monotonic()
         try:

@@ -143,6 +143,7 @@ class PrefectServer:
             "PREFECT_HOME": str(home),
             "PREFECT_API_URL": self.url,
             "PREFECT_LOGGING_LEVEL": "INFO",
+            "PREFECT_WORKER_QUERY_SECONDS": "1",  # a worker asks every 10 to 15 s by itself
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
         }
