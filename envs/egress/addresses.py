@@ -144,6 +144,13 @@ def is_local_name(host: str) -> bool:
     return host == "localhost" or host.endswith(".localhost")
 
 
+def is_this_machine(host: str) -> bool:
+    """True if a host, in any case, always means this machine: a loopback address or a local
+    name."""
+    address = as_address(host)
+    return is_local_name(host.lower()) if address is None else address.is_loopback
+
+
 def refuse_address(address: IpAddress) -> Reason | None:
     """Return the reason why an address is no public host, or ``None``."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:

@@ -12,6 +12,7 @@ from envs.lazy import lazy_names
 from envs.server.sessions import Session, SessionError, SessionTable
 
 if TYPE_CHECKING:
+    from envs.egress.addresses import is_this_machine
     from envs.server.app import EnvServer
     from envs.server.client import RemoteEnv
     from envs.server.master import Master
@@ -35,6 +36,7 @@ __all__ = [
     "SessionError",
     "SessionTable",
     "add_server_arguments",
+    "is_this_machine",
     "open_server",
     "server_options",
 ]
@@ -42,6 +44,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "envs.egress.addresses": ("is_this_machine",),
         "envs.server.app": ("EnvServer",),
         "envs.server.client": ("RemoteEnv",),
         "envs.server.master": ("Master",),

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from envs.egress.addresses import as_address, is_local_name
+from envs.egress.addresses import is_this_machine
 from envs.server.refusals import Refusal, refusal_answer
 from envs.types import ConfigError
 from envs.types.paths import AnyPath
@@ -63,8 +63,7 @@ def check_listens(host: str, keys: Mapping[str, str]) -> None:
     Raises:
         ConfigError: It would serve others.
     """
-    address = as_address(host)
-    if not keys and host != "localhost" and not (address is not None and address.is_loopback):
+    if not keys and not is_this_machine(host):
         raise ConfigError(f"--host {host}: a server without keys listens on 127.0.0.1 only; give --key-file")
 
 
@@ -129,8 +128,7 @@ def _local(request: Request) -> str:
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     except ValueError:
         host = ""
-    address = as_address(host)
-    if not (is_local_name(host) or (address is not None and address.is_loopback)):
+    if not is_this_machine(host):
         raise Refusal(403, "host", f"host {host[:100]!r} is not this machine: a server without keys serves it alone")
     if "origin" in request.headers:
         raise Refusal(403, "origin", "pages may not call a server without keys: start it with --key-file")

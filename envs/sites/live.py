@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envs.egress import AllowList
-from envs.egress.addresses import as_address, canonical_host, is_local_name
+from envs.egress.addresses import as_address, canonical_host, is_local_name, is_this_machine
 from envs.sites.base import Site, SiteEpisode
 from envs.sites.login_script import find_login, run_login
 from envs.sites.server_state import SiteState
@@ -137,13 +137,12 @@ def _locate(name: str, addresses: dict[str, str]) -> tuple[str, str]:
         (origin,) = AllowList.of(f"https://{name}").origins
     except ConfigError as error:
         raise ConfigError(f"site {name!r} has no address: {error}; or {_give_address(name)}") from error
-    address = as_address(origin.host)
-    if is_local_name(origin.host) or (address is not None and address.is_loopback):
+    if is_this_machine(origin.host):
         raise ConfigError(
             f"site {name!r} is on this machine, whose ports no task reaches by itself; "
             f"to allow it {_give_address(name, f'http://{name}')}"
         )
-    if address is None and "." not in origin.host:
+    if as_address(origin.host) is None and "." not in origin.host:
         raise ConfigError(f"no site named {name!r}, and it is no host; {_give_address(name)}")
     return f"https://{name}", ""
 

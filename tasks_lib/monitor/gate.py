@@ -7,7 +7,6 @@ On loopback everybody on this machine reads. Elsewhere a token is needed. It is 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Collection
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
@@ -18,6 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from envs.server import is_this_machine
 from envs.types import AnyPath, ConfigError
 from tasks_lib.monitor.static_files import CONTENT_POLICY
 
@@ -48,7 +48,7 @@ def check_host(host: str, token: str) -> None:
     Raises:
         ConfigError: others could read.
     """
-    if not token and not _is_this_machine(host):
+    if not token and not is_this_machine(host):
         raise ConfigError(f"--host {host}: without a token it listens on 127.0.0.1 only; give --token-file")
 
 
@@ -123,15 +123,7 @@ def _is_local(headers: Headers) -> bool:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
     except ValueError:
         return False
-    return headers.get("sec-fetch-site", "none") in ("none", "same-origin") and _is_this_machine(host)
-
-
-def _is_this_machine(host: str) -> bool:
-    """Return True for ``localhost`` and the loopback addresses."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    return headers.get("sec-fetch-site", "none") in ("none", "same-origin") and is_this_machine(host)
 
 
 def _add_headers(headers: MutableHeaders) -> None:

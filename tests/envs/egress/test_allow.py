@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.egress import AllowList, Reason
-from envs.egress.addresses import canonical_host, refuse_address
+from envs.egress.addresses import canonical_host, is_this_machine, refuse_address
 from envs.types import ConfigError
 
 SITE = AllowList.of("http://127.0.0.1:8080", "https://shop.example", "https://*.cdn.example.com")
@@ -209,3 +209,25 @@ def test_where_an_action_may_navigate(url: str, reason: Reason | None) -> None:
 def test_what_cannot_be_a_site(site: str) -> None:
     with pytest.raises(ConfigError, match="site "):
         AllowList.of(site)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_here"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("shop.localhost", True),
+        ("", False),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+        ("notlocalhost", False),
+        ("[::1", False),
+    ],
+)
+def test_this_machine_has_loopback_addresses_and_local_names(host: str, is_here: bool) -> None:
+    assert is_this_machine(host) is is_here
