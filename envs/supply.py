@@ -9,7 +9,7 @@
 
 An address shows one episode's browser context alone. A lease ends when it is closed, when its
 browser is gone, or when no client has said anything for its seconds; the browser is then the
-pool's again, and an episode that nobody closed abstains.
+pool's again, and an episode that was not closed abstains.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class DevToolsSupply:
         try:
             await asyncio.shield(opened)
         except asyncio.CancelledError:
-            lease._closing.set()  # nobody will know of it
+            lease._closing.set()  # the caller never gets it
             raise
         return lease
 
@@ -218,7 +218,7 @@ async def _over(lease: DevToolsLease, address: DevToolsAddress) -> str:
 
 
 async def _result(lease: DevToolsLease, why: str, *, own: bool) -> StepResult:
-    """Return the end of a lease's episode. One that nobody closed has no reward."""
+    """Return the end of a lease's episode. One that was not closed has no reward."""
     step = await lease.env.observe()
     if step.done or not own:
         return step

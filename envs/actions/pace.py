@@ -1,6 +1,6 @@
 """Times between the keys, moves, presses and releases of one action, in ms of the page's clock.
 
-The page's clock stands still between steps, but nobody types or drags in no time: a page moves the
+The page's clock stands still between steps, but typing and dragging take time: a page moves the
 focus on in a timer, opens a drop zone in a frame, begins a drag after a delay. So the page is given
 these times during an action (`VirtualClock.give`). They are those of a quick person (the
 keystroke-level model of Card, Moran and Newell, 1980, has 0.08 s a key, 0.1 s for a press or a

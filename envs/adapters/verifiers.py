@@ -156,7 +156,7 @@ def _row(task: str | WebTask, seed: int) -> dict[str, Any]:
 
 
 async def page_reward(state: Any) -> float:
-    """Return the episode's reward; 0.0 for a rollout that has none, which ``abstained`` tells."""
+    """Return the episode's reward; 0.0 for a rollout that has none, as ``abstained`` says."""
     reward = (state.get(RESULT) or {}).get("reward")
     return 0.0 if reward is None else float(reward)
 

@@ -50,7 +50,7 @@ class BrowserTask(vf.Task[BrowserTaskData]):
 
     @vf.reward  # type: ignore[untyped-decorator]
     async def page_reward(self, trace: vf.Trace) -> float:
-        """Return the episode's reward; 0.0 if it has none, which ``abstained`` tells."""
+        """Return the episode's reward; 0.0 if it has none, as ``abstained`` says."""
         return float(trace.info.get("page_reward", 0.0))
 
     @vf.metric  # type: ignore[untyped-decorator]

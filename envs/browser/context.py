@@ -39,7 +39,7 @@ browser."""
 
 
 class BrowserContext:
-    """Tabs that share storage with each other and with nobody else.
+    """Tabs that share storage with each other and with no other tab.
 
     Made by `open`, used by one session at a time. It is the `envs.actions.Tabs` of its actions.
     """
@@ -390,4 +390,4 @@ async def _dispose_of(connection: Connection, asked: asyncio.Future[dict[str, An
             made = await asked
             await connection.browser.send("Target.disposeBrowserContext", made)
     except (BrowserError, TimeoutError) as error:
-        logger.warning("a context that nobody waits for any more did not close: %s", error)
+        logger.warning("a context whose caller has given up did not close: %s", error)

@@ -34,7 +34,7 @@ keep the cores busy anyway, 3 to 5 % fewer."""
 
 
 PageWork = Literal["reset", "restart", "navigate", "execute", "settle", "observe", "screenshot"]
-"""Work that a session does for its episode; told to `WebSession.tell` when it begins."""
+"""Work that a session does for its episode; `WebSession.tell` is called when it begins."""
 
 Inspect = Callable[[Cdp], Awaitable[Any]]
 """Reads something of a shown tab by its session, and changes nothing."""

@@ -88,7 +88,7 @@ class TaskPage(PageView):
             await self.clear_dialogs()  # what a page asks before it is reset to its seed is not of the episode
             if dialogs.pending is not None:
                 raise BrowserError(f"{site.origin}{path} opened more than {MAX_ALERTS} dialogs before it was reset")
-        if dialogs.pending is None and (context.episodes or site.stateless_pages):  # elsewhere nobody has moved it yet
+        if dialogs.pending is None and (context.episodes or site.stateless_pages):  # elsewhere it has not moved yet
             width, height = context.viewport
             await move_at_once(self.tab.cdp, width - 1, height - 1)  # or the last click's place would show a hover
         if script:

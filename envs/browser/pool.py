@@ -48,7 +48,7 @@ class BrowserPool:
     ) -> None:
         """``changes`` are fields of `PoolOptions`, laid over ``options``.
 
-        ``secrets`` are added to requests by the proxy and seen by nobody.
+        ``secrets`` are added to requests by the proxy; neither page nor policy sees them.
 
         Raises:
             BrowserError: An option is unknown, or its value is not allowed.

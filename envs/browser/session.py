@@ -151,7 +151,7 @@ class WebSession:
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._step_deadline:g} s") from error
             finally:
-                if self._closed:  # meanwhile: nobody else gives back what came after that
+                if self._closed:  # meanwhile: `close` did not give back what came after it
                     await self._give_back()
             self._check_open("reset")
             self._page = self._episode_page(self._context, task)

@@ -125,7 +125,7 @@ class CdpClient:
         """Leave the wire without waiting for the other side's goodbye; pending calls fail."""
         self._fail(why)
         self._wire.ended.remove_done_callback(self._on_end)
-        if self._wire.on_message == self._read:  # and nobody else has taken it
+        if self._wire.on_message == self._read:  # and no later client has taken it
             self._wire.abort()
 
     def _read(self, raw: bytes) -> None:

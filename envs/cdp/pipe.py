@@ -52,7 +52,7 @@ class Pipe(asyncio.Protocol):
         """Send a message, with all others of this turn of the loop.
 
         Each write wakes the browser, which takes our core. To a browser that is gone it is dropped:
-        `ended` tells.
+        `ended` has the reason.
         """
         if not self._leaving:
             asyncio.get_running_loop().call_soon(self._write)

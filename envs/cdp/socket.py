@@ -44,7 +44,7 @@ class WebSocket(asyncio.Protocol):
             max_size: Bytes of one message; a longer one ends the connection.
 
         Raises:
-            OSError, WebSocketException: nobody answers, or not as a WebSocket does.
+            OSError, WebSocketException: no server answers, or it speaks no WebSocket.
         """
         socket = cls(url, max_size)
         uri = socket._frames.uri
@@ -59,7 +59,7 @@ class WebSocket(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         """Send a text message, with all others of this turn of the loop.
 
-        Without a connection it is dropped: `ended` tells.
+        Without a connection it is dropped: `ended` has the reason.
         """
         if self._frames.state is not OPEN:
             return

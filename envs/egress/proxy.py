@@ -183,7 +183,7 @@ class EgressProxy:
         try:
             await finish_shielded(self.run(listener.listen()))
         except asyncio.CancelledError:
-            await finish_shielded(listener.close())  # nobody else knows of it
+            await finish_shielded(listener.close())  # the caller never gets it
             raise
         return listener
 

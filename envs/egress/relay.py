@@ -234,7 +234,7 @@ class Relay(asyncio.Protocol):
             except BadMessage:
                 self._bad_answer()
         else:
-            self._drop_server()  # bytes that nobody asked for: the last response did not end where it said
+            self._drop_server()  # bytes without a request: the last response did not end where it said
 
     def _pass_down(self, data: bytes) -> None:
         while self._down is None:

@@ -35,8 +35,7 @@ _HUES = ("red", "orange", "yellow", "green", "green", "green", "cyan", "blue", "
 GENERATED = frozenset({"::before", "::after", "::marker"})
 
 SLUG_CHARS = 20
-"""Maximum number of characters of a slug: enough to tell two labels apart, few enough for a prompt.
-"""
+"""Maximum number of characters of a slug: enough to distinguish labels, few enough for a prompt."""
 
 
 def squash(text: str | None) -> str:

@@ -123,7 +123,7 @@ def _success(
     rubric: RewardBundle | None,
     page: RewardPart | None,
 ) -> tuple[RewardBundle, set[str]]:
-    """Return the bundle that tells if the task was done, and the components in it."""
+    """Return the bundle that decides if the task was done, and the components in it."""
     if rubric is not None:
         return rubric, set()
     if Component.TASK in available:

@@ -45,7 +45,7 @@ class Refusal(RollwrightError):
 
 
 def refusal_of(error: RollwrightError | HTTPException) -> Refusal:
-    """Return the refusal that tells a client of an error."""
+    """Return the refusal that reports an error to a client."""
     match error:
         case Refusal():
             return error

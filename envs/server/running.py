@@ -116,7 +116,7 @@ class DrainingServer(uvicorn.Server):
         self._work: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to serve, and tell the address."""
+        """Begin to serve, and return the address."""
         await super().startup(sockets)
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

@@ -53,7 +53,7 @@ _BEHIND = secrets.token_hex(8)
 """Name of an event that no page knows."""
 
 CORNER = 16
-"""Side in CSS pixels of what is drawn of a page that nobody makes pictures of."""
+"""Side in CSS pixels of what is drawn of a page of which no pictures are made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STAYS = "the page stays as it is"
 
 UNWAITED = frozenset({"EventSource", "WebSocket", "Ping", "Preflight"})
-"""Kinds that have no end of their own, or whose end nobody sees. A preflight belongs to a request
+"""Kinds that have no end of their own, or whose end is not seen. A preflight belongs to a request
 that is waited for."""
 
 FREE = frozenset({"WebSocket", "Ping", "Preflight"})
@@ -107,7 +107,7 @@ class RequestTracker:
     """Events received."""
     _notices: list[str] = field(default_factory=list)
     _files: dict[str, None] = field(default_factory=dict)
-    """Addresses of files that were told of before the browser said that they are downloads."""
+    """Addresses of files that were announced before the browser said that they are downloads."""
     _endless_places: dict[str, None] = field(default_factory=dict)
     _main_frame: str = ""
     _main_method: str = ""

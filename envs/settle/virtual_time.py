@@ -103,7 +103,7 @@ class VirtualTime:
         """The page is gone: whoever waits for its clock gets the error."""
         if self._expired is not None and not self._expired.done():
             self._expired.set_exception(again(error))
-            self._expired.exception()  # seen: it may be that nobody waits
+            self._expired.exception()  # marked as retrieved: there may be no waiting call
             self._requests.changed.set()
 
     def _only_endless(self) -> bool:

@@ -64,8 +64,8 @@ class Server:
             sent: JSON that is sent with POST; ``None`` asks with GET.
 
         Raises:
-            SiteError: there is no origin, the path is of another site, nobody answers, the answer
-                is too long, or the deadline passed.
+            SiteError: there is no origin, the path is of another site, no server answers, the
+                answer is too long, or the deadline passed.
         """
         what = asked(path, sent)
         if not self.origin:

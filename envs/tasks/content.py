@@ -16,7 +16,7 @@ def content_key(task: WebTask) -> str:
 
     Seeds do not count: a task used for training and for evaluation is one task. Neither do ids,
     names, descriptions, the order of facts and groups, the white space of the instruction, and the
-    horizon. Tasks without an instruction (the page gives it) are told apart by their kind.
+    horizon. Tasks without an instruction (the page gives it) differ by their kind.
     """
     instruction = " ".join(task.instruction.split()) if task.instruction is not None else None
     content = {

@@ -14,7 +14,7 @@ class PartRole(StrEnum):
     """Effect of a part on the score."""
 
     SCORED = "scored"
-    """The part enters the weighted mean, and tells if the task was done."""
+    """The part enters the weighted mean, and decides if the task was done."""
     SHAPING = "shaping"
     """The part enters the weighted mean and changes neither ``passed`` nor ``binary``."""
     PENALTY = "penalty"

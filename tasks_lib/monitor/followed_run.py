@@ -45,7 +45,7 @@ class FollowedFigures:
             "run_id": folder.name,
             "title": folder.name,
             "state": "running" if states else "unknown",
-            "problem": problem if self.source.run_dir else "No worker has told of a run yet.",
+            "problem": problem if self.source.run_dir else "No worker has reported a run yet.",
             "phase": states[0].phase if states else None,
             "versions": dict(Counter(str(slot.version) for slot in slots if slot.episode_id)),
             "finished": dict(finished),

@@ -65,7 +65,7 @@ class Figures(Protocol):
 
 @dataclass(slots=True)
 class LiveMonitor:
-    """Polls a source, and tells all viewers."""
+    """Polls a source, and sends changes to all viewers."""
 
     source: LiveSource
     figures: Figures

@@ -5,8 +5,8 @@
     worker ── log_event, when an episode went on ──> scheduler ──> our client ──> newest state
     viewer ── /episode, /screenshot ──> our client ── run ──> worker
 
-A scheduler that restarts or does not answer, and a worker that dies, are named in `problem`; the
-monitor goes on and connects again.
+`problem` names a scheduler that restarts or does not answer, and a worker that dies. The monitor
+connects again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CHECK_SECONDS = 2.0
 GONE_SECONDS = 60.0
 """Seconds for which `SchedulerSource.problem` names a worker that is gone."""
 LOOKS = 2
-"""Times that earlier events are read after a subscription. It reaches the scheduler a little after
-the first look, and events in between are sent to nobody."""
+"""Times that earlier events are read after a subscription. The scheduler gets it a little after
+the first look, and sends no events from in between."""
 ANSWER_SECONDS = 5.0
 """Longest wait for an answer of the scheduler or a worker."""
 
@@ -53,16 +53,16 @@ class _WorkerEntry:
 
 
 class SchedulerSource:
-    """Follows the workers of the run in ``run_dir``, or of the first run that tells of itself.
+    """Follows the workers of the run in ``run_dir``, or of the first run that sends its states.
 
     Its methods are called in one thread at a time, but for `episode` and `screenshot`.
     """
 
     def __init__(self, address: str, run_dir: str = "") -> None:
         self.run_dir = run_dir
-        """Folder of the run; empty until a worker has told."""
+        """Folder of the run; empty until the first state arrives."""
         self.problem: str | None = None
-        """Sentence about what is wrong with the scheduler or a worker."""
+        """Sentence that says what is wrong with the scheduler or a worker, if anything is."""
         self._address = address
         self._client: distributed.Client | None = None
         self._scheduler = ""
@@ -84,7 +84,7 @@ class SchedulerSource:
         return [*known, *((worker, orjson.dumps({"worker": worker, "gone": True})) for worker in gone)]
 
     def states(self) -> list[WorkerState]:
-        """Return the newest states of the workers that are there."""
+        """Return the newest states of the connected workers."""
         with self._lock:
             return [entry.state for _, entry in sorted(self._workers.items())]
 
@@ -93,7 +93,7 @@ class SchedulerSource:
         return self._ask(worker, slot, view_episode)
 
     def screenshot(self, worker: str, slot: int) -> bytes | None:
-        """Return the picture of the page that a slot's episode saw last."""
+        """Return the last screenshot of a slot's episode."""
         return self._ask(worker, slot, view_screenshot)
 
     def close(self) -> None:
@@ -102,9 +102,9 @@ class SchedulerSource:
         self._disconnect()
 
     def _ask(self, worker: str, slot: int, view: Callable[[int], T | None]) -> T | None:
-        """Ask a worker of something of one of its slots.
+        """Call ``view`` with a slot on its worker.
 
-        Returns ``None`` if it plays nothing, is gone, or does not answer in time.
+        Returns ``None`` if the slot plays nothing, or its worker is gone or does not answer.
         """
         with self._lock:
             entry, client = self._workers.get(worker), self._client
@@ -125,7 +125,7 @@ class SchedulerSource:
         try:
             client = self._client = self._client or self._connect()
             identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=ANSWER_SECONDS)
-            if identity["id"] != self._scheduler:  # it was restarted, and knows of no subscription
+            if identity["id"] != self._scheduler:  # a restarted scheduler has no subscriptions
                 self._scheduler = identity["id"]
                 client.subscribe_topic(LIVE_TOPIC, self._take)
                 self._looks_left = LOOKS
@@ -151,7 +151,7 @@ class SchedulerSource:
         return distributed.Client(self._address, set_as_default=False, timeout=ANSWER_SECONDS, name="monitor")
 
     def _take(self, event: tuple[float, Any]) -> None:
-        """Keep what a worker tells, if it is of our run and newer than what we have."""
+        """Keep a worker's state if it is of our run and newer than the kept one."""
         message = event[1]
         try:
             run_dir, address, data = str(message["run"]), str(message["address"]), message["state"].encode()
@@ -166,7 +166,7 @@ class SchedulerSource:
                 self._changed.add(state.worker)
 
     def _forget(self, there: frozenset[str]) -> list[str]:
-        """Forget the workers that are not there any more, and return their names."""
+        """Forget the workers that are not among these addresses, and return their names."""
         with self._lock:
             gone = sorted(worker for worker, entry in self._workers.items() if entry.address not in there)
             for worker in gone:

@@ -379,7 +379,7 @@ def _check_writable(folder: Path, fix: str) -> None:
             raise StorageError(f"{folder} cannot be used: {existing} {what}; {fix}")
         if existing != folder:
             # Only a trial shows it: /proc claims to be writable, and some names are too long. The
-            # trial is made in a folder of our own, which nobody else uses.
+            # trial is made in a folder of our own, which no other process uses.
             with tempfile.TemporaryDirectory(prefix=".rollwright-", dir=existing) as trial:
                 (Path(trial) / folder.relative_to(existing)).mkdir(parents=True)
     except OSError as error:

@@ -348,7 +348,7 @@ def _login_problems(sites: Iterable[str], live: LiveOptions, read: bool) -> Iter
         elif name not in used:
             yield f"tasks.logins.{name}: no task is on a site of that name; {near(name, used)}correct it, or leave it out"
         elif not _is_live(name, live):
-            yield f"tasks.logins.{name}: that site is one of ours, which nobody logs in to; leave it out"
+            yield f"tasks.logins.{name}: that site is a bundled one, which has no log-in; leave it out"
         elif read:
             try:
                 check_login(file)

@@ -46,8 +46,8 @@ class ServerWatch:
     Args:
         api: Address of the Prefect API.
         say: Prints a line.
-        own: Pid of the server where this process started it; when that ends, nobody starts it
-            again.
+        own: Pid of the server where this process started it; when that ends, it is not
+            started again.
         end: Ends this process at once; tests give another function.
     """
 

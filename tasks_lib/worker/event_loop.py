@@ -68,7 +68,7 @@ class WorkerLoop:
             if not self._ends:
                 raise
         time.sleep(LAST_SECONDS)
-        raise BrowserError("this Dask worker was told to end in the middle of its work; start the same command again")
+        raise BrowserError("this Dask worker was ended in the middle of its work; start the same command again")
 
     def cancel_requests(self) -> None:
         """Cancel the requests under way and refuse new ones.

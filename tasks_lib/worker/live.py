@@ -1,7 +1,7 @@
 """Live status of a run's workers: one small file each, rewritten every second.
 
-The files are written while workers roll out, and shown by the task monitor. Where a Dask scheduler
-is near, it is told the same (`LIVE_TOPIC`), but only what changed.
+The files are written while workers roll out, and shown by the task monitor. A Dask
+scheduler, if there is one, gets the same as events (`LIVE_TOPIC`), but only what changed.
 
 ``run_dir/live/<worker>.json`` holds a `WorkerState`. It is no part of the run, and no run reads it
 back. A killed worker leaves a file whose ``time`` no longer changes.
@@ -288,7 +288,7 @@ def worker_name() -> str:
 
 
 LIVE_TOPIC = "rollwright-live"
-"""Topic of Dask events under which workers tell their states."""
+"""Topic of Dask events under which workers send their states."""
 
 
 class LiveFile:

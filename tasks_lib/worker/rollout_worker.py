@@ -145,7 +145,7 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
 
 
 def group_topic(run_dir: str) -> str:
-    """Return the topic of Dask events under which workers tell a run of committed groups."""
+    """Return the topic of Dask events under which workers report committed groups to a run."""
     return f"rollwright-groups:{run_dir}"
 
 

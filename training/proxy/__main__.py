@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def serve(given: argparse.Namespace) -> None:
-    """Serve until the process is told to end.
+    """Serve until a signal ends the process.
 
     Raises:
         ConfigError, PolicyError, EngineError, StorageError: It cannot start.

@@ -52,7 +52,7 @@ class StateWriter:
         """Begin to write the next state; call ``wait`` before.
 
         Args:
-            files: This rank's files under ``temporary``, with contents that nobody changes.
+            files: This rank's files under ``temporary``, with contents that do not change.
             temporary: Folder that exists; on the first rank it may hold further files.
             target: Final name of the folder.
             needed: Bytes of all ranks' files, for the message of a full disk.

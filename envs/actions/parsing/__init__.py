@@ -13,7 +13,7 @@ is labelled (``Action: …``) or enclosed on lines of its own.
 
 A broken action at the end makes the turn ``Invalid``; nothing is taken in its place. So does
 another whole action before it, with words between (`pieces`): one of the two is quoted, or invented
-with the turn that it stands in. An action in a sentence is told from a quotation only if a tag or
+with the turn that it stands in. An action in a sentence differs from a quotation only if a tag or
 fence encloses it after plain words. JSON in a sentence (``So I say {…}.``), and an action after a
 colon, a quotation mark or a word such as ``says``, cannot be told from one. There the last action
 of the turn is done.

@@ -46,7 +46,7 @@ async def serve(given: argparse.Namespace) -> None:
         TaskError, ConfigError, BrowserError: The errors of `envs.open_env`.
     """
     options = {name: getattr(given, name) for name in ("seed", "instruction", "horizon")}
-    seed_of(choose_task(given.task, **options), given.seed)  # a wrong one is told at once
+    seed_of(choose_task(given.task, **options), given.seed)  # a wrong one is refused before anything starts
     renderer = StepRenderer(mode=given.mode, screenshot=given.screenshots)
     sessions = 1 if given.http is None else given.max_sessions
     async with (

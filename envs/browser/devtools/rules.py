@@ -71,7 +71,7 @@ OF_CONTEXT = frozenset(
         "Storage.clearCookies",
     ]
 )
-"""Methods with a ``browserContextId``: the default context, without one, is nobody's here."""
+"""Methods with a ``browserContextId``: the default context, without one, has no owner here."""
 
 WITHOUT_EFFECT = frozenset(["Browser.setDownloadBehavior", "Browser.cancelDownload", "Security.enable", "Log.enable"])
 """Methods that a client sends as it connects, and that are answered without being carried out at

@@ -106,7 +106,7 @@ class DevToolsServer:
 
     @asynccontextmanager
     async def offer(self, lent: LentPage) -> AsyncIterator[DevToolsAddress]:
-        """Give a lent page an address; at the end its clients are closed and nobody gets in."""
+        """Give a lent page an address until the block ends, which closes its clients."""
         address = DevToolsAddress(lent, f"{self._public_host}:{self.port}")
         self._addresses[address.secret] = address
         lent.context.on_tab = address.tab_opened

@@ -154,7 +154,7 @@ class BrowserSet:
         async with self._launching:
             self.check_open()
             for browser in [browser for browser in self.browsers if browser.lost]:
-                if browser in self.browsers:  # nobody else has removed it while we waited for the one before
+                if browser in self.browsers:  # it may have been removed during the wait for the one before
                     self._counters.browsers_lost += 1
                     await self.remove(browser)
             fit = [browser for browser in self.browsers if not (browser.retired or browser.single_use)]

@@ -1,7 +1,7 @@
 """Finds Chromium, makes its command line, and starts and stops its processes.
 
-Messages go over a pipe, to which nobody else can connect. When our process dies, the pipe closes
-and Chromium ends by itself.
+Messages go over a pipe, to which no other process can connect. When our process dies, the pipe
+closes and Chromium ends by itself.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def prompt_frames(executable: Path) -> tuple[str, ...]:
     waits for no deadline. The process that draws may not have that flag: it then does not wait for
     the request to copy a frame, which comes a tick later. For renderers alone there is a prefix of
     their command line, split at blanks: the executable and the flag. The executable then follows
-    once more, as an argument that nobody reads.
+    once more, as an argument that is not read.
 
     It costs: such a page asks for 60 frames a second also while it stands (0.8 % of a core), has 8
     MB more, since its process is not forked, and is never idle, so its idle callbacks have to be
@@ -367,7 +367,7 @@ def _end(family: list[psutil.Process]) -> None:
         except psutil.NoSuchProcess:
             continue  # it ended with its browser
     given_up = time.monotonic() + STOP_SECONDS
-    psutil.wait_procs(family[:1], timeout=STOP_SECONDS)  # the browser is our child: nobody else removes it
+    psutil.wait_procs(family[:1], timeout=STOP_SECONDS)  # the browser is our child: only we can remove it
     while any(map(_is_alive, family)) and time.monotonic() < given_up:
         time.sleep(DEAD_POLL_SECONDS)
 

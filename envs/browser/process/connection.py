@@ -3,7 +3,7 @@
 A socket can be dropped, stall, or be open at one end only, and a browser may hang, while its pages
 live on. After a reconnect, over the next socket or the same pipe, we attach to each page again,
 keep its session's handlers and enable its CDP domains again. Contexts outlive the connection. A
-pending call has failed by then, because nobody can know whether it took effect.
+pending call has failed by then, because it is unknown whether it took effect.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Connection:
         self.on_give_up: Callable[[str], None] = lambda _why: None
         """Called with the reason when the browser is given up."""
         self.on_new_page: Callable[[dict[str, Any], CdpSession], None] | None = None
-        """Called with the target's info and its session for a page that nobody has asked for (a
-        popup); it must resume the page."""
+        """Called with the target's info and its session for a page that this connection did
+        not open (a popup); it must resume the page."""
         self.on_page_gone: Callable[[str, bool], None] = lambda _target, _crashed: None
         """Called with the target id of a page that is not there any more, and whether it
         crashed."""
@@ -313,7 +313,7 @@ class Connection:
     def _on_keeper_end(self, task: asyncio.Task[None]) -> None:
         """Give the browser up where keeping its connection failed.
 
-        Nobody would connect again, and callers would wait for ever.
+        Without its keeper it never connects again, and callers would wait for ever.
         """
         if task.cancelled() or task.exception() is None:
             return

@@ -1,15 +1,15 @@
 """Lowers the CPU priority of renderers that spin, so that no page keeps a core.
 
-A renderer with a thread that never waits runs only when nobody else wants to, until it rests.
+A renderer with a thread that never waits runs only when no other process wants to, until it rests.
 
 A script that never ends is stopped at the step's deadline; until then, at an equal priority, it
 would have a core of the worker nearly to itself. Under Linux's idle policy it has what the other
 pages leave, and whoever wakes up takes the core from it at once (a process that is only nice keeps
 it for some milliseconds each time). Nothing is taken from a page that works hard alone.
 
-How much of a core a thread gets does not tell a loop from a page that is busy: among many it is
-little for both. How much it has used without once giving the core up by itself does, however many
-want it. Linux tells that for each thread; elsewhere nothing is done.
+The share of a core that a thread gets is no sign of a loop: among many busy pages it is little for
+each. The time that it used without once giving the core up by itself is one, however many want the
+core. Linux counts that for each thread; elsewhere nothing is done.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CpuGuard:
     """Lowers the priority of one browser's renderers that spin. `run` it until cancelled."""
 
     def __init__(self, renderers: Callable[[], Awaitable[Collection[int]]]) -> None:
-        """``renderers`` tells their process ids. If it raises `BrowserError`, those of before are
+        """``renderers`` returns their process ids. If it raises `BrowserError`, those of before are
         looked at."""
         self._list = renderers
         self._renderers: dict[int, _Renderer] = {}
@@ -140,7 +140,7 @@ class CpuGuard:
             renderer.gives_way, renderer.rested = True, 0
             renderer.since, renderer.cpu_since = now, renderer.cpu
             self.lowered += 1
-            logger.info("renderer %d keeps a core to itself: it runs when nobody else does", pid)
+            logger.info("renderer %d keeps a core to itself: it runs when no other process does", pid)
 
     def _watch(self, pid: int, renderer: _Renderer, now: float) -> None:
         """Restore the priority of a renderer that has rested or starves."""
@@ -188,7 +188,7 @@ def _runnable(pid: int) -> list[tuple[int, int, float]]:
     threads = []
     for thread in _threads(pid):
         folder = f"/proc/{pid}/task/{thread}"
-        with suppress(OSError, Unreadable):  # it ended while we looked, or this system does not tell
+        with suppress(OSError, Unreadable):  # it ended while we looked, or this system does not count it
             state, cpu = _stat(folder)
             if state == b"R":
                 threads.append((thread, _waits(f"{folder}/status"), cpu))

@@ -72,7 +72,7 @@ class BundledSite(Site):
         try:
             state = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(self._drop)  # the thread goes on, and nobody will close what it opens
+            opening.add_done_callback(self._drop)  # the thread goes on, and its caller cannot close what it opens
             raise
         headers = {"cookie": f"{COOKIE}={state.token}", KEY_HEADER: self._key}
         asked = SiteState(origin=origin, databases={"": state.uri}, headers=headers)

@@ -220,7 +220,7 @@ def _word(visible: bool) -> str:
 
 
 def _inherits(of: Comparison, a: int, b: int) -> tuple[bool, bool] | None:
-    """The parents' visibility if they are a pair: a subtree is told of once."""
+    """The parents' visibility if they are a pair: a subtree is reported once."""
     above, over = of.reference.parents[a], of.live.parents[b]
     return (_visible(of.reference, above), _visible(of.live, over)) if (above, over) in of.paired else None
 

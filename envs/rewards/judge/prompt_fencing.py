@@ -27,7 +27,7 @@ BAR = "| "
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
-"""Characters that nobody saw on the page: control, invisible and direction characters."""
+"""Characters that cannot be seen on a page: control, invisible and direction characters."""
 
 
 def harmless(text: str) -> str:

@@ -22,7 +22,7 @@ EMPTY = word_set(
     then than which who whom whose what when where while do does did done must should shall will would can could may might not no
     all any each only into onto per via up out over under their they them he she you your i we our one 1"""
 )
-"""Words that do not tell the subject of a fact."""
+"""Words that do not name the subject of a fact."""
 
 
 def tokens(text: str) -> list[str]:
@@ -35,7 +35,7 @@ def tokens(text: str) -> list[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Return the words that tell the subject of a text."""
+    """Return the words that name the subject of a text."""
     return frozenset(tokens(text)) - EMPTY
 
 

@@ -80,7 +80,7 @@ class FunctionFormat(TaskFormat):
 
 
 BY_THEIR_PAGES = (Design2Code.name, MiniWob.name)
-"""Sets whose pages tell the result of an episode: a rubric would replace that."""
+"""Sets whose pages say the result of an episode: a rubric would replace that."""
 
 
 def import_tasks(

@@ -2,7 +2,7 @@
 
 Nothing is paused: turns in flight end with the adapter that they began with, and each cache entry
 belongs to one name. The base model keeps its weights and its version label, so the requested name
-tells a turn's version.
+names a turn's version.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class Supervisor:
     async def sleep(self) -> None:
         """Release the GPUs' memory until the next publication.
 
-        Weights move to the machine's memory, and caches are lost. Nobody may request a turn
+        Weights move to the machine's memory, and caches are lost. No turn may be requested
         meanwhile; a server that dies is restarted afterwards.
 
         Raises:
