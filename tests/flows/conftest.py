@@ -91,7 +91,7 @@ class Run:
         while not condition():
             assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()}"
             assert time.monotonic() < deadline, f"nothing after {timeout} s:\n{self.log()}"
-            time.sleep(0.005)
+            time.sleep(0.05)  # a look may list hundreds of files
 
     def kill(self) -> None:
         """SIGKILL the flow process; its children must go by themselves."""

@@ -80,7 +80,7 @@ class Services:
             code = self._running[name].poll()
             assert code is None, f"{name} ended with {code}:\n{self.log(name)}"
             assert time.monotonic() < deadline, f"{name} is not ready after {timeout} s:\n{self.log(name)}"
-            time.sleep(0.2)
+            time.sleep(0.5)  # a look may ask the Prefect server
 
     def log(self, name: str) -> str:
         """End of what a process wrote."""

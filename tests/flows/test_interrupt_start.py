@@ -88,7 +88,7 @@ def _interrupted(
                     break
             except psutil.Error:  # one that was listed is gone, or is not yet what it will be
                 pass
-            time.sleep(0.01)
+            time.sleep(0.05)
         family = started.children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
         status = process.wait(60)
