@@ -24,6 +24,7 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.report.artifacts import artifact_key, publish_table
+from tasks_lib.sweeps.approval import ask_for_budget
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.deployed import run_deployed
 from tasks_lib.sweeps.summary import lines, table_rows
@@ -52,6 +53,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
         log(f"sweep {config.run_id} in {run.store.root}: {len(run.unfinished())} of {len(run.arms)} arms to train")
         for record in run.dropped:
             log(describe_dropped(record))
+        ask_for_budget(run, log)
         if config.deployment:
             run_deployed(run, log)
         else:

@@ -61,6 +61,13 @@ PROMISES: dict[str, dict[str, str]] = {
         "the first record wins, by a hard link": "training/test_store.py::test_of_many_writers_of_a_document_one_wins",
         "is rebuilt whenever a run is opened": "training/test_journal.py::test_a_ledger_of_another_run_is_replaced",
     },
+    "docs/automations.md": {
+        "once when its condition begins": "tasks_lib/test_alerts.py::test_a_run_that_stands_still_is_reported_once_until_it_moves",
+        "so that an automation can name a deployment": "flows/test_automations.py::test_the_automations_act_on_runs_of_the_named_deployment",
+        "A version with an alias keeps its weights": "tasks_lib/test_aliases.py::test_retention_never_removes_a_version_that_has_an_alias",
+        "A no ends the flow run": "flows/test_approvals.py::test_a_promotion_waits_for_a_yes_and_a_no_ends_it",
+        "asks again only for more episodes than were approved": "flows/test_approvals.py::test_a_sweep_beyond_its_budget_asks_once",
+    },
     "docs/resume.md": {
         "are done again from their batches, and compared with what was published": "training/trainer/test_states.py::test_it_goes_on_from_the_last_state_and_refuses_another_batch",
         "Of the others `manifest.json` stays, beside `removed.json`": "tasks_lib/test_retention.py::test_published_versions_have_weights_or_tell_of_their_removal",

@@ -249,16 +249,26 @@ class TrainConfig(RunConfig):
         """Number of episodes that a group starts, including those of over-sampling."""
         return self.algorithm.group_size + self.rollout.over_sampling
 
+    @property
+    def total_episodes(self) -> int:
+        """Number of episodes of all iterations and evaluations, without repeated draws."""
+        training = self.iterations * self.rollout.groups_per_iteration * self.episodes_per_group
+        return training + self.evaluations * self.evaluation.episodes
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations, with the first and the last."""
+        return 1 + -(-self.iterations // self.evaluation.every)
+
     def plan(self) -> str:
         """Describe in a sentence what a run of this configuration would do."""
         size = self.episodes_per_group
         episodes = self.rollout.groups_per_iteration * size
         extra = f" ({self.rollout.over_sampling} of them over-sampled)" if self.rollout.over_sampling else ""
-        evaluations = 1 + -(-self.iterations // self.evaluation.every)
         split = describe_split(self.evaluation.split)
         return (
             f"would run {self.iterations} iterations of {self.rollout.groups_per_iteration} groups x {size}{extra} = "
-            f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {evaluations} evaluations of "
+            f"{episodes} episodes ({self.iterations * episodes} in all) with {self.algorithm.name}, and {self.evaluations} evaluations of "
             f"{self.evaluation.episodes} {split} episodes, on {self.cluster.address or f'{self.cluster.workers} local worker(s)'}, "
             f"into {self.run_dir}"
             + (f"; asynchronous, groups at most {self.pacing.staleness} versions old" if self.mode == "async" else "")

@@ -55,6 +55,7 @@ from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.evaluation import evaluation_groups, fit_default, is_outdated
 from tasks_lib.simulation.compare import base_of
 from tasks_lib.simulation.config import SimulateConfig
+from tasks_lib.sweeps.approval import check_budget
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import arms_of, describe_dropped, dropped_arms
 from tasks_lib.warm_start.stages import MAY_CHANGE, check_enough, check_output, output_of, select_demonstrable
@@ -272,6 +273,7 @@ def check_sweep(config: SweepConfig) -> list[str]:
         lines = [describe_dropped(record) for record in dropped_arms(config, arms)]
     except ChangedValuesError as error:  # raised after errors of single values
         refused, arms, lines = error, config.all_arms(), []
+    check_budget(config, [arm for arm in arms if not RunStore(arm.config.run_dir).result_path.exists()])
     for arm in arms:
         try:
             *_, last = check_training(arm.config, in_use=True, here=not config.deployment)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from envs.types import ConfigError
 from tasks_lib.config import RUN_NAME, FolderConfig
+from tasks_lib.config.promotion import APPROVAL_HOURS
 from tasks_lib.sweeps.arms import Arm, make_arms
 
 
@@ -36,6 +37,14 @@ class SweepConfig(FolderConfig):
         description="Deployment that runs the arms (train/quickstart); empty: subflows in this process.",
     )
     parallel: int = Field(1, ge=1, le=256, description="Concurrent arms; more than 1 needs a deployment.")
+
+    approve_above: int | None = Field(
+        None,
+        ge=0,
+        description="Episodes of all unfinished arms above which a person has to approve the sweep "
+        "(docs/automations.md); null: never.",
+    )
+    approval_hours: float = Field(APPROVAL_HOURS, gt=0, le=720, description="Hours to wait for that person.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
