@@ -76,6 +76,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "keeps the weights of the newest n versions (two at least), version 0": "tasks_lib/test_retention.py::test_the_newest_the_first_and_the_needed_stay",
         "with `keep_best`, the best evaluated one": "tasks_lib/test_retention.py::test_the_best_is_the_newest_with_the_highest_mean",
         "checks every reference, changes nothing": "tasks_lib/test_doctor.py::test_a_whole_run_has_no_finding_and_opening_it_changes_nothing",
+        "browsers, engine and trainer end within 30 s": "flows/test_cancel.py::test_a_cancelled_run_leaves_no_process_and_goes_on",
         "Only `iterations`, `evaluation`, `cluster`, `root`": "tasks_lib/test_run.py::test_only_the_judge_budget_of_a_run_may_change",
         "and one more if its state was being written": "training/trainer/test_states.py::test_what_follows_a_kill_has_the_same_weights",
         "started again from its last state, up to 3 times an update": "tasks_lib/test_retries.py::test_a_trainer_that_dies_is_started_again_three_times",

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
+import distributed
 from prefect.exceptions import TerminationSignal
 
 NANNY = "distributed.nanny"
@@ -21,6 +22,10 @@ SCHEDULER = "distributed.scheduler"
 """Logger of Dask's scheduler, in our process."""
 STATES = "distributed.worker.state_machine"
 """Logger of the task states in a Dask worker."""
+
+
+TERMINATED_SECONDS = 3.0
+"""Seconds for a flow run whose process group got SIGTERM to begin closing its cluster."""
 
 
 def find_interrupt(error: BaseException) -> BaseException | None:
@@ -78,6 +83,20 @@ class NannyLogFilter(logging.Filter):
         broken_off = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
         killed = record.getMessage().startswith("Worker process still alive after")
         return not (self.interrupted and (broken_off or killed))
+
+
+class GroupNanny(distributed.Nanny):  # type: ignore[misc]
+    """Nanny whose worker shares our process group.
+
+    Prefect's process worker cancels a flow run by a SIGTERM to its whole process group. The close
+    of the cluster would wait for workers that take the place of those that the signal has ended,
+    12 s on a busy machine. So a worker that SIGTERM has ended is started again a little later.
+    """
+
+    async def _on_worker_exit(self, exitcode: int | None) -> None:
+        if exitcode == -signal.SIGTERM:
+            await asyncio.sleep(TERMINATED_SECONDS)
+        await super()._on_worker_exit(exitcode)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from tasks_lib.processes.dask_clients import (
     workers_for,
     workers_offering,
 )
-from tasks_lib.processes.interrupts import NannyLogFilter, block_interrupts
+from tasks_lib.processes.interrupts import GroupNanny, NannyLogFilter, block_interrupts
 from tasks_lib.processes.own_server import api_url
 from tasks_lib.processes.retries import TRANSIENT_ERRORS
 from tasks_lib.processes.worker_watch import watched_workers
@@ -267,6 +267,7 @@ def _empty_cluster(places: int) -> distributed.LocalCluster:
             n_workers=0,
             threads_per_worker=places + 1,
             processes=True,
+            worker_class=GroupNanny,
             resources={BROWSER_RESOURCE: places},
             dashboard_address="127.0.0.1:0",  # None would take port 8787
             host="127.0.0.1",

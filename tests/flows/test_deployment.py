@@ -174,6 +174,7 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
         mine = [event for event in events if event["resource"]["prefect.resource.name"] == name]
         counts = Counter(event["event"] for event in mine)
         time.sleep(0.2)
+    counts.pop("rollwright.disk.low", None)  # of this machine
     assert set(counts) == {f"rollwright.{what}" for what in ("run.started", "evaluation.finished", "version.published")}
     assert counts["rollwright.version.published"] == 1
     assert 2 - measured <= counts["rollwright.evaluation.finished"] <= 2

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 
+import distributed
 import pytest
 
-from tasks_lib.processes.interrupts import NANNY, NannyLogFilter, is_not_cancelled
+from tasks_lib.processes import interrupts
+from tasks_lib.processes.interrupts import NANNY, GroupNanny, NannyLogFilter, is_not_cancelled
 
 KILLS = "Worker process still alive after 4.0 seconds, killing"
 ENDS: list[type[BaseException]] = [KeyboardInterrupt, ValueError]
@@ -54,3 +57,21 @@ def test_only_the_line_of_a_closed_worker_is_left_out() -> None:
     logger = "distributed.worker.state_machine"
     assert not is_not_cancelled(record("Async instruction for <Task cancelled> ended with CancelledError", logger))
     assert is_not_cancelled(record("Could not find data", logger))
+
+
+async def test_a_worker_ended_by_sigterm_is_replaced_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then a flow run that was cancelled closes its cluster, and Dask replaces no worker."""
+    done: list[object] = []
+
+    async def replace(self: distributed.Nanny, exitcode: int) -> None:
+        done.append(exitcode)
+
+    monkeypatch.setattr(distributed.Nanny, "_on_worker_exit", replace)
+    monkeypatch.setattr(interrupts, "TERMINATED_SECONDS", 0.05)
+    nanny = object.__new__(GroupNanny)
+    for exitcode in (-signal.SIGTERM, -signal.SIGKILL):
+        ended = asyncio.create_task(nanny._on_worker_exit(exitcode))
+        await asyncio.sleep(0)
+        done.append("flow")
+        await ended
+    assert done == ["flow", -signal.SIGTERM, -signal.SIGKILL, "flow"]
