@@ -17,6 +17,7 @@ from tasks_lib.folder.metrics import MetricsLog
 from tasks_lib.folder.metrics_lines import EvaluationMetrics
 from tasks_lib.folder.promotion import choose_promotion
 from tasks_lib.folder.weight_removal import PolicyRetention
+from tasks_lib.loops.run import open_run
 from tasks_lib.preflight.flows import check_evaluation, check_promotion, check_training
 from training.config import TrainerConfig
 from training.ledger.aliases import read_alias, read_aliases, remove_alias, remove_unless_aliased, set_alias
@@ -149,3 +150,18 @@ def test_the_command_promotes_and_other_flows_accept_the_alias(reader_run: RunSt
     wrong = {**given, "policy": {"checkpoint": f"{reader_run.root}@worst"}}
     with pytest.raises(PolicyError, match="has no alias 'worst'"):
         check_evaluation(EvaluateConfig.model_validate({**wrong, "tasks": tasks, "episodes": 2}))
+
+
+def test_a_run_that_began_from_an_alias_goes_on_without_it(reader_run: RunStore, tmp_path: Path) -> None:
+    set_alias(reader_run, "start", 1, "ann")
+    given = {"policy": {"checkpoint": f"{reader_run.root}@start"}, "root": str(tmp_path), "run_id": "later"}
+    config = TrainConfig.model_validate({**given, "tasks": {"kinds": ["click-test-2"]}, "evaluation": {"episodes": 2}})
+    with open_run(config) as run:
+        publish_base(run.store, resolve_checkpoint(config.policy.checkpoint))
+    assert run.store.manifest(0)["source"] == "v000001"
+    for change in (lambda: set_alias(reader_run, "start", 0, "bob"), lambda: remove_alias(reader_run, "start")):
+        change()
+        assert any("goes on after version 0" in line for line in check_training(config))
+        with open_run(config) as run:
+            publish_base(run.store, resolve_checkpoint(config.policy.checkpoint))
+            assert run.version == 0
