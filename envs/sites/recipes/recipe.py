@@ -73,7 +73,9 @@ class StateFiles(RecipePart):
 
     databases: dict[str, str] = Field({}, description='SQLite files by the name of facts; "" is the main one.')
     derived: tuple[str, ...] = Field((), description="Files that the application makes of others (an index).")
-    ephemeral: tuple[str, ...] = Field((), description="Files that do not matter (logs); tables as FILE:TABLE.")
+    ephemeral: tuple[str, ...] = Field(
+        (), description="Files that do not matter (logs); tables as FILE:TABLE, columns as FILE:TABLE.COLUMN."
+    )
     memory: bool = Field(False, description="True if the process holds state that no file has.")
 
 

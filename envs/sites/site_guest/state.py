@@ -20,7 +20,8 @@ def hash_state(folder: Path, ignored: Iterable[str]) -> dict[str, Any]:
     Rows are hashed, not the bytes of an SQLite file, which depend on where its pages lie.
 
     Args:
-        ignored: Patterns of files (``*.log``) and tables (``shop.sqlite:session``).
+        ignored: Patterns of files (``*.log``), tables (``shop.sqlite:session``) and columns
+            (``shop.sqlite:*.date_created``).
     """
     patterns, parts = list(ignored), dict[str, str]()
     for path in sorted(folder.rglob("*")):
@@ -30,7 +31,7 @@ def hash_state(folder: Path, ignored: Iterable[str]) -> dict[str, Any]:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
             if head == _MAGIC:
-                tables = _hash_tables(path)
+                tables = _hash_tables(path, name, patterns)
                 parts |= {
                     f"{name}:{table}": value
                     for table, value in tables.items()
@@ -52,7 +53,7 @@ def read_database(path: Path) -> bytes:
         return content
 
 
-def _hash_tables(path: Path) -> dict[str, str]:
+def _hash_tables(path: Path, file: str, patterns: list[str]) -> dict[str, str]:
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
         names = [
             row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
@@ -60,7 +61,10 @@ def _hash_tables(path: Path) -> dict[str, str]:
         hashes = {}
         for name in names:
             quoted = name.replace('"', '""')
-            rows = sorted(map(repr, database.execute(f'SELECT * FROM "{quoted}"')))
+            columns = [row[1] for row in database.execute(f'PRAGMA table_info("{quoted}")')]
+            kept = [column for column in columns if not _matches(f"{file}:{name}.{column}", patterns)]
+            listed = ", ".join(f'"{column}"' for column in kept) or "1"
+            rows = sorted(map(repr, database.execute(f'SELECT {listed} FROM "{quoted}"')))
             hashes[name] = sha256("\n".join(rows).encode()).hexdigest()[:16]
         return hashes
 
