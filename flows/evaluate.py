@@ -33,13 +33,15 @@ from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
+from tasks_lib.monitor.followed_run import serve_monitor
+from tasks_lib.monitor.serving import PageServer
 from tasks_lib.preflight.flows import check_evaluation, check_once
 from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.processes.prefect_run import announce_run
 from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
-from tasks_lib.report.artifacts import artifact_key, publish_table
-from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
+from tasks_lib.report.artifacts import artifact_key, publish_links, publish_table, run_address
+from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, scheduler_address, use_cluster
 from tasks_lib.rollouts.evaluation import evaluate_version, fit_default, is_outdated
 from tasks_lib.rollouts.shards import Rollouts, describe_late_batches
 from training.ledger.store import RunStore
@@ -90,7 +92,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         with (
             serve_policy(config.serving, config.policy, store, version) if local else nullcontext() as servers,
             use_cluster(config.cluster, None) as workers,
+            serve_monitor(store, scheduler_address(), PageServer()) if config.monitor else nullcontext() as monitor,
         ):
+            if monitor:
+                progress.log(f"monitor: {monitor}")
             episodes = fit_default(config.episodes, tasks, Split(config.split))
             subject = checkpoint if local else config.subject
             progress.log(f"evaluating {subject} on {episodes} {describe_split(config.split)} episodes …")
@@ -112,7 +117,10 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         publish_table(artifact_key(config.run_id, "evaluation"), rows)
         for kind, entry in result["by_kind"].items():
             progress.log(f"{kind:28s} {describe_success(entry)}  (n = {entry['n']})")
-        progress.log(f"report:  {build_report(store.root)}")
+        report = build_report(store.root)
+        publish_links(store, report, config.view)
+        progress.log(f"report:  {report}")
+        progress.log(f"episodes: {run_address(store, config.view)} (python -m flows.view)")
         progress.log(f"result:  {store.evaluation_path(version)}")
         if late := describe_late_batches(result.get("batches", {}), config.rollout.batch_deadline):
             progress.log(late)

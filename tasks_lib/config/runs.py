@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,17 @@ from training.config import AlgorithmConfig, PolicyConfig, TrainerConfig
 from training.serving.config import ServingConfig
 from training.settings import Settings
 from training.warm_start.recipe import Recipe
+
+Monitor = Annotated[bool, Field(description="Serve the live monitor; its address is in the log (docs/monitor.md).")]
+View = Annotated[
+    str,
+    Field(
+        pattern=r"^https?://[^\s/]+/?$",
+        description="Address of `flows.view`, to which the run's artifacts and log link (docs/monitor.md).",
+    ),
+]
+VIEW = "http://127.0.0.1:8711"
+"""Address of `flows.view` on this machine."""
 
 
 class FolderConfig(Settings):
@@ -124,12 +135,8 @@ class TrainConfig(RunConfig):
     unnamed = "custom"
 
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
-    monitor: bool = Field(False, description="Serve the live monitor; its address is in the log (docs/monitor.md).")
-    view: str = Field(
-        "http://127.0.0.1:8711",
-        pattern=r"^https?://[^\s/]+/?$",
-        description="Address of `flows.view`, to which the run's artifacts and log link (docs/monitor.md).",
-    )
+    monitor: Monitor = False
+    view: View = VIEW
     mode: Literal["sync", "async"] = Field("sync", description="Roll out, then train; or both at once (docs/async.md).")
     pacing: PacingConfig = PacingConfig()
     tasks: TasksConfig = TasksConfig()
@@ -298,6 +305,8 @@ class EvaluateConfig(Settings):
         "held_out", description="Split of the page seeds."
     )
     greedy: bool = Field(True, description="Greedy decoding; false: policy.temperature.")
+    monitor: Monitor = False
+    view: View = VIEW
     root: str = Field("runs", description="Folder of all runs, on shared storage.")
     run_id: str = Field("", pattern=RUN_NAME, description="Folder of the evaluation; empty: evaluate-TIME.")
 

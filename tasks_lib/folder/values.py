@@ -19,6 +19,7 @@ from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import TASKS_SHA256, read_frozen, write_frozen
 from tasks_lib.folder.repair import check_evaluations
 from tasks_lib.folder.task_sets import check_frozen_tasks
+from tasks_lib.processes.prefect_run import describe_start
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, read_json
 
@@ -28,6 +29,9 @@ PACKAGES = ("prefect", "dask", "torch", "transformers", "llamafactory", "deepspe
 BROWSER = "chromium"
 """Key of the workers' browsers among the versions (`record_browsers`)."""
 
+
+STARTED = "started"
+"""Key of who started the run, and under which names (`describe_start`)."""
 
 MAY_CHANGE = frozenset({"iterations", "evaluation", "cluster", "root"})
 """Keys that may differ when a run is resumed, because they do not change finished work.
@@ -115,9 +119,12 @@ def freeze_config(
     check_values(config, store, may_change)
     values = config.model_dump(mode="json")
     tasks = {TASKS_SHA256: sha256_of(store.tasks_path)} if store.tasks_path.exists() else {}
-    known = (read_frozen(store.config_path) or {}).get("versions", {})
+    frozen = read_frozen(store.config_path)
+    known = (frozen or {}).get("versions", {})
     browsers = {name: known[name] for name in (BROWSER,) if name in known}
-    document = {"config": values, "versions": versions() | browsers, "git_commit": git_commit(), **tasks}
+    started = describe_start() if frozen is None else frozen.get(STARTED, {})  # by whom it was started first
+    document = {"config": values, "versions": versions() | browsers, "git_commit": git_commit(), STARTED: started}
+    document |= tasks
     write_frozen(store.config_path, document)
 
 

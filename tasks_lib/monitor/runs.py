@@ -76,8 +76,10 @@ def run_row(store: RunStore, run: RunData) -> dict[str, Any]:
         "seconds": next((line.wall for line in reversed(run.iterations) if line.wall is not None), None),
         "before": _rate(run.evaluations[0] if len(run.evaluations) > 1 else None),
         "after": _rate(last),
-        "started_by": config.get("started_by") or "",
-        "tags": list(config.get("tags") or ()),
+        "started_by": str(run.started.get("by") or ""),
+        "deployment": str(run.started.get("deployment") or ""),
+        "flow_run": str(run.started.get("flow_run") or ""),
+        "tags": [str(tag) for tag in run.started.get("tags") or ()],
         "seed": config.get("seed"),
         "problems": len(run.problems),
     }

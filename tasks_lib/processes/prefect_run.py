@@ -5,7 +5,9 @@ Outside a flow run nothing is reported.
 
 from __future__ import annotations
 
+import getpass
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -137,6 +139,42 @@ def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") ->
     with get_client(sync_client=True) as client:
         retry_until_reachable(lambda: client.update_flow_run(flow_run.id, tags=sorted(tags)))
     emit("rollwright.run.started", run_id, {"flow": flow})
+
+
+OWN_TAGS = ("run:", "mode:", "preset:")
+"""Beginnings of the tags that `announce_run` adds."""
+
+AUTOMATIC = ("schedule", "automation", "deployment")
+"""Kinds of Prefect's creators of a flow run that are no persons."""
+
+
+def describe_start() -> dict[str, Any]:
+    """Return who starts the current flow run, and the names by which Prefect knows it.
+
+    Keys: ``by`` (the person or schedule that Prefect names, else the user of this machine),
+    ``flow_run``, ``deployment`` and ``tags``; the last three are empty outside a flow run.
+    """
+    by = _user()
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return {"by": by, "flow_run": "", "deployment": "", "tags": []}
+    flow_run, deployment = context.flow_run, ""
+    if (deployment_id := flow_run.deployment_id) is not None:
+        with get_client(sync_client=True) as client:
+            deployment = retry_until_reachable(lambda: client.read_deployment(deployment_id)).name
+    if (creator := flow_run.created_by) is not None and creator.display_value:
+        kind = (creator.type or "").lower()
+        by = f"{kind} {creator.display_value}" if kind in AUTOMATIC else creator.display_value
+    tags = sorted(tag for tag in flow_run.tags if not tag.startswith(OWN_TAGS))
+    return {"by": by, "flow_run": flow_run.name, "deployment": deployment, "tags": tags}
+
+
+def _user() -> str:
+    """Return the name of the user of this process; its number where the machine has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user is only a number
+        return f"user {os.getuid()}"
 
 
 _started: list[UUID] = []

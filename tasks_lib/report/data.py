@@ -57,6 +57,8 @@ class RunData:
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
+    started: dict[str, Any] = field(default_factory=dict)
+    """Its start: ``by`` whom, ``flow_run``, ``deployment``, ``tags``; empty in older runs."""
     iterations: list[IterationMetrics] = field(default_factory=list)
     """Iterations in ascending order. The last line of an iteration wins (a kill may repeat it)."""
     evaluations: list[EvaluationMetrics] = field(default_factory=list)
@@ -114,8 +116,9 @@ def read_measurements(run_dir: AnyPath, lines: Iterable[Line] | None = None) -> 
     store = RunStore(run_dir)
     run = RunData(run_id=store.root.resolve().name)
     document = _document(store.config_path, run.problems)
-    run.config, run.versions = (
-        value if isinstance(value, dict) else {} for value in (document.get("config"), document.get("versions"))
+    run.config, run.versions, run.started = (
+        value if isinstance(value, dict) else {}
+        for value in (document.get(key) for key in ("config", "versions", "started"))
     )
     run.git_commit = document.get("git_commit")
     if result := _document(store.result_path, run.problems):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import getpass
 import logging
 import os
 import re
@@ -22,7 +23,7 @@ import dask
 import distributed
 import orjson
 import pytest
-from prefect import flow
+from prefect import flow, tags
 from prefect.client.orchestration import get_client
 from prefect.utilities.callables import parameter_schema
 
@@ -34,10 +35,12 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog
 from tasks_lib.folder.metrics_lines import IterationMetrics
+from tasks_lib.monitor.runs import run_row
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.dask_clients import worker_settings
 from tasks_lib.processes.prefect_run import run_as_task
-from tasks_lib.report.artifacts import artifact_key, publish_curve, publish_iteration_table
+from tasks_lib.report.artifacts import publish_curve, publish_iteration_table
+from tasks_lib.report.data import read_measurements
 from tasks_lib.rollouts import cluster
 from tasks_lib.rollouts.cluster import tell_workers, use_cluster
 from tests.chat_endpoint import completion, endpoint
@@ -236,18 +239,26 @@ def test_a_model_at_an_endpoint_is_evaluated_as_a_policy_is(
     assert len(served.asked) == len(steps) and {body["model"] for body in served.asked} == {"big"}
 
 
-def test_an_evaluation_of_eight_episodes(prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path) -> None:
+def test_an_evaluation_of_eight_episodes(
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trained = RunStore(tmp_path / "trained")
     trained.publish_policy(10, PROJECT / "datasets/policies/reader", {"parent": 9, "source": "reader"})
     policy = {"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))}
-    config = small_evaluation(tmp_path, policy=policy, cluster={"address": dask_cluster.address})
-    result = evaluate(**parameters_of(config))
+    config = small_evaluation(tmp_path, policy=policy, cluster={"address": dask_cluster.address}, monitor=True)
+    with tags("nightly"):
+        result = evaluate(**parameters_of(config))
+    assert re.search(r"monitor: http://127\.0\.0\.1:\d+", capsys.readouterr().err)
     assert result["version"] == 10, "as the run calls it"
     assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"
     assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}
     assert 0 <= result["low"] <= result["mean"] <= result["high"] <= 1
     store = RunStore(tmp_path / "Small_Evaluation")
-    assert "Chrome/" in read_json(store.config_path)["versions"]["chromium"]
+    document = read_json(store.config_path)
+    assert "Chrome/" in document["versions"]["chromium"]
+    row = run_row(store, read_measurements(store.root))
+    assert (row["started_by"], row["tags"], row["deployment"]) == (getpass.getuser(), ["nightly"], "")
+    assert row["flow_run"] == document["started"]["flow_run"] != ""
     assert [path.name for path in (store.root / "evaluations").iterdir()] == ["v000010.json"]
     assert read_json(store.evaluation_path(10)) == result and store.versions() == [10]
     for episode_id in result["episodes"]:
@@ -259,12 +270,19 @@ def test_an_evaluation_of_eight_episodes(prefect_api: None, dask_cluster: DaskCl
     assert table["type"] == "table"
     assert {row["kind"]: row["n"] for row in orjson.loads(table["data"])} == {"click-option": 4, "click-test": 4}
 
+    shown = next(iter(result["episodes"]))
+    assert (
+        f"](http://127.0.0.1:8711/runs/Small_Evaluation/episodes/{shown})"
+        in artifact("small-evaluation-report")["data"]
+    )
+
     written = {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")}
     assert evaluate(**parameters_of(config)) == result
     assert {path: path.stat().st_mtime_ns for path in store.root.glob("*/**/*.json")} == written, "read, not repeated"
 
     page = (store.report_path / "index.html").read_text()
     assert "Rollwright evaluation" in page and "finished" in page and "Learning curve" not in page
+    assert read_json(store.config_path)["started"] == document["started"], "by whom it was started first"
     with pytest.raises(ConfigError, match="was started with other values of: greedy"):
         evaluate(**parameters_of(config.model_copy(update={"greedy": not config.greedy})))
     (trained.policy_path(10) / "tokenizer_config.json").write_text("{}")
@@ -390,14 +408,6 @@ def test_tasks_know_their_flow_by_name_and_its_code_stays_here(prefect_api: None
         here, whole, (there, sent) = ask(3)
     assert here == there and [here[0], here[1], here[3]] == ["heavy", "7", {"number": 3}]
     assert whole > len(heavy) > 10_000 > sent
-
-
-@pytest.mark.parametrize(
-    ("run_id", "key"),
-    [("quickstart-seed0", "quickstart-seed0-iteration"), ("My_Run.2", "my-run-2-iteration"), ("_x", "x-iteration")],
-)
-def test_artifact_keys_hold_what_prefect_allows(run_id: str, key: str) -> None:
-    assert artifact_key(run_id, "iteration") == key
 
 
 def test_the_iteration_table_and_the_curve_are_artifacts(prefect_api: None, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from prefect import Task
 
 from tasks_lib.config import PROJECT
-from tasks_lib.processes.prefect_run import FlowWork
+from tasks_lib.processes.prefect_run import FlowWork, describe_start
 
 
 def test_work_that_holds_a_lock_travels_without_it() -> None:
@@ -43,3 +44,8 @@ logging.getLogger("prefect.client").warning("a client warns")
     said = subprocess.run([sys.executable, "-c", program], env=environment, cwd=PROJECT, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     assert "flushing" not in said.stderr and "a client warns" in said.stderr
+
+
+def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: {}[os.getuid()])
+    assert describe_start()["by"] == f"user {os.getuid()}"

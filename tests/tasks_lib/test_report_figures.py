@@ -17,6 +17,7 @@ from PIL import Image
 from envs.settle import SettleReason
 from envs.types import StopReason
 from tasks_lib.report import build_report, learning_curve_png
+from tasks_lib.report.artifacts import artifact_key
 from tasks_lib.report.charts import Series, format_duration, line_chart, nice_ticks, number, rolling_mean
 from tasks_lib.report.data import RunData, read_run
 from tasks_lib.report.episodes import MAX_EPISODES, choose_episodes
@@ -279,3 +280,11 @@ def test_causes_that_differ_in_an_address_or_a_number_are_one() -> None:
     rows = cause_rows(data)
     assert len(rows) == MAX_CAUSES + 1 and (rows[-1].words, rows[-1].training) == (OTHERS, 7)
     assert cause_rows(RunData("r")) == [] and grading(RunData("r")).rows == []
+
+
+@pytest.mark.parametrize(
+    ("run_id", "key"),
+    [("quickstart-seed0", "quickstart-seed0-iteration"), ("My_Run.2", "my-run-2-iteration"), ("_x", "x-iteration")],
+)
+def test_artifact_keys_hold_what_prefect_allows(run_id: str, key: str) -> None:
+    assert artifact_key(run_id, "iteration") == key

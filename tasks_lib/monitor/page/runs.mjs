@@ -34,6 +34,12 @@ function section(id, title, ...children) {
   return el("section", { id, "aria-labelledby": `h-${id}` }, el("h2", { id: `h-${id}` }, title), ...present(children));
 }
 
+/** Who started a run, by which deployment, and its tags, each a link to all runs with it. */
+function byTags(run) {
+  const words = [...new Set([run.started_by, run.deployment, ...run.tags])].filter(Boolean);
+  return words.flatMap((word, at) => [at ? ", " : null, el("a", { href: `/runs?${new URLSearchParams({ words: word })}` }, word)]);
+}
+
 // ------------------------------------------------------------------ all runs
 
 async function showRuns() {
@@ -41,7 +47,7 @@ async function showRuns() {
   head("Runs", [], [`${rows.length} under this root`]);
   const query = new URLSearchParams(location.search);
   const chosen = new Set(query.getAll("run"));
-  const words = el("input", { type: "search", value: query.get("words") ?? "", "aria-label": "Words in name, preset or tag" });
+  const words = el("input", { type: "search", value: query.get("words") ?? "", "aria-label": "Words in name, preset, tag, deployment, or who started it" });
   const body = el("tbody");
   const compared = el("div");
   const remember = () => {
@@ -51,7 +57,7 @@ async function showRuns() {
   };
   const fill = () => {
     const wanted = words.value.toLowerCase();
-    const shown = rows.filter((run) => [run.run, run.preset, ...run.tags].join(" ").toLowerCase().includes(wanted));
+    const shown = rows.filter((run) => [run.run, run.preset, run.flow, run.state, run.started_by, run.deployment, run.flow_run, ...run.tags].join(" ").toLowerCase().includes(wanted));
     body.replaceChildren(...shown.map((run) => el("tr", {},
       el("td", {}, el("input", { type: "checkbox", checked: chosen.has(run.run), "aria-label": `Compare ${run.run}`, onchange: ({ target }) => {
         if (target.checked) chosen.add(run.run);
@@ -66,7 +72,7 @@ async function showRuns() {
       el("td", {}, run.flow, run.preset ? el("span", { class: "quiet" }, ` ${run.preset}`) : null),
       el("td", {}, when(run.started)),
       el("td", {}, duration(run.seconds)),
-      el("td", { class: "quiet" }, [run.started_by, ...run.tags].filter(Boolean).join(", ")))));
+      el("td", { class: "quiet" }, byTags(run)))));
   };
   const compare = async () => {
     if (!chosen.size) {
@@ -87,7 +93,7 @@ async function showRuns() {
   };
   words.addEventListener("input", () => { remember(); fill(); });
   main.replaceChildren(
-    section("runs", "All runs", el("div", { class: "tools" }, el("label", {}, "Words in name, preset or tag", words)),
+    section("runs", "All runs", el("div", { class: "tools" }, el("label", {}, "Words in name, preset, tag, deployment, or who started it", words)),
       el("div", { class: "wide" }, el("table", { class: "runs" },
         el("thead", {}, el("tr", {}, ["compare", "run", "state", "iterations", "success", "flow", "started", "seconds", "by, tags"].map((name) => el("th", { scope: "col" }, name)))), body)),
       rows.length ? null : el("p", { class: "empty" }, "There is no run here: no folder with a config.json.")),
@@ -103,7 +109,7 @@ async function showRun(name) {
   head(name, [["Runs", "/runs"]], [
     stateOf(run), run.iterations ? `iteration ${run.iteration} of ${run.iterations}` : null,
     run.after ? `success ${run.before ? `${rate(run.before)} → ` : ""}${rate(run.after)}${interval(run.after)}, n = ${run.after.n}` : "no evaluation yet",
-    run.seconds ? duration(run.seconds) : null, `started ${when(run.started)}`, run.commit ? `commit ${run.commit.slice(0, 10)}` : null]);
+    run.seconds ? duration(run.seconds) : null, `started ${when(run.started)}`, run.flow_run ? `flow run ${run.flow_run}` : null, run.started_by || run.tags.length ? el("span", {}, "by ", byTags(run)) : null, run.commit ? `commit ${run.commit.slice(0, 10)}` : null]);
   const pairs = (entries) => el("dl", { class: "pairs" }, entries.map(([key, value]) => el("div", {}, el("dt", {}, key), el("dd", {}, String(value)))));
   const folded = (title, body) => el("details", {}, el("summary", {}, title), body);
   const list = new EpisodeList(apiPath(name), (episode) => `${runPath(name)}/episodes/${encodeURIComponent(episode)}`);
