@@ -1,7 +1,8 @@
 """The gate before all routes of a page's server: who may read, and what a browser may do with it.
 
 On loopback everybody on this machine reads. Elsewhere a token is needed. It is given once, as
-``?token=`` in the address, and is a cookie from then on, so that no link or log holds it.
+``?token=`` in the address, and is a cookie from then on, so that no link or log holds it. Programs
+send it as ``Authorization: Bearer``.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class PageGate:
             if not self._is_token(given):
                 return _refusal(401, "the token is not this server's")
             return _remember(scope, given, [pair for pair in query if pair[0] != "token"])
-        if self._is_token(_cookie(headers)):
+        if self._is_token(_cookie(headers)) or self._is_token(_bearer(headers)):
             return None
         return _refusal(401, "open the address with ?token=TOKEN once")
 
@@ -111,6 +112,12 @@ def _cookie(headers: Headers) -> str:
     except CookieError:
         return ""
     return cookies[COOKIE].value if COOKIE in cookies else ""
+
+
+def _bearer(headers: Headers) -> str:
+    """Return the token that a program sends, or an empty text."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _is_local(headers: Headers) -> bool:

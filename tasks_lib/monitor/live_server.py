@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tasks_lib.monitor.prometheus import render_metrics
 from tasks_lib.monitor.run_figures import History
 from tasks_lib.monitor.static_files import PAGE
 from tasks_lib.worker.live import WorkerState
@@ -76,6 +78,8 @@ class LiveMonitor:
     _workers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """Number of the last change of each worker, and its state."""
     _run: tuple[int, bytes] = (0, b"{}")
+    _figures_now: dict[str, Any] = field(default_factory=dict)
+    """Figures that were measured last."""
     _number: int = 0
     """Number of the last change."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -90,6 +94,7 @@ class LiveMonitor:
             Route("/curve", self._curve),
             Route("/episode", self._episode),
             Route("/screenshot", self._screenshot),
+            Route("/metrics", self._prometheus),
         ]
 
     @asynccontextmanager
@@ -117,7 +122,8 @@ class LiveMonitor:
                 run = await asyncio.to_thread(self._measure) if now >= due else None
             except Exception as error:  # whatever a run's folder holds, the next look may find it in order
                 logger.warning("the monitor could not look at the run: %s", error, exc_info=True)
-                changes, run = [], orjson.dumps({"state": "unknown", "problem": f"The run cannot be read: {error}"})
+                self._figures_now = {"state": "unknown", "problem": f"The run cannot be read: {error}"}
+                changes, run = [], orjson.dumps(self._figures_now)
             if run is not None:
                 due = now + FIGURES_SECONDS
             self._take(changes, run)
@@ -128,6 +134,7 @@ class LiveMonitor:
         if self.source.problem is not None:
             figures["problem"] = self.source.problem
         self.history.add(figures, time.time())
+        self._figures_now = figures
         return orjson.dumps(figures, option=orjson.OPT_NON_STR_KEYS)
 
     def _take(self, changes: list[tuple[str, bytes]], run: bytes | None) -> None:
@@ -183,6 +190,10 @@ class LiveMonitor:
 
     async def _curve(self, request: Request) -> Response:
         return JSONResponse(self.history.curve(request.query_params.get("name", "")))
+
+    async def _prometheus(self, request: Request) -> Response:
+        content = render_metrics(self._figures_now, self.source.states(), self.viewers)
+        return Response(content, media_type=CONTENT_TYPE_LATEST, headers={"Cache-Control": "no-store"})
 
     async def _episode(self, request: Request) -> Response:
         shown = await asyncio.to_thread(self.source.episode, *_place(request))

@@ -55,7 +55,11 @@ def test_a_token_is_given_once_and_is_a_cookie_then() -> None:
     cookie = given.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie
     assert reader.get("/secret?a=1").text == "secret a=1"
-    assert client(TOKEN, "http://monitor.example").get("/secret").status_code == 401, "each browser needs it"
+    other = client(TOKEN, "http://monitor.example")
+    assert other.get("/secret").status_code == 401, "each browser needs it"
+    for given, status in ((f"Bearer {TOKEN}", 200), (f"Bearer {TOKEN}x", 401), (TOKEN, 401), ("Bearer ", 401)):
+        answer = other.get("/secret", headers={"authorization": given})
+        assert answer.status_code == status and "set-cookie" not in answer.headers
 
 
 def test_a_redirect_stays_on_the_server() -> None:
