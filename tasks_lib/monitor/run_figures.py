@@ -134,6 +134,8 @@ class RunFigures:
         self, run: RunData, states: Sequence[WorkerState], trainer: dict[str, Any], disk: dict[str, int] | None
     ) -> tuple[str, str | None]:
         """Return the run's state, and a sentence about what is wrong with it."""
+        if not self.store.root.is_dir():
+            return "unknown", f"The folder {self.store.root} of the run is gone; it is shown again when it is back."
         try:
             state = run_state(self.store, run)
         except OSError as error:
