@@ -1,4 +1,4 @@
-"""Costs of the live monitor at 512 environments of 20 changes a second: workers, server, delay."""
+"""Costs of the monitor at 512 environments of 20 changes a second; opening of a great run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import orjson
 import psutil
+from playwright.sync_api import sync_playwright
 
 from benchmarks import Figure
+from envs.browser import find_chromium
+from envs.types import StopReason
 from tasks_lib.worker.live import Doing, LiveState, update_live_file
-from training.ledger.store import RunStore, atomic_write_bytes
+from training.ledger.store import RunStore, atomic_write_bytes, write_json
+from training.records.groups import EpisodeSummary, GroupRecord
 
 CELLS = 512
 CHANGES = 20
@@ -27,90 +32,155 @@ CHANGES = 20
 WORKERS = 8
 VIEWERS = 3
 STEPS = [doing for doing in Doing if doing is not Doing.IDLE]
-TURNS = 3
-"""Times that the worker's loop runs with the monitor, and without it."""
+BLOCKS = 200
+"""Blocks of one change of each cell, half of them with the monitor."""
+GROUPS, GROUP_SIZE = 1250, 8
+"""Groups of the run that is opened, and their episodes."""
+OPENINGS = 3
 WATCH_SECONDS = 10.0
 """Seconds of 10,240 changes each: more than 100,000 changes."""
 
 
 def run() -> list[Figure]:
-    """Worker's loss, server's share of a core, delay of a change, growth of the server."""
+    """Worker's loss; server's share of a core; delay of a change; opening of a great run."""
     with tempfile.TemporaryDirectory(prefix="rollwright-monitor-") as folder:
         loss = asyncio.run(_loss(Path(folder) / "worker"))
         root = Path(folder) / "run"
         root.mkdir()
         (root / "config.json").write_text("{}")
         return [
-            Figure("worker's steps lost to the monitor, 512 cells", loss, "share", "<= 0.02"),
+            Figure("worker's CPU for the monitor, 512 cells", loss, "share", "<= 0.02"),
             *asyncio.run(_watch(root)),
+            *_open_run(Path(folder) / "runs"),
         ]
 
 
 async def _loss(folder: Path) -> float:
-    """Return the share of a busy worker's steps that the monitor costs, on and off in turns."""
-    rates: dict[bool, list[float]] = {True: [], False: []}
-    for turn in range(2 * TURNS):
-        on = turn % 2 == turn // 2 % 2  # ABBA, so that a drift of the machine falls on both
-        rates[on].append(await _step_rate(folder, on=on))
-    return 1 - statistics.median(rates[True]) / statistics.median(rates[False])
+    """Return the share of a busy worker's CPU that the monitor costs.
 
-
-async def _step_rate(folder: Path, *, on: bool) -> float:
-    """Return the changes in a second of CPU of a loop that does nothing else than 512 episodes.
-
-    It does as many as in two seconds at full pace, and meanwhile the file is written twice.
+    Blocks of one change of each cell run with the monitor and without it, in turns; a second has 20
+    of them and one writing of the file.
     """
     live, store = LiveState("i000000", CELLS, dict), RunStore(folder)
     slots = [live.take_slot() for _ in range(CELLS)]
-    done, began = 0, time.process_time()
-    async with AsyncExitStack() as stack:
-        if on:
-            await stack.enter_async_context(update_live_file(live, store, lambda run_dir, state: None))
-        for _ in range(2 * CHANGES):
-            for slot in slots:
-                _work()
-                if on:
-                    slot.set_doing(STEPS[done % len(STEPS)], done % 10)
-                done += 1
-            await asyncio.sleep(0)
-    return done / (time.process_time() - began)
+    blocks: dict[bool, list[float]] = {True: [], False: []}
+    work = _work()
+    for turn in range(BLOCKS):
+        on = turn % 2 == turn // 2 % 2  # ABBA, so that a drift of the machine falls on both
+        began = time.process_time()
+        for number, slot in enumerate(slots):
+            sum(work)
+            doing, step = STEPS[(turn + number) % len(STEPS)], turn % 10
+            if on:
+                slot.set_doing(doing, step)
+        blocks[on].append(time.process_time() - began)
+    writings = []
+    for _ in range(BLOCKS // 4):
+        began = time.process_time()
+        async with update_live_file(live, store, lambda run_dir, state: None):
+            await asyncio.sleep(0)  # it is written now, and at the end
+        writings.append((time.process_time() - began) / 2)
+    without = CHANGES * statistics.median(blocks[False])
+    return 1 - without / (CHANGES * statistics.median(blocks[True]) + statistics.median(writings))
 
 
-def _work() -> None:
-    """Do what a change takes of a worker that has 20 of each of 512 cells: 98 microseconds."""
-    sum(range(4000))
+def _work() -> range:
+    """Return numbers whose sum takes what a core has for a change where each of 512 cells has 20 of
+    them in a second: 98 microseconds."""
+    size, seconds = 4000, []
+    for _ in range(500):
+        began = time.process_time()
+        sum(range(size))
+        seconds.append(time.process_time() - began)
+    return range(round(size / statistics.median(seconds) / (CELLS * CHANGES)))
 
 
 async def _watch(root: Path) -> list[Figure]:
     """Return the figures of a server of its own process, with three viewers."""
     store = RunStore(root)
     command = [sys.executable, "-m", "flows.monitor", "--run", str(root), "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        found = re.match(r"(http://\S+) shows", await asyncio.to_thread(server.stdout.readline))
-        assert found, "the monitor did not start"
-        process, delays = psutil.Process(server.pid), list[float]()
-        async with AsyncExitStack() as stack:
-            for number in range(WORKERS):
-                stack.push_async_callback(_cancel, asyncio.create_task(_change(f"host-{number}", store)))
-            for _ in range(VIEWERS):
-                stack.push_async_callback(_cancel, asyncio.create_task(_view(found[1], delays)))
-            await asyncio.sleep(WATCH_SECONDS / 2)
-            delays.clear()
-            before, memory, began = process.cpu_times(), process.memory_info().rss, time.monotonic()
-            await asyncio.sleep(WATCH_SECONDS)
-            after, grown, seconds = process.cpu_times(), process.memory_info().rss / memory, time.monotonic() - began
-        share = (after.user + after.system - before.user - before.system) / seconds
-    finally:
-        server.terminate()
-        server.wait()
+    delays = list[float]()
+    async with AsyncExitStack() as stack:
+        address, process = stack.enter_context(_serving(command))
+        for number in range(WORKERS):
+            stack.push_async_callback(_cancel, asyncio.create_task(_change(f"host-{number}", store)))
+        for _ in range(VIEWERS):
+            stack.push_async_callback(_cancel, asyncio.create_task(_view(address, delays)))
+        await asyncio.sleep(WATCH_SECONDS / 2)
+        delays.clear()
+        before, memory, began = process.cpu_times(), process.memory_info().rss, time.monotonic()
+        await asyncio.sleep(WATCH_SECONDS)
+        after, grown, seconds = process.cpu_times(), process.memory_info().rss / memory, time.monotonic() - began
+    share = (after.user + after.system - before.user - before.system) / seconds
     return [
         Figure("server's share of a core, three viewers", share, "core", "<= 0.1"),
         Figure("change to its message at a viewer, mean", statistics.fmean(delays) + 0.5, "s", "<= 1"),
         Figure("change to its message at a viewer, longest", max(delays) + 1.0, "s", ""),
         Figure("server's memory after 100,000 changes / before", grown, "ratio", "<= 1.02"),
     ]
+
+
+def _open_run(root: Path) -> list[Figure]:
+    """Return how long the page of a run of 10,000 episodes takes until rows are seen.
+
+    The first time, a server has read no record yet; Chromium runs already.
+    """
+    store = RunStore(root / "run")
+    for number in range(GROUPS):
+        group = _group(f"i{number // 32:06d}-g{number % 32:04d}")
+        write_json(store.group_path(group.group_id), group)
+    write_json(store.config_path, {"config": {"iterations": 40}})
+    first, again = list[float](), list[float]()
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(find_chromium()))
+        for _ in range(OPENINGS):
+            command = [sys.executable, "-m", "flows.view", "--root", str(root), "--port", "0"]
+            with _serving(command) as (address, _):
+                for seconds in (first, again):
+                    page = chromium.new_page()
+                    began = time.monotonic()
+                    page.goto(f"{address}/run")
+                    page.wait_for_selector(".episodes-list a")
+                    seconds.append(time.monotonic() - began)
+                    page.close()
+        chromium.close()
+    return [
+        Figure("page of a run of 10,000 episodes, first time", statistics.median(first), "s", "<= 2"),
+        Figure("page of a run of 10,000 episodes, again", statistics.median(again), "s", "<= 2"),
+    ]
+
+
+def _group(group_id: str) -> GroupRecord:
+    """Return the record of a group."""
+    episodes = tuple(
+        EpisodeSummary(
+            episode_id=f"{group_id}-s{sample:02d}-a0",
+            seed=5,
+            sample=sample,
+            score=1.0,
+            passed=True,
+            steps=3,
+            response_tokens=40,
+            stop_reason=StopReason.DONE,
+            abstained=None,
+        )
+        for sample in range(GROUP_SIZE)
+    )
+    return GroupRecord(group_id=group_id, task_id="miniwob/x", kind="x", policy_version=0, episodes=episodes)
+
+
+@contextmanager
+def _serving(command: list[str]) -> Iterator[tuple[str, psutil.Process]]:
+    """Run a command that serves pages, and yield its address and its process."""
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        says = re.match(r"(http://\S+) shows", server.stdout.readline())
+        assert says, f"{' '.join(command)} did not start"
+        yield says[1], psutil.Process(server.pid)
+    finally:
+        server.terminate()
+        server.wait()
 
 
 async def _change(worker: str, store: RunStore) -> None:

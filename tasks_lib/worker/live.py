@@ -44,6 +44,8 @@ Deadlines of pages and turns are then late by as much.
 class Doing(StrEnum):
     """Operation that an episode waits for."""
 
+    __hash__ = str.__hash__  # an enumeration's own is slow, and steps wait for it
+
     IDLE = "idle"
     """The slot has no episode."""
     RESET = "reset"
@@ -132,27 +134,36 @@ class WorkerState(Record):
     """Share of its machine's memory in use."""
 
 
+@dataclass(slots=True)
+class _KindTimes:
+    """Times of the last operations of one kind."""
+
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_TIMES))
+    """Seconds of the operations that ended."""
+    count: int = 0
+    """Number of operations that ended."""
+    counted: int = 0
+    """Count at which the percentile was taken."""
+    limit: float = 0.0
+    """99th percentile then."""
+
+
 class OperationTimes:
     """Times of a worker's last operations by kind, and the 99th percentile of each kind."""
 
     def __init__(self) -> None:
-        self.ended: dict[Doing, deque[float]] = {doing: deque(maxlen=MAX_TIMES) for doing in Doing}
-        """Seconds of the operations that ended."""
-        self.counts: Counter[Doing] = Counter()
-        self._limits: dict[Doing, tuple[int, float]] = {}
-        """Count at which the percentile was taken, and the percentile."""
+        self.kinds = {doing: _KindTimes() for doing in Doing}
+        """Times by kind, to which `SlotStatus.set_doing` adds."""
 
     def is_slow(self, doing: Doing, seconds: float) -> bool:
         """Return whether an operation that has lasted so long is slow."""
-        count = self.counts[doing]
-        if doing is Doing.IDLE or count < MIN_TIMES:
+        kind = self.kinds[doing]
+        if doing is Doing.IDLE or kind.count < MIN_TIMES:
             return False
-        counted, limit = self._limits.get(doing, (0, 0.0))
-        if count >= 2 * counted or count - counted >= MAX_TIMES // 2:
-            times = sorted(self.ended[doing])
-            limit = times[len(times) * 99 // 100]
-            self._limits[doing] = (count, limit)
-        return seconds > limit
+        if kind.count >= 2 * kind.counted or kind.count - kind.counted >= MAX_TIMES // 2:
+            times = sorted(kind.seconds)
+            kind.counted, kind.limit = kind.count, times[len(times) * 99 // 100]
+        return seconds > kind.limit
 
 
 @dataclass(slots=True)
@@ -178,8 +189,9 @@ class SlotStatus:
         """Begin another operation, at ``step`` if that changes too."""
         now = time.monotonic()
         if doing is not self.doing:
-            self.times.ended[self.doing].append(now - self.since)
-            self.times.counts[self.doing] += 1
+            ended = self.times.kinds[self.doing]  # here, as a call costs as much as all the rest
+            ended.seconds.append(now - self.since)
+            ended.count += 1
         self.doing, self.since = doing, now
         if step is not None:
             self.step = step
