@@ -33,9 +33,10 @@ def episodes_of(arms: Sequence[Arm]) -> int:
 
 def needs_approval(config: SweepConfig, arms: Sequence[Arm]) -> bool:
     """Return True if these arms play more than is allowed, and more than was approved before."""
+    if config.approve_above is None or episodes_of(arms) <= config.approve_above:
+        return False
     approved = _read(config)
-    limit = config.approve_above
-    return limit is not None and episodes_of(arms) > max(limit, approved.episodes if approved else 0)
+    return approved is None or episodes_of(arms) > approved.episodes
 
 
 def check_budget(config: SweepConfig, arms: Sequence[Arm]) -> None:
