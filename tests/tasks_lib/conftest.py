@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,24 @@ def synthetic() -> Any:
     return _load_synthetic_run()
 
 
+@pytest.fixture(scope="session")
+def written_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """``written_run(iterations=6, …)``: a run with these options, which is written once."""
+
+    @cache
+    def write(**options: Any) -> Any:
+        return _load_synthetic_run().SyntheticRun(tmp_path_factory.mktemp("written") / "run", **options)
+
+    return write
+
+
 @pytest.fixture
-def make_run(tmp_path: Path) -> Callable[..., Any]:
-    """``make_run(name="run-1", iterations=6, every=3, finished=True)`` writes a run's folder;
+def make_run(tmp_path: Path, written_run: Callable[..., Any]) -> Callable[..., Any]:
+    """``make_run(name="run-1", iterations=6, every=3, finished=True)`` gives a run's folder;
     ``.root`` is its path."""
 
     def make(name: str = "run-1", **options: Any) -> Any:
-        return _load_synthetic_run().SyntheticRun(tmp_path / "runs" / name, **options)
+        return written_run(**options).copied(tmp_path / "runs" / name)
 
     return make
 

@@ -6,9 +6,12 @@ tests of what reads a run; it needs no browser, model or flow.
 
 from __future__ import annotations
 
+import copy
+import functools
 import io
 import math
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,12 @@ class SyntheticRun:
     def root(self) -> Path:
         """The run's folder."""
         return self.store.root
+
+    def copied(self, root: Path) -> SyntheticRun:
+        """The same run in another folder: a fifth of the time that writing it takes."""
+        other = copy.deepcopy(self, {id(self.store): RunStore(root)})
+        shutil.copytree(self.root, root)
+        return other
 
     def _write_set_up(self) -> None:
         config = {
@@ -362,6 +371,7 @@ def _task(kind: str) -> WebTask:
     )
 
 
+@functools.cache
 def _screenshot(kind: str, seed: int, elements: tuple[Element, ...]) -> bytes:
     image = Image.new("RGB", VIEWPORT, "white")
     draw = ImageDraw.Draw(image)
