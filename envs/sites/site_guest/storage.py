@@ -25,7 +25,7 @@ class Storage:
         """Remark on what is missing here, for a person."""
         self.kind = "copy"
         """``btrfs``, ``overlay`` or ``copy``."""
-        self._place = folder / "state"
+        self._place = folder / ("layers" if mounts else "copies")
         self._place.mkdir()
         self._lower = state
         if mounts:

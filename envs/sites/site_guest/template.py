@@ -74,7 +74,6 @@ class _Template:
                 self._storage = Storage(self._folder, seed, config["disk_mb"], mounts=True)
             except OSError as error:
                 self._isolated, missing = False, str(error)
-                (self._folder / "state").rmdir()
         if not self._isolated:
             self._storage = Storage(self._folder, seed, config["disk_mb"], mounts=False)
         warm, statuses = self._isolated and config["kind"] != "process", dict[str, int]()
