@@ -28,6 +28,7 @@ NAMES = (
     "ledger",
     "monitor",
     "cluster",
+    "sites",
 )
 """Modules of this package that are benchmarks."""
 

@@ -1,0 +1,189 @@
+"""Launches, resets, disk and memory of a site's instances: forks of a warm template against a cold
+start of the same server.
+
+The site is the recipe ``oscar``, which has to be built. All arms have one interpreter, one state,
+one page and one client; a launch is timed from the request to the first 200 of a page, the state
+included. The arms take turns. Isolation is in the forked arm: mount, network, process and
+IPC namespaces of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+
+from benchmarks import Figure
+from envs.sites import RecipeSite, build_of, find_recipe
+from envs.sites.recipes.site import SiteInstance
+
+PAGE = "/accounts/login/"
+"""The page of log-ins, 15 to 30 ms to make; `/catalogue/` takes half a second in every arm."""
+ROUNDS = 10
+"""Of a forked and a cold launch each, in turns."""
+MANY = 50
+"""Instances at one time."""
+WRITES = 20
+"""Products put into the basket of each instance, for disk and memory after writes."""
+COLD = (
+    "import sys; from wsgiref.simple_server import make_server, WSGIServer; from socketserver import ThreadingMixIn; "
+    "S = type('S', (ThreadingMixIn, WSGIServer), {{'daemon_threads': True}}); from {module} import {name} as app; "
+    "make_server('127.0.0.1', int(sys.argv[1]), app, S).serve_forever()"
+)
+
+
+def run() -> list[Figure]:
+    """Measure all figures."""
+    return asyncio.run(figures())
+
+
+async def figures() -> list[Figure]:
+    """Figures of one site."""
+    recipe = find_recipe("oscar")
+    build_of(recipe).require_finished()
+    site = RecipeSite(recipe)
+    await site.start()
+    try:
+        ready = await _launches(site)
+        many = await _many(site)
+    finally:
+        await site.close()
+    return [*ready, *many]
+
+
+async def _launches(site: RecipeSite) -> list[Figure]:
+    forked, cold, resets = list[float](), list[float](), list[float]()
+    await _forked(site)  # the first one finds no page cached
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        instance = await _forked(site)
+        forked.append(time.perf_counter() - begun)
+        cold.append(await _cold(site))
+        begun = time.perf_counter()
+        await site.drop(instance)
+        after = await site.launch()
+        resets.append(time.perf_counter() - begun)
+        await site.drop(after)
+    ratios = [slow / fast for slow, fast in zip(cold, forked, strict=True)]
+    return [
+        Figure("launch to first page, cold / forked, median of rounds", statistics.median(ratios), "ratio", ">= 12"),
+        Figure("launch to first page, forked, median", 1000 * statistics.median(forked), "ms", "<= 50"),
+        Figure("launch to first page, forked, slowest", 1000 * max(forked), "ms", "<= 120"),
+        Figure("launch to first page, cold, median", 1000 * statistics.median(cold), "ms", ""),
+        Figure("reset: drop and launch until ready, median", 1000 * statistics.median(resets), "ms", "<= 20"),
+    ]
+
+
+async def _many(site: RecipeSite) -> list[Figure]:
+    """Fifty instances at once, each with its own basket."""
+    begun = time.perf_counter()
+    instances = await asyncio.gather(*(site.launch() for _ in range(MANY)))
+    makespan = time.perf_counter() - begun
+    before = _disk(instances[0])
+    for number, instance in enumerate(instances):
+        await _write(site, instance, WRITES - number % 2)
+    wrong = 0
+    for number, instance in enumerate(instances):
+        wrong += await _lines(site, instance) != WRITES - number % 2
+    memory = _unique_memory(instances[0])
+    return [
+        Figure(f"{MANY} instances with another basket than theirs", wrong, "instances", "<= 0"),
+        Figure(f"{MANY} instances launched and ready", makespan, "s", ""),
+        Figure("unique memory of an instance after writes, median", memory, "MB", "<= 14"),
+        Figure("disk of an instance after writes", (_disk(instances[0]) - before) / MANY, "MB", "<= 0.4"),
+    ]
+
+
+async def _forked(site: RecipeSite) -> SiteInstance:
+    instance = await site.launch()
+    async with httpx.AsyncClient(headers=dict(site.server_of(instance).headers), trust_env=False) as client:
+        (await client.get(f"{site.origin}{PAGE}", timeout=60)).raise_for_status()
+    return instance
+
+
+async def _cold(site: RecipeSite) -> float:
+    """Seconds of a copied state, a started process and its first page."""
+    build = build_of(site.recipe)
+    module, name = site.recipe.start.application.split(":")
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        state = Path(folder) / "state"
+        subprocess.run(["cp", "-a", str(build.state), str(state)], check=True)
+        with socket.create_server(("127.0.0.1", 0)) as asked:
+            port = asked.getsockname()[1]
+        server = subprocess.Popen(
+            [build.python, "-P", "-c", COLD.format(module=module, name=name), str(port)],
+            env={**build.environment(), "SITE_STATE": str(state)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+                while True:
+                    try:
+                        (await client.get(f"http://127.0.0.1:{port}{PAGE}")).raise_for_status()
+                        return time.perf_counter() - begun
+                    except httpx.ConnectError:
+                        await asyncio.sleep(0.002)
+        finally:
+            server.kill()
+            server.wait()
+
+
+async def _write(site: RecipeSite, instance: SiteInstance, count: int) -> None:
+    """Put products into the basket of an instance, one request each."""
+    async with httpx.AsyncClient(base_url=site.origin, trust_env=False, timeout=60) as client:
+        await client.get(f"/-/begin/{instance.token}?to=/accounts/login/", follow_redirects=True)
+        for number in range(1, count + 1):
+            token = client.cookies["csrftoken"]
+            form = {"csrfmiddlewaretoken": token, "quantity": "1"}
+            item = NUMBERS[number - 1]
+            answer = await client.post(f"/basket/add/{item}/", data=form, headers={"referer": site.origin})
+            assert answer.status_code == 302, answer.status_code
+
+
+async def _lines(site: RecipeSite, instance: SiteInstance) -> int:
+    """Number of lines in an instance's basket, by its own database."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "shop.sqlite"
+        await instance.template.ask("save", name=instance.name, file="shop.sqlite", to=str(saved))
+        done = subprocess.run(
+            [build_of(site.recipe).python, "-c", COUNT, str(saved)], capture_output=True, text=True, check=True
+        )
+    return int(done.stdout)
+
+
+COUNT = (
+    "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM basket_line').fetchone()[0])"
+)
+NUMBERS = (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 23)
+"""Ids of products that are in stock."""
+
+
+def _unique_memory(instance: SiteInstance) -> float:
+    supervisor = psutil.Process(instance.template.pid)
+    (template,) = supervisor.children()
+    unique = [child.memory_full_info().uss for child in template.children()]
+    return statistics.median(unique) / 1e6
+
+
+def _disk(instance: SiteInstance) -> float:
+    """MB that the image of all states takes, by its file system."""
+    (template,) = psutil.Process(instance.template.pid).children()
+    place = instance.template.socket_of(instance.name).parent / "layers"
+    folder = os.open(f"/proc/{template.pid}/root{place}", os.O_RDONLY)
+    try:
+        ctypes.CDLL(None).syncfs(folder)
+        seen = os.fstatvfs(folder)
+    finally:
+        os.close(folder)
+    return (seen.f_blocks - seen.f_bfree) * seen.f_frsize / 1e6
