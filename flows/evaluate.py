@@ -37,7 +37,7 @@ from tasks_lib.monitor.followed_run import serve_monitor
 from tasks_lib.monitor.serving import PageServer
 from tasks_lib.preflight.flows import check_evaluation, check_once
 from tasks_lib.preflight.tasks import ask_judge, some_of
-from tasks_lib.processes.prefect_run import announce_run
+from tasks_lib.processes.prefect_run import announce_run, completed
 from tasks_lib.processes.serving import serve_policy
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_links, publish_table, run_address
@@ -126,13 +126,14 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
             progress.log(late)
         for cause, count in result.get("causes", {}).items():
             progress.log(f"{count} attempts without a reward: {escape(cause)}")
-        progress.log(f"[bold]success {describe_success(result)}, n = {result['n']}[/bold]")
+        sentence = f"success {describe_success(result)}, n = {result['n']}"
+        progress.log(f"[bold]{sentence}[/bold]")
         if not result["n"]:
             raise JudgeError(
                 f"no episode has a reward; mend what is named above, then start with another run_id; or, if it was a judge or a check and no "
                 f"browser, grade again what was played: python -m flows.regrade --set run={store.root}"
             )
-    return result
+    return completed(sentence, result)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from tasks_lib.monitor.serving import PageServer
 from tasks_lib.preflight.flows import check_once, check_training
 from tasks_lib.preflight.tasks import ask_judge, some_of
 from tasks_lib.preflight.workers import check_places
-from tasks_lib.processes.prefect_run import announce_run, run_as_task
+from tasks_lib.processes.prefect_run import announce_run, completed, run_as_task
 from tasks_lib.processes.trainer import Trainer
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import (
@@ -82,7 +82,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         if finished := finished_result(config, run.store):
             progress.log(f"run {config.run_id} is finished already: {run.store.root}")
             progress.log(f"[bold]{result_sentence(finished)}[/bold]")
-            return finished
+            return completed(result_sentence(finished), finished)
         progress.log(f"run {config.run_id} in {run.store.root}")
         for what in (*findings, *filter(None, [run.choices]), *run.repairs):
             progress.log(what)
@@ -135,7 +135,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         progress.log(f"episodes: {run_address(run.store, config.view)} (python -m flows.view)")
         progress.log(f"result:  {run.store.result_path}")
         progress.log(f"[bold]{result_sentence(result)}[/bold]")
-    return result
+    return completed(result_sentence(result), result)
 
 
 if __name__ == "__main__":

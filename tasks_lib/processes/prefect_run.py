@@ -22,7 +22,7 @@ from prefect.events import emit_event
 from prefect.flow_engine import FlowRunEngine
 from prefect.logging.handlers import APILogHandler
 from prefect.logging.loggers import PrefectLogAdapter, flow_run_logger, task_run_logger
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 from prefect.task_engine import SyncTaskRunEngine
 
 from tasks_lib.processes.lease import use_patient_leases
@@ -139,6 +139,15 @@ def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") ->
     with get_client(sync_client=True) as client:
         retry_until_reachable(lambda: client.update_flow_run(flow_run.id, tags=sorted(tags)))
     emit("rollwright.run.started", run_id, {"flow": flow})
+
+
+def completed(sentence: str, result: Result) -> Result:
+    """Return what a flow returns to end with a sentence as its state's message.
+
+    Prefect shows the sentence with the flow run and as the last line of its log, and gives the
+    caller of the flow the result.
+    """
+    return cast(Result, Completed(message=sentence, data=result))
 
 
 OWN_TAGS = ("run:", "mode:", "preset:")

@@ -19,6 +19,9 @@ from typing import Any
 import orjson
 import psutil
 from distributed import Client
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+from prefect.client.schemas.sorting import FlowRunSort
 
 from tasks_lib.config import PROJECT
 from training.environment import TORCH_ENVIRONMENT
@@ -236,3 +239,11 @@ class DaskCluster:
         """Return the addresses that the scheduler lists."""
         with Client(self.address, set_as_default=False, timeout=180) as client:
             return set(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def state_message(flow_run: str) -> str | None:
+    """The message of the newest flow run with this name, from the API of this process."""
+    with get_client(sync_client=True) as client:
+        chosen = FlowRunFilter(name=FlowRunFilterName(any_=[flow_run]))
+        run = client.read_flow_runs(flow_run_filter=chosen, sort=FlowRunSort.START_TIME_DESC, limit=1)[0]
+    return run.state.message if run.state is not None else None

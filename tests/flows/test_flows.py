@@ -33,7 +33,7 @@ from flows.train import train
 from tasks_lib.config import PROJECT, ClusterConfig, EvaluateConfig, TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
-from tasks_lib.folder.metrics import MetricsLog
+from tasks_lib.folder.metrics import MetricsLog, describe_success
 from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.monitor.runs import run_row
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
@@ -48,7 +48,7 @@ from training.ledger.store import RunStore, read_json
 from training.records.groups import GroupSpec
 from training.trainer.control.launch import free_port
 
-from .services import DaskCluster, PrefectServer
+from .services import DaskCluster, PrefectServer, state_message
 
 SYNTHETIC_RUN = Path(__file__).parents[1] / "tasks_lib" / "synthetic_run.py"
 
@@ -255,6 +255,7 @@ def test_an_evaluation_of_eight_episodes(
     assert 0 <= result["low"] <= result["mean"] <= result["high"] <= 1
     store = RunStore(tmp_path / "Small_Evaluation")
     document = read_json(store.config_path)
+    assert state_message(document["started"]["flow_run"]) == f"success {describe_success(result)}, n = 8"
     assert "Chrome/" in document["versions"]["chromium"]
     row = run_row(store, read_measurements(store.root))
     assert (row["started_by"], row["tags"], row["deployment"]) == (getpass.getuser(), ["nightly"], "")
