@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import IO
 from envs.types import StorageError
 from tasks_lib.config import resolve_path as resolve_path
 from training.ledger.disk import raise_disk_errors, remove_leftovers
+
+LOOK_SECONDS = 1.0
+"""Seconds for which a start waits for the lock, which a look at it holds for a moment."""
+RETRY_SECONDS = 0.02
 
 
 @contextmanager
@@ -25,7 +30,7 @@ def run_lock(run_dir: Path) -> Iterator[None]:
         run_dir.mkdir(parents=True, exist_ok=True)
         lock = open(run_dir / "run.lock", "w")  # noqa: SIM115 - closed below
     with lock as file:
-        _acquire(file, run_dir)
+        _acquire(file, run_dir, fcntl.LOCK_EX, LOOK_SECONDS)
         remove_leftovers(run_dir)
         yield
 
@@ -35,11 +40,16 @@ def check_unlocked(run_dir: Path) -> None:
     path = run_dir / "run.lock"
     if path.exists():
         with open(path) as file:
-            _acquire(file, run_dir)
+            _acquire(file, run_dir, fcntl.LOCK_SH)
 
 
-def _acquire(file: IO[str], run_dir: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StorageError(f"another process is working on {run_dir}; wait for it, or give another run_id") from None
+def _acquire(file: IO[str], run_dir: Path, kind: int, patience: float = 0.0) -> None:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                break
+        time.sleep(RETRY_SECONDS)
+    raise StorageError(f"another process is working on {run_dir}; wait for it, or give another run_id")
