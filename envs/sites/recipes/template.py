@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import json
 import logging
@@ -34,10 +35,26 @@ MAX_LINE = 16 << 20
 """Longest answer of a template, in bytes: the hashes of a state with many files."""
 PREFIX = "rollwright-site-"
 """Beginning of the names of folders for sockets, logs and mounts."""
+OWNER = "owner"
+"""File of such a folder that its worker has locked, until the worker ends."""
 _GUEST = Path(__file__).resolve().parents[1]
 _COMMAND = (
     f"import sys; sys.path.insert(0, {str(_GUEST)!r}); from site_guest.supervisor import main; sys.path.pop(0); main()"
 )
+
+
+def remove_leftovers() -> list[Path]:
+    """Remove folders of workers that were killed together with their supervisors; return them."""
+    removed = []
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        try:
+            with (folder / OWNER).open() as owner:
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+        except (BlockingIOError, FileNotFoundError, PermissionError):
+            continue  # it is in use, not complete yet, or another user's
+        removed.append(folder)
+    return removed
 
 
 @dataclass(frozen=True)
@@ -105,7 +122,11 @@ class SiteTemplate:
         life_read, life_write = os.pipe()
         self._life = life_write
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+            await asyncio.to_thread(remove_leftovers)
+            unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+            owner = self._held.enter_context((unlocked / OWNER).open("w"))
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            self._folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # now others may look at it
             self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
             reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
             self._reading = loop.create_task(self._read(reader))

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ import pytest
 from envs.sites.recipes.check import check_site
 from envs.sites.recipes.recipe import CheckSteps, RecordedRequest
 from envs.sites.recipes.site import RecipeSite
+from envs.sites.recipes.template import remove_leftovers
 from envs.types import SiteError, WebTask
 
 from .making import started, visited, write_recipe
@@ -38,10 +39,11 @@ TASK = WebTask.model_validate(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("recipes")
-    os.environ["ROLLWRIGHT_SITE_BUILDS"] = str(place / "builds")
-    return place
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROLLWRIGHT_SITE_BUILDS", str(place / "builds"))
+        yield place
 
 
 @pytest.fixture(scope="module", params=["isolated", "plain"])
@@ -234,8 +236,9 @@ def test_nothing_is_left_after_a_kill(folder: Path, victim: str, isolate: bool) 
     finally:
         worker.kill()
         worker.wait()
-    if victim != "supervisor":
-        asyncio.run(_gone(Path(place)))
+    if victim == "supervisor":
+        remove_leftovers()
+    asyncio.run(_gone(Path(place)))
 
 
 async def _ended(processes: list[psutil.Process]) -> None:
