@@ -206,9 +206,9 @@ def test_an_ended_loop_cancels_requests_and_refuses_new_ones(monkeypatch: pytest
         running.wait(10)
         loop.cancel_requests()
         assert cancelled == [True], "it waits for the request's end"
-        with pytest.raises(BrowserError, match="told to end"):
+        with pytest.raises(BrowserError, match="was ended in the middle of its work"):
             playing.result(timeout=10)
-    with pytest.raises(BrowserError, match="told to end"):
+    with pytest.raises(BrowserError, match="was ended in the middle of its work"):
         loop.carry_out(asyncio.sleep(0))
     assert loop.wait(asyncio.sleep(0, "closed")) == "closed", "what closes the worker still runs"
     loop.stop()

@@ -175,7 +175,7 @@ def test_a_worker_that_ends_cancels_its_request_and_commits_nothing(
             assert not rolling.done(), rolling.result()
             time.sleep(0.05)
         worker.teardown(None)
-        with pytest.raises(BrowserError, match="told to end"):
+        with pytest.raises(BrowserError, match="was ended in the middle of its work"):
             rolling.result(timeout=10)
     assert not store.group_path(group.group_id).exists()
     stored = [store.trajectory(episode_id) for episode_id in store.episode_ids()]
