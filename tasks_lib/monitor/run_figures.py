@@ -13,7 +13,7 @@ from tasks_lib.monitor.runs import run_state
 from tasks_lib.report.data import RunData, read_measurements
 from tasks_lib.worker.live import WorkerState
 from training.ledger.store import RunStore
-from training.trainer.control.heartbeat import HEARTBEAT
+from training.trainer.control.heartbeat import read_heartbeat
 
 RATE_SECONDS = 30.0
 """Seconds over which rates are taken."""
@@ -116,12 +116,9 @@ class RunFigures:
         return {"episodes": episodes_rate, "steps": (self._steps - steps_then) / seconds, "tokens": tokens}
 
     def _trainer(self) -> dict[str, Any]:
-        """Return the trainer's phase by its heartbeat."""
-        try:
-            phase = (self.store.trainer_path / HEARTBEAT).read_text()
-        except OSError:
-            return {"phase": None, "share": None}
-        return {"phase": TRAINER_PHASES.get(phase, phase), "share": None}
+        """Return the trainer's phase and the share of its update that is done."""
+        phase, share = read_heartbeat(self.store.trainer_path)
+        return {"phase": TRAINER_PHASES.get(phase, phase) or None, "share": share}
 
     def _disk(self) -> dict[str, int] | None:
         try:
@@ -140,7 +137,7 @@ class RunFigures:
             state = run_state(self.store, run)
         except OSError as error:
             return "unknown", f"The folder of the run cannot be read: {error.strerror}."
-        seen = (self._metrics, trainer["phase"], *((worker.worker, worker.time) for worker in states))
+        seen = (self._metrics, trainer["phase"], trainer["share"], *((worker.worker, worker.time) for worker in states))
         if seen != self._last_state:
             self._last_state, self._last_change = seen, time.monotonic()
         silent = time.monotonic() - self._last_change

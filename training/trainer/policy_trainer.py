@@ -73,6 +73,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """Writer of its states; ``prepare`` makes it."""
         self.is_compared = False
         """True once a published policy was compared with the model (`compare_published`)."""
+        self._passes, self._passed = 0, 0
+        """Forward passes of the update, proximal and reference ones included, and those done."""
         self._normaliser = 1.0
         self._metrics = LossMetrics()
         self._kept_norm: Tensor | None = None
@@ -80,7 +82,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     def beat(self, phase: Phase) -> None:
         """Record a sign of progress."""
         if self.heartbeat is not None:
-            self.heartbeat.beat(phase)
+            share = self._passed / self._passes if phase == "train" and self._passes else None
+            self.heartbeat.beat(phase, share)
         if self.link is not None:
             self.link.count_step()
 
@@ -126,6 +129,10 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         return sum(
             getattr(weight, "ds_numel", weight.numel()) for weight in self.model.parameters() if weight.requires_grad
         )
+
+    def expect_passes(self, number: int) -> None:
+        """Begin to count the ``number`` forward passes of this process in an update."""
+        self._passes, self._passed = number, 0
 
     def begin_update(self, version: int, learning_rate: float | None = None) -> float:
         """Seed torch for an update, move the schedule to it and return its learning rate.
@@ -223,6 +230,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         return self._forward(self.reference_model, micro, entropy_grad=False)[0]
 
     def _forward(self, model: Any, micro: MicroBatch, *, entropy_grad: bool) -> tuple[Tensor, Tensor]:
+        self._passed += 1
         with self.compute_loss_context_manager():
             logits = model(**self._prepare_inputs(micro.inputs)).logits
         (targets,) = self._on_device(micro.targets)

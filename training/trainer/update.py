@@ -104,6 +104,11 @@ class MicroBatches:
         self._proximal: dict[tuple[int, int], torch.Tensor] = {}
         self._reference: dict[tuple[int, int], torch.Tensor] = {}
 
+    @property
+    def number(self) -> int:
+        """Number of micro-batches of this process."""
+        return len(self._order)
+
     def minibatch_share(self, minibatch: int) -> MinibatchShare:
         """Return the micro-batches of one optimiser step, with the log-probabilities set so far."""
         return MinibatchShare(self, minibatch)
@@ -221,6 +226,7 @@ def run_update(
     # The single step starts from the weights of the proximal pass.
     trainer.is_own_proximal = len(plan) == settings.epochs == 1 and not spec.algorithm.entropy_coefficient
     trainer.entropy_coefficient = 0.0
+    trainer.expect_passes(micros.number * (settings.epochs + _scoring_passes(trainer)))
     if not trainer.cloning and rows:
         entropy = _start_entropy(trainer, micros)
         trainer.entropy_coefficient = entropy_bonus(
@@ -267,12 +273,24 @@ def run_update(
     }
 
 
+def _scores_proximal(trainer: PolicyTrainer) -> bool:
+    """Return True if a pass of its own gives the proximal log-probabilities."""
+    return trainer.spec.algorithm.proximal == "recompute" and not trainer.is_own_proximal
+
+
+def _scoring_passes(trainer: PolicyTrainer) -> int:
+    """Return the number of passes over all rows before the first step."""
+    if trainer.cloning:
+        return 0
+    return int(_scores_proximal(trainer)) + bool(trainer.spec.algorithm.kl_coefficient)
+
+
 def _start_entropy(trainer: PolicyTrainer, micros: MicroBatches) -> float:
     """Return the mean entropy per token before the first step.
 
     It comes from the proximal pass, or is estimated by -log pi of the sampled tokens.
     """
-    if trainer.spec.algorithm.proximal == "recompute" and not trainer.is_own_proximal:
+    if _scores_proximal(trainer):
         return sum_over_processes(trainer, micros.score()).means()["entropy"]
     return -sum_over_processes(trainer, micros.sampled()).means()["logprob"]
 

@@ -28,6 +28,7 @@ const FIGURES = {
   "engine.queued": "turns that wait",
   "engine.running": "turns that run",
   "engine.batch": "turns in a batch",
+  "trainer.share": "share of the update that is done",
 };
 
 export function operation(name) {

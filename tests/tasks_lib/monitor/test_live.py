@@ -21,6 +21,7 @@ from tasks_lib.monitor.run_figures import History, RunFigures
 from tasks_lib.monitor.serving import PageServer
 from tasks_lib.worker.live import Doing, SlotState, WorkerState
 from training.ledger.store import RunStore, atomic_write_bytes
+from training.trainer.control.heartbeat import Heartbeat
 
 MakeRun = Callable[..., Any]
 
@@ -163,6 +164,17 @@ def test_rates_count_steps_and_episodes_of_the_states(monkeypatch: pytest.Monkey
         )
         rates = figures.measure([state])["rates"]
     assert rates["episodes"] == pytest.approx(0.2) and rates["steps"] == pytest.approx(0.8)
+
+
+def test_the_trainer_shows_the_share_of_its_update(store: RunStore) -> None:
+    figures = RunFigures(store)
+    assert figures.measure([])["trainer"] == {"phase": None, "share": None}
+    store.trainer_path.mkdir(parents=True, exist_ok=True)
+    Heartbeat(store.trainer_path).beat("train", 0.25)
+    measured, history = figures.measure([]), History()
+    assert measured["trainer"] == {"phase": "trains", "share": 0.25}
+    history.add(measured, 5.0)
+    assert history.curve("trainer.share") == {"times": [5.0], "values": [0.25]}
 
 
 def test_the_history_forgets_what_is_old() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,6 +150,27 @@ def test_collating_again_instead_of_keeping_gives_the_same_update(
         return run_update(build_trainer(run.store, spec, 0), batch, rows, Stopwatch())
 
     assert metrics(0) == metrics(100 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ({}, {"epochs": 2, "minibatch_rows": 3}),
+        ({}, {"epochs": 1}),
+        ({"proximal": "behaviour"}, {"epochs": 2}),
+        ({"kl_coefficient": 0.1}, {"epochs": 1, "minibatch_rows": 2}),
+    ],
+    ids=["proximal pass", "one step", "no proximal pass", "reference pass"],
+)
+def test_the_heartbeat_rises_to_all_of_an_update(
+    run: HandMadeRun, batch: TrainingBatch, rows: list[TrainingRow], algorithm: dict, settings: dict
+) -> None:
+    trainer = build_trainer(run.store, make_spec(algorithm=algorithm, trainer={"micro_batch_rows": 2, **settings}), 0)
+    for _ in range(2):
+        shares = list[float]()
+        trainer.heartbeat = SimpleNamespace(beat=lambda phase, share, shares=shares: shares.append(share))  # type: ignore[assignment]
+        run_update(trainer, batch, rows, Stopwatch())
+        assert shares[0] == 0 and shares == sorted(shares) and shares[-1] == 1 and len({*shares}) > 3
 
 
 def test_threads_that_collate_change_no_number(

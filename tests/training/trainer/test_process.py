@@ -32,7 +32,7 @@ from training.policy.renderer import Renderer
 from training.records.batches import BatchRow, TrainingBatch
 from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
-from training.trainer.control.heartbeat import HEARTBEAT, Heartbeat, Silence
+from training.trainer.control.heartbeat import HEARTBEAT, Heartbeat, Silence, read_heartbeat
 from training.trainer.control.launch import LocalGroup, TrainerProcess
 from training.trainer.resume import ResumePoint, check_state, find_resume_point, state_path
 from training.trainer.rows import read_batch_file, read_rows
@@ -463,7 +463,7 @@ def test_an_update_that_hangs_is_noticed(run: HandMadeRun) -> None:
     with TrainerProcess.start(run.store.root, make_spec(trainer={"silence": 3.0, "epochs": 16})) as trainer:
         heartbeat = run.store.trainer_path / HEARTBEAT
         until = time.monotonic() + PATIENCE
-        while not heartbeat.exists() or heartbeat.read_text() != "train":
+        while not heartbeat.exists() or not heartbeat.read_text().startswith("train"):
             assert time.monotonic() < until and trainer.alive
             time.sleep(0.01)
         psutil.Process(group_of(trainer).process.pid).suspend()
@@ -484,7 +484,10 @@ def test_silence_counts_only_while_it_computes(tmp_path: Path) -> None:
         silence.seconds()
         time.sleep(0.05)
         assert silence.seconds() < 0.04
-    beats.beat("train")
-    silence.seconds()
-    time.sleep(0.05)
-    assert silence.seconds() >= 0.05
+    for share in (None, 0.25):
+        beats.beat("wait")
+        beats.beat("train", share)
+        assert read_heartbeat(tmp_path) == ("train", share)
+        silence.seconds()
+        time.sleep(0.05)
+        assert silence.seconds() >= 0.05
