@@ -21,7 +21,7 @@ BEFORE_CHOICES = {"bf16": False, "train_vision_tower": True}
 """Values of ``trainer`` keys in runs that were started before these keys could be null."""
 KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers", "nodes"})
 """Keys of ``trainer`` that may change, because they do not change what is computed."""
-SHOWING = frozenset({"alerts", "monitor", "view"})
+SHOWING = frozenset({"alerts", "monitor", "trackers", "view"})
 """Keys of the configuration that may change, because they only show a run."""
 
 

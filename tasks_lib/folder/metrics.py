@@ -19,6 +19,7 @@ import psutil
 
 from envs.types import StorageError
 from tasks_lib.folder.metrics_lines import RATE, L, Line, parse_line, parse_lines
+from tasks_lib.folder.trackers import Tracker
 from training.ledger.disk import raise_disk_errors
 from training.ledger.store import atomic_write_bytes
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -123,14 +124,15 @@ def sum_by_name(parts: Iterable[Mapping[str, float]]) -> defaultdict[str, float]
 
 
 class MetricsLog:
-    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard.
+    """Appends lines to ``metrics.jsonl`` and their numbers to TensorBoard and trackers.
 
     When the file is opened, a last line torn by a kill is cut off. Damaged lines before it are
     removed, and the file as it was is kept as ``metrics.jsonl.damaged``.
     """
 
-    def __init__(self, path: Path, tensorboard: Path) -> None:
+    def __init__(self, path: Path, tensorboard: Path, trackers: Sequence[Tracker] = ()) -> None:
         self._path = path
+        self._trackers = trackers
         with raise_disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         self.wall = 0.0
@@ -172,10 +174,14 @@ class MetricsLog:
             for tag, value in numbers(content, line.kind):
                 self._writer.add_scalar(tag, float(value), step)
             self._writer.flush()
+        for tracker in self._trackers:
+            tracker.log(line.kind, dict(numbers(content, line.kind)), step)
 
     def close(self) -> None:
         with raise_disk_errors(self._tensorboard):
             self._writer.close()
+        for tracker in self._trackers:
+            tracker.close()
 
 
 def _take_out_damaged(path: Path, data: bytes) -> list[Line]:

@@ -17,6 +17,7 @@ from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog
 from tasks_lib.folder.repair import repair_run, stored_by_group
 from tasks_lib.folder.task_sets import freeze_tasks
+from tasks_lib.folder.trackers import open_trackers
 from tasks_lib.folder.values import freeze_config
 from tasks_lib.processes.dask_clients import EVALUATION_RESOURCE
 from tasks_lib.processes.serving import PolicyServers, serve_policy
@@ -70,7 +71,8 @@ class TrainingRun:
         for version in self.store.versions():
             if version > 0 and version not in self.checked:
                 self.mark_checked(read_batch(self.store, version))
-        self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard")
+        trackers = open_trackers(config.trackers, self.store.root, config.model_dump(mode="json"))
+        self.metrics = MetricsLog(self.store.metrics_path, self.store.root / "tensorboard", trackers)
 
     @property
     def version(self) -> int:

@@ -45,6 +45,7 @@ from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.lock import check_unlocked
 from tasks_lib.folder.promotion import choose_promotion
 from tasks_lib.folder.task_sets import check_uploads, task_root, tasks_of
+from tasks_lib.folder.trackers import check_trackers
 from tasks_lib.folder.values import ChangedValuesError, check_values, finished_result
 from tasks_lib.preflight.extensions import check_extensions
 from tasks_lib.preflight.serving import check_serving
@@ -124,6 +125,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         store.check_policy(version)
         lines.append(f"{store.root} is there, and goes on after version {version} of {config.iterations}")
     if here:
+        check_trackers(config.trackers)
         lines += slow_precision(config.trainer)
         _check_template(config.policy.template)
         served = resolve_checkpoint(config.policy.checkpoint) if version is None else store.policy_path(version)
