@@ -18,7 +18,7 @@ from envs.sites.storage_state import StorageState, read_storage_state
 
 if TYPE_CHECKING:
     from envs.bundled.sites import APPLICATIONS, BundledSite
-    from envs.sites.recipes.build import SiteBuild, build_of, build_site, clean_builds
+    from envs.sites.recipes.build import build_of, build_site, clean_builds
     from envs.sites.recipes.check import check_site
     from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
     from envs.sites.recipes.site import RecipeSite, site_of
@@ -37,7 +37,6 @@ __all__ = [
     "RecipeSite",
     "SharedSites",
     "Site",
-    "SiteBuild",
     "SiteEpisode",
     "SiteRecipe",
     "SiteState",
@@ -62,7 +61,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "envs.bundled.sites": ("APPLICATIONS", "BundledSite"),
-        "envs.sites.recipes.build": ("SiteBuild", "build_of", "build_site", "clean_builds"),
+        "envs.sites.recipes.build": ("build_of", "build_site", "clean_builds"),
         "envs.sites.recipes.check": ("check_site",),
         "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),
         "envs.sites.recipes.site": ("RecipeSite", "site_of"),

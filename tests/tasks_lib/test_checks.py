@@ -279,7 +279,7 @@ def test_log_ins_are_read_once_and_belong_to_sites_of_the_tasks(tmp_path: Path) 
     assert problems(shop_example=good) == ""
     said = problems(shop_example=bad, mail_example=tmp_path / "none.json", shpo_example=good, miniwob=good)
     assert said.startswith("4 of the") and "tasks.logins.shpo.example: no task is on a site of that name" in said
-    assert "bad.json" in said and "none.json" in said and "one of ours" in said and "hidden" not in said
+    assert "bad.json" in said and "none.json" in said and "which has no log-in" in said and "hidden" not in said
     assert problems(read=False, shop_example=tmp_path / "none.json") == "", "the files of a cluster elsewhere"
 
 
