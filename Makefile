@@ -27,7 +27,7 @@ quickstart: setup
 	@$(PYTHON) -m flows.train --preset quickstart
 
 test: setup
-	@scripts/tests -n 2 --dist worksteal --durations 20 -m 'not vllm and not netns and not docker and not long and not frameworks'
+	@scripts/tests -n 3 --dist worksteal --durations 20 -m 'not vllm and not netns and not docker and not long and not frameworks'
 
 # What `make test` leaves out because it checks on more of the same: ten minutes more.
 test-long: setup
