@@ -182,6 +182,7 @@ def test_a_person_goes_from_the_runs_to_a_step(
     assert page.url == f"{address}/runs/one/episodes/{shown}", "the address is a permanent link"
     trajectory = RunStore(root / "one").trajectory(shown)
     assert page.locator(".detail .step pre.response").first.inner_text() == trajectory.steps[0].response
+    page.evaluate("document.querySelector('.step img').decode()")  # waits until it is loaded
     assert page.evaluate("document.querySelector('.step img').naturalWidth") > 0
     assert complaints == []
     page.close()
