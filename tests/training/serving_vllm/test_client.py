@@ -136,6 +136,18 @@ async def test_bad_answers(generated: Any, expected: type[RollwrightError], says
             await client.generate(REQUEST, 3)
 
 
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("cancelled", EngineError), ("size mismatch for lm_head.weight", PolicyError)]
+)
+async def test_a_call_that_a_dead_worker_ended_may_be_made_again(reason: str, expected: type[RollwrightError]) -> None:
+    """vLLM 0.32 answers so while its engine ends; other failures would come again."""
+    message = f"Call to collective_rpc method failed: {reason}"
+    kind = fake(_respond=lambda self, body: self._json(500, {"error": {"message": message}}))
+    async with client_of(kind) as client:
+        with pytest.raises(expected, match=f"/start_weight_update.*{reason}"):
+            await client.post("/start_weight_update", 10)
+
+
 async def test_ids_that_were_expanded_already_are_found() -> None:
     async with client_of(fake(label="3")) as client:
         with pytest.raises(PolicyError, match=r"e1/3.*from position 4 on: 11 ids.*ours 5 with"):

@@ -36,8 +36,9 @@ BAN = -100.0
 """Logit bias of banned tokens: vLLM's minimum; e^-100 is zero in float32."""
 _FINISHES: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "abort": "aborted"}
 _ENGINE_DOWN = frozenset({429, 502, 503, 504})
-_ENGINE_DEAD = ("EngineCore", "EngineDead")
-"""Texts of a 500 from a server whose worker died; the server ends soon."""
+_ENGINE_DEAD = ("EngineCore", "EngineDead", "method failed: cancelled")
+"""Texts of a 500 from a server whose worker died, before or within a call of it; the server ends
+soon."""
 _CLIENT_MISTAKES = ("prompt replacement", "multi-modal", "multimodal", "placeholder")
 """Texts of a 500 that a retry would only repeat."""
 
