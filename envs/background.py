@@ -26,20 +26,6 @@ def start_background(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]], 
     return task
 
 
-class FailureLog:
-    """Logs why repeated work fails: each error once, until another one or a success follows."""
-
-    def __init__(self, message: str) -> None:
-        self._message = message
-        self._last = ""
-
-    def note(self, error: Exception | None) -> None:
-        """Note how one round ended; ``None`` is a success."""
-        last, self._last = self._last, "" if error is None else repr(error)
-        if error is not None and self._last != last:
-            logger.error(self._message, exc_info=error)
-
-
 def log_failure(task: asyncio.Future[Any]) -> None:
     """Log the error that a task ended with, for ``add_done_callback``.
 

@@ -61,6 +61,7 @@ from envs.types.errors import (
 )
 from envs.types.evidence import Needs, PageReply, Recorded, ServerAnswer, needs
 from envs.types.extensions import Extensions
+from envs.types.failure_log import FailureLog
 from envs.types.memory import Memory, MemoryChange, MemoryEntry
 from envs.types.near import MAX_NEAR, near
 from envs.types.observations import Element, Hidden, Observation, OpenTab, Whole, WholePage
@@ -127,6 +128,7 @@ __all__ = [
     "Fact",
     "FactBase",
     "FactGroup",
+    "FailureLog",
     "FinishReason",
     "Forget",
     "Forward",

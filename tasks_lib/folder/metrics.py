@@ -177,11 +177,12 @@ class MetricsLog:
         for tracker in self._trackers:
             tracker.log(line.kind, dict(numbers(content, line.kind)), step)
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
+        """Close TensorBoard's file and the trackers, which may show that the run failed."""
+        for tracker in self._trackers:
+            tracker.close(failed)
         with raise_disk_errors(self._tensorboard):
             self._writer.close()
-        for tracker in self._trackers:
-            tracker.close()
 
 
 def _take_out_damaged(path: Path, data: bytes) -> list[Line]:

@@ -20,7 +20,7 @@ from training.ledger.store import atomic_write_bytes
 logger = logging.getLogger(__name__)
 
 INSTALL = {"wandb": "wandb>=0.31"}
-"""Package of each tracker, with the oldest release that it was tried with."""
+"""Requirement of each tracker, with the oldest release that it was tried with."""
 ID_FILE = "wandb.id"
 """File of a run's folder with its id at the tracker, under which the run goes on."""
 
@@ -31,7 +31,7 @@ class Tracker(Protocol):
     def log(self, kind: str, values: Mapping[str, float], step: int) -> None:
         """Send the numbers of a line, each under its path, such as ``train/loss``."""
 
-    def close(self) -> None:
+    def close(self, failed: bool) -> None:
         """Send what is left, and end the run there."""
 
 
@@ -49,7 +49,7 @@ def open_trackers(names: Sequence[str], folder: Path, config: Mapping[str, Any])
         ConfigError: A tracker is not installed, or refuses the run; the message says why.
     """
     check_trackers(names)
-    return [WandbTracker(folder, config) for _ in names]
+    return [TRACKERS[name](folder, config) for name in dict.fromkeys(names)]
 
 
 class WandbTracker:
@@ -95,6 +95,9 @@ class WandbTracker:
         else:
             self._failed = False
 
-    def close(self) -> None:
-        """Wait until all lines are sent."""
-        self._run.finish()
+    def close(self, failed: bool) -> None:
+        """Wait until all lines are sent; W&B shows a run that failed as such."""
+        self._run.finish(exit_code=int(failed))
+
+
+TRACKERS = {"wandb": WandbTracker}

@@ -60,11 +60,13 @@ class RunAlerts:
 
     def _look_at_progress(self, now: float) -> None:
         limit = self._config.stalled_minutes * 60
+        if not limit:
+            return
         progress = self._read_progress()
         if progress != self._progress:
             self._progress, self._since, self._stalled = progress, now, False
         seconds = now - self._since
-        if not limit or seconds < limit or self._stalled:
+        if seconds < limit or self._stalled:
             return
         self._stalled = True
         self._log(

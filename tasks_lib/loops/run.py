@@ -147,9 +147,9 @@ class TrainingRun:
         """Return the commit records of these groups."""
         return [read_group(self.store, group_id) for group_id in group_ids]
 
-    def close(self) -> None:
+    def close(self, failed: bool) -> None:
         self.journal.close()
-        self.metrics.close()
+        self.metrics.close(failed)
 
 
 @contextmanager
@@ -159,5 +159,7 @@ def open_run(config: TrainConfig) -> Iterator[TrainingRun]:
         run = TrainingRun(config)
         try:
             yield run
-        finally:
-            run.close()
+        except BaseException:
+            run.close(failed=True)
+            raise
+        run.close(failed=False)

@@ -11,7 +11,7 @@ from pydantic import Field
 from envs.types import ConfigError, RollwrightError
 
 POLL_SECONDS = 5
-"""Seconds between two looks whether somebody has answered."""
+"""Seconds between two looks for an answer."""
 
 
 class ApprovalForm(RunInput):

@@ -18,7 +18,7 @@ from typing import Any
 import distributed
 
 from envs.server import EnvServerOptions, Master
-from envs.types import BrowserError, RollwrightError
+from envs.types import BrowserError, FailureLog, RollwrightError
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, run_on_workers
 from tasks_lib.worker.environment_node import close_node, drain_node, node_address, serve_node
 
@@ -117,18 +117,16 @@ class EnvironmentNodes:
             await asyncio.sleep(0.2)
 
     async def _watch(self) -> None:
-        logged = ""
+        failures = FailureLog(logger, f"a look at the workers failed; the next one is in {LOOK_SECONDS:g} s")
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self._look()
-                logged = ""
+                failures.note(None)
             except (OSError, TimeoutError) as error:
                 logger.warning("the Dask scheduler does not answer: %s", error)
             except Exception as error:  # the watch goes on: sessions are open
-                if repr(error) != logged:
-                    logger.exception("a look at the workers failed; the next one is in %g s", LOOK_SECONDS)
-                logged = repr(error)
+                failures.note(error)
 
     async def _look(self) -> None:
         """Follow the cluster's workers, and give the master what changed."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from envs.background import FailureLog
 from envs.browser import BrowserPool
 from envs.browser.context import BrowserContext
 from envs.browser.options import ContextOptions, Device, PoolOptions
@@ -25,7 +24,7 @@ from envs.cdp import CdpError
 from envs.cdp.client import CdpSession
 from envs.observation import ObservationOptions
 from envs.settle import PROCESS_ARGS, SettleReason, VirtualClock
-from envs.types import BrowserError
+from envs.types import BrowserError, FailureLog
 from tests.envs.devtools import chromium
 from tests.envs.driving import open_driven
 from tests.envs.dynamic_site import DynamicSite
@@ -125,7 +124,7 @@ def test_repeated_work_logs_each_failure_once(caplog: pytest.LogCaptureFixture) 
     first, same, other = ValueError("one"), ValueError("one"), ValueError("other")
 
     async def work() -> None:
-        log = FailureLog("a round failed")
+        log = FailureLog(logging.getLogger("rounds"), "a round failed")
         for error in (first, same, other, None, same, same):
             log.note(error)
 

@@ -1,4 +1,4 @@
-"""Flow runs that pause on a real server until somebody answers their form."""
+"""Flow runs that pause on a real server until a person answers their form."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tasks_lib.processes.prefect_run import describe_start
 
 
 def test_a_start_is_of_the_schedule_that_prefect_names(prefect_api: None) -> None:
-    """A server names a schedule as the creator of a run; nobody else's name is known to it."""
+    """A server names a schedule as the creator of a run, and knows no person's name."""
 
     @flow(persist_result=False)
     def started(kind: str, name: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a run tells Prefect of while it goes: once for each time that a condition begins."""
+"""A run sends Prefect an event each time that a condition begins."""
 
 from __future__ import annotations
 

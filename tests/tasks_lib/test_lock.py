@@ -1,4 +1,4 @@
-"""One process at a time works on a run's folder; looks at it keep nobody out."""
+"""One process at a time works on a run's folder; looks at it keep no start out."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ for start in range(2):
     (tracker,) = open_trackers(["wandb"], folder, {"seed": 7})
     tracker.log("train", {"train/loss": 0.5078125 + start, "train/kl_by_images/1": 0.25}, 3 + start)
     tracker.log("evaluation", {"evaluation/success/mean": 0.75}, 0)
-    tracker.close()
+    tracker.close(failed=False)
     ids.append((folder / "wandb.id").read_text())
 tracker.log("train", {"train/loss": 1.0}, 5)
 tracker.log("train", {"train/loss": 1.0}, 6)
@@ -41,13 +41,13 @@ class Copied:
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, float], int]] = []
-        self.closed = False
+        self.closed: list[bool] = []
 
     def log(self, kind: str, values: Mapping[str, float], step: int) -> None:
         self.lines.append((kind, dict(values), step))
 
-    def close(self) -> None:
-        self.closed = True
+    def close(self, failed: bool) -> None:
+        self.closed.append(failed)
 
 
 def test_a_tracker_gets_the_numbers_of_each_line(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_tracker_gets_the_numbers_of_each_line(tmp_path: Path) -> None:
         (line["kind"], dict(numbers(line, line["kind"])), version)
         for line, version in zip(written, (0, 4), strict=True)
     ]
-    assert copied.lines[1][1][f"{written[1]['kind']}/n"] == 12 and copied.closed
+    assert copied.lines[1][1][f"{written[1]['kind']}/n"] == 12 and copied.closed == [False]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="W&B is installed here")

@@ -23,8 +23,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from envs.background import FailureLog
-from envs.types import BrowserError
+from envs.types import BrowserError, FailureLog
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +96,7 @@ class CpuGuard:
         loop = asyncio.get_running_loop()
         pids: Collection[int] = ()
         looks = 0
-        failures = FailureLog("a look at the renderers failed; a page in an endless loop may slow the others")
+        failures = FailureLog(logger, "a look at the renderers failed; a page in an endless loop may slow the others")
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if looks % LISTING_LOOKS == 0:

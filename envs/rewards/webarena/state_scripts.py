@@ -31,7 +31,7 @@ MAX_SHOWN = 160
 
 
 class NoVerdictError(Exception):
-    """A script that does not tell whether the task is done."""
+    """A script that gives no verdict on its task."""
 
 
 def lacking_script(name: str) -> str:

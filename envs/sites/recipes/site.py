@@ -48,34 +48,33 @@ class SiteInstance:
     template: SiteTemplate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _SavedState(SiteState):
     """State of an instance. Its databases are saved from its own mounts for each question."""
 
-    instance: SiteInstance | None = None
-    files: dict[str, str] = field(default_factory=dict)
+    instance: SiteInstance
+    files: dict[str, str]
+    """Database files below the state folder, by the name that facts give."""
 
     async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
         """Return all rows of a ``SELECT`` over the database as it is now."""
         if database not in self.files:
             return await super().sql(query, database)  # which says what there is
-        assert self.instance is not None
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder) / "saved.sqlite"
             await self.instance.template.ask("save", name=self.instance.name, file=self.files[database], to=str(saved))
             return await SiteState(databases={database: saved}, deadline=self.deadline).sql(query, database)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceEpisode(SiteEpisode):
     """An episode on an instance; its end drops the instance and all that it changed."""
 
-    instance: SiteInstance | None = None
-    site: RecipeSite | None = None
+    instance: SiteInstance
+    site: RecipeSite
 
     async def close(self) -> None:
         """Drop the instance."""
-        assert self.site is not None and self.instance is not None
         await self.site.drop(self.instance)
 
 
@@ -158,7 +157,8 @@ class RecipeSite(Site):
             instance=instance,
             files=self.recipe.state.databases,
         )
-        return InstanceEpisode(self._front.entrance(instance.token, quote(task.path)), state, instance, self)
+        entrance = self._front.entrance(instance.token, quote(task.path))
+        return InstanceEpisode(path=entrance, state=state, instance=instance, site=self)
 
     async def launch(self) -> SiteInstance:
         """Launch an instance and wait until it answers.

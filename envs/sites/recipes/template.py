@@ -259,4 +259,4 @@ class SiteTemplate:
             if not self._ready.done():
                 self._ready.set_exception(ended)
             if self._ready.done() and not self._ready.cancelled():
-                self._ready.exception()  # nobody may wait for it any more
+                self._ready.exception()  # read here: its caller may have given up

@@ -53,7 +53,7 @@ def monitored(store: RunStore) -> Iterator[tuple[TestClient, LiveMonitor]]:
 
 
 def run_of(monitor: LiveMonitor) -> dict[str, Any]:
-    """What the monitor tells a new viewer of the run."""
+    """Return what the monitor sends to a new viewer of the run."""
     lines = [line for line in monitor.message(0).split(b"\n") if line.startswith(b"data: {")]
     return dict(orjson.loads(lines[-1][len(b"data: ") :])) if lines else {}
 
