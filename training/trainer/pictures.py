@@ -29,9 +29,10 @@ def distinct_pictures(pictures: Sequence[bytes], pixels: Tensor, grids: Tensor) 
     """
     numbers: dict[bytes, int] = {}
     places = [numbers.setdefault(picture, len(numbers)) for picture in pictures]
-    parts = torch.split(pixels, grids.prod(1).tolist())
-    distinct = torch.cat([parts[first] for first in _first_places(places)])
-    return distinct, torch.cat([grids, torch.tensor(places)[:, None]], dim=1)
+    if len(numbers) < len(places):  # else a copy of what may be hundreds of megabytes
+        parts = torch.split(pixels, grids.prod(1).tolist())
+        pixels = torch.cat([parts[first] for first in _first_places(places)])
+    return pixels, torch.cat([grids, torch.tensor(places)[:, None]], dim=1)
 
 
 def encode_pictures_once(model: nn.Module) -> None:
