@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+from typing import Any
 
 import distributed
 import pytest
@@ -59,19 +61,21 @@ def test_only_the_line_of_a_closed_worker_is_left_out() -> None:
     assert is_not_cancelled(record("Could not find data", logger))
 
 
-async def test_a_worker_ended_by_sigterm_is_replaced_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By then a flow run that was cancelled closes its cluster, and Dask replaces no worker."""
-    done: list[object] = []
-
-    async def replace(self: distributed.Nanny, exitcode: int) -> None:
-        done.append(exitcode)
-
-    monkeypatch.setattr(distributed.Nanny, "_on_worker_exit", replace)
-    monkeypatch.setattr(interrupts, "TERMINATED_SECONDS", 0.05)
-    nanny = object.__new__(GroupNanny)
-    for exitcode in (-signal.SIGTERM, -signal.SIGKILL):
-        ended = asyncio.create_task(nanny._on_worker_exit(exitcode))
-        await asyncio.sleep(0)
-        done.append("flow")
-        await ended
-    assert done == ["flow", -signal.SIGTERM, -signal.SIGKILL, "flow"]
+@pytest.mark.parametrize(("by", "replaced"), [(signal.SIGKILL, True), (signal.SIGTERM, False)])
+async def test_a_worker_ended_by_sigterm_is_not_replaced_at_once(
+    monkeypatch: pytest.MonkeyPatch, by: signal.Signals, replaced: bool
+) -> None:
+    """A cancelled flow run closes its cluster meanwhile, and Dask replaces no worker then."""
+    monkeypatch.setattr(interrupts, "TERMINATED_SECONDS", 3600.0)
+    options: dict[str, Any] = {"nthreads": 1, "memory_limit": None, "dashboard_address": None}
+    async with (
+        distributed.Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler,
+        GroupNanny(scheduler.address, host="127.0.0.1", **options) as nanny,
+    ):
+        first = nanny.pid
+        os.kill(first, by)
+        while nanny.pid == first or (scheduler.workers and not replaced):
+            await asyncio.sleep(0.01)
+        while replaced and nanny.pid is None:
+            await asyncio.sleep(0.01)
+        assert (nanny.process.status != distributed.Status.stopped) == replaced
