@@ -1,4 +1,4 @@
-"""Build, list, start, check and clean the sites that are made of recipes.
+"""Build, list, start, check, clean and record the sites that are made of recipes.
 
 A recipe (docs/site-recipes.md) says how a web application becomes a site of tasks.
 
@@ -7,10 +7,12 @@ A recipe (docs/site-recipes.md) says how a web application becomes a site of tas
     python -m flows.sites check oscar
     python -m flows.sites start oscar --path /catalogue/
     python -m flows.sites clean
+    python -m flows.sites record docs https://docs.example --path /guide/ --to my_sites
 
 build makes what is missing, as a flow run where PREFECT_API_URL names a server. check plays the
 recipe's requests to two instances. start serves one until Ctrl-C. clean removes builds that no
-recipe has any more. Ends with 0 for success, 1 if a check sees a difference or a build fails, 2 if
+recipe has any more. record visits a site, writes what it answers to an HTTP archive, and writes a
+recipe that serves it again offline. Ends with 0 for success, 1 if a check sees a difference or a build fails, 2 if
 the arguments or the recipe are wrong, 130 after Ctrl-C.
 """
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from envs.types import ConfigError, RollwrightError
 from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
@@ -54,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
             ok, lines = sites.check(options.name)
             print("\n".join(lines))
             return 0 if ok else 1
+        case "record":
+            print("\n".join(sites.record(options)))
         case "clean":
             removed = clean_builds([find_recipe(name) for name in recipe_files()])
             print("\n".join([*(f"removed {folder}" for folder in removed), f"{len(removed)} builds removed"]))
@@ -94,6 +99,15 @@ def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     start.add_argument("--path", default="/", help="path at which it is entered")
     actions.add_parser("check", help="compare two instances").add_argument("name")
     actions.add_parser("clean", help="remove builds that no recipe has any more")
+    record = actions.add_parser("record", help="record a site, to serve it again offline")
+    record.add_argument("name", help="name of the recipe that is written")
+    record.add_argument("address", help="origin of the site, such as https://docs.example")
+    record.add_argument(
+        "--to", type=Path, required=True, metavar="FOLDER", help="folder of the recipe; see $ROLLWRIGHT_SITES"
+    )
+    record.add_argument("--path", action="append", default=[], help="path that is visited; may be given again")
+    record.add_argument("--script", default="", help="Playwright function that acts in the page, as module:function")
+    record.add_argument("--host", action="append", default=[], help="further origin that its pages may reach")
     return parser.parse_args(arguments)
 
 

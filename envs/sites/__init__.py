@@ -18,6 +18,7 @@ from envs.sites.storage_state import StorageState, read_storage_state
 
 if TYPE_CHECKING:
     from envs.bundled.sites import APPLICATIONS, BundledSite
+    from envs.sites.mirror.record import record_site
     from envs.sites.recipes.build import build_of, build_site, clean_builds
     from envs.sites.recipes.check import check_site
     from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
@@ -53,6 +54,7 @@ __all__ = [
     "make_site",
     "read_storage_state",
     "recipe_files",
+    "record_site",
     "site_of",
     "split_address",
 ]
@@ -61,6 +63,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "envs.bundled.sites": ("APPLICATIONS", "BundledSite"),
+        "envs.sites.mirror.record": ("record_site",),
         "envs.sites.recipes.build": ("build_of", "build_site", "clean_builds"),
         "envs.sites.recipes.check": ("check_site",),
         "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from envs.sites import RecipeSite, Site, build_of, check_site, find_recipe, recipe_files, site_of
+import yaml
+
+from envs.sites import RecipeSite, Site, build_of, check_site, find_recipe, recipe_files, record_site, site_of
 from envs.types import ConfigError, RollwrightError
 
 
@@ -40,6 +43,28 @@ def check(name: str) -> tuple[bool, list[str]]:
         SiteError: It is not built, or cannot be launched.
     """
     return asyncio.run(_check(name))
+
+
+def record(options: argparse.Namespace) -> list[str]:
+    """Record a site with the arguments of ``flows.sites record``; return lines on what was seen.
+
+    The archive replaces an older one; a recipe that is there stays as it is.
+
+    Raises:
+        ConfigError: An argument is wrong.
+        SiteError: The site cannot be visited.
+    """
+    archive, recipe = options.to / f"{options.name}.har", options.to / f"{options.name}.yaml"
+    address = options.address.rstrip("/")
+    visit = asyncio.run(
+        record_site(address, archive, hosts=tuple(options.host), paths=tuple(options.path), script=options.script)
+    )
+    if not recipe.exists():
+        start = {"recording": archive.name, "address": address}
+        recipe.write_text(yaml.safe_dump({"kind": "mirror", "start": start}, sort_keys=False))
+    skipped = [f"not replayed: {count} {reason}" for reason, count in visit.recording.skipped.items()]
+    refused = [f"not recorded: {host} was not named; --host https://{host} adds it" for host in visit.refused]
+    return [f"{archive}: {len(visit.recording.exchanges)} exchanges", *skipped, *refused, f"{recipe}: serves them"]
 
 
 async def _serve(name: str, path: str) -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import yaml
 
+from envs.sites import find_recipe
+from envs.sites.mirror.har import read_har
 from flows.sites import main
 
 RECIPE = {
@@ -23,6 +30,22 @@ def application(environ, start):
     start("200 OK", [("Content-Type", "text/plain")])
     return [CONTENT]
 """
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files without a line for each request."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve a folder, and give its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @pytest.fixture
@@ -57,3 +80,22 @@ def test_a_wrong_name_or_recipe_is_refused_by_name(folder: Path, capsys: pytest.
     (folder / "page.yaml").write_text("kind: wsgi")
     assert main(["check", "page"]) == 2 and "start.application: is missing" in capsys.readouterr().err
     assert main(["list"]) == 0 and "start.application: is missing" in capsys.readouterr().out
+
+
+def test_a_site_is_recorded_and_gets_a_recipe(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served = folder / "pages"
+    served.mkdir()
+    (served / "index.html").write_text("<title>Home</title><link rel=icon href='data:,'>")
+    (served / "more.html").write_text("<title>More</title><link rel=icon href='data:,'><img src=//cdn.example/a.png>")
+    with serving(served) as address:
+        command = ["record", "wiki", address, "--path", "/", "--path", "/more.html", "--to", str(folder)]
+        assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "wiki.har: 2 exchanges" in said and "cdn.example was not named; --host https://cdn.example" in said
+    assert main(["list"]) == 0 and "wiki" in capsys.readouterr().out
+    assert main(["check", "wiki"]) == 2 and "of kind mirror" in capsys.readouterr().err
+    assert find_recipe("wiki").start.address == address
+    assert (
+        main(command) == 1 and "/ cannot be recorded: 127.0.0.1 does not answer" in capsys.readouterr().err
+    )  # nothing is served any more
+    assert len(read_har(folder / "wiki.har").exchanges) == 2

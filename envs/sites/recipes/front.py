@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 COOKIE = "rollwright-episode"
 BEGIN = "/-/begin/"
@@ -30,11 +30,15 @@ _OF_ONE_CONNECTION = {
 
 
 class Front:
-    """The ASGI application of the one address. ``instances`` holds sockets by token."""
+    """The ASGI application of the one address.
+
+    ``instances`` holds what answers an episode by its token: the socket of a server, or an ASGI
+    application in this process.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.instances: dict[str, Path] = {}
+        self.instances: dict[str, Path | ASGIApp] = {}
 
     def entrance(self, token: str, quoted_path: str) -> str:
         """Return the path at which a browser enters an episode."""
@@ -70,6 +74,9 @@ class Front:
         cookies = [_without_ours(value) for name, value in request.headers.raw if name == b"cookie"]
         if kept := b"; ".join(filter(None, cookies)):
             headers.append((b"cookie", kept))
+        if not isinstance(place, Path):
+            await place({**request.scope, "headers": headers}, request.receive, send)
+            return None
         target = request.scope.get("raw_path", request.url.path.encode()) + (
             b"?" + request.scope["query_string"] if request.scope["query_string"] else b""
         )

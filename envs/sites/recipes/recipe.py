@@ -21,7 +21,6 @@ FOLDERS = "ROLLWRIGHT_SITES"
 """Environment variable with further folders of recipes, separated as in ``PATH``."""
 NOT_BUILT_YET = {
     "container": "run the container yourself and give its address (tasks.addresses)",
-    "mirror": "serve the recorded files as kind static",
     "live": "a live site needs no recipe: name its host as the task's site",
     "external": "a site that you serve needs no recipe: give its address (tasks.addresses)",
 }
@@ -59,6 +58,9 @@ class StartSteps(RecipePart):
     environment: dict[str, str] = Field({}, description="Environment variables; $SITE_STATE is there too.")
     site: str = Field("", description="Bundled application of kind app: shop, tracker or directory.")
     folder: str = Field("", description="Folder of pages of kind static, relative to the recipe.")
+    recording: str = Field("", description="HTTP archive of kind mirror (.har or .zip), relative to the recipe.")
+    address: str = Field("", pattern="^(https?://[^/]+)?$", description="Origin in the recording that is the site's.")
+    ignored: tuple[str, ...] = Field((), description="Query and form fields of kind mirror that do not count.")
 
 
 class ReadyCheck(RecipePart):
@@ -118,7 +120,7 @@ class SiteRecipe(RecipePart):
     name: str
     folder: Path
     """Folder of the file; other paths are relative to it."""
-    kind: Literal["static", "app", "wsgi", "asgi", "process"]
+    kind: Literal["static", "app", "wsgi", "asgi", "process", "mirror"]
     about: str = Field("", description="What the site is, in a line.")
     build: BuildSteps = BuildSteps()
     start: StartSteps = StartSteps()
@@ -133,7 +135,9 @@ class SiteRecipe(RecipePart):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        key = {"static": "folder", "app": "site", "process": "command"}.get(self.kind, "application")
+        key = {"static": "folder", "app": "site", "process": "command", "mirror": "recording"}.get(
+            self.kind, "application"
+        )
         if not getattr(self.start, key):
             raise ValueError(f"start.{key}: is missing; kind {self.kind} needs it")
         if key == "application" and not re.fullmatch(r"[\w.]+:\w+", self.start.application):

@@ -22,6 +22,7 @@ from envs.bundled.sites import APPLICATIONS, BundledSite
 from envs.cancel_scope import finish_shielded
 from envs.sites.app_server import AppServer
 from envs.sites.base import Site, SiteEpisode
+from envs.sites.mirror.site import MirrorSite
 from envs.sites.recipes.build import SiteBuild, build_of
 from envs.sites.recipes.front import COOKIE, Front
 from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
@@ -291,6 +292,15 @@ def site_of(recipe: SiteRecipe) -> Site:
     """
     if recipe.kind == "static":
         return StaticSite(recipe.name, recipe.path_of(recipe.start.folder), viewport=recipe.viewport)
+    if recipe.kind == "mirror":
+        start = recipe.start
+        return MirrorSite(
+            recipe.name,
+            recipe.path_of(start.recording),
+            address=start.address,
+            ignored=start.ignored,
+            viewport=recipe.viewport,
+        )
     if recipe.kind == "app":
         if recipe.start.site not in APPLICATIONS:
             known = ", ".join(APPLICATIONS)

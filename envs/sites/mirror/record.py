@@ -1,0 +1,150 @@
+"""Records a site: a browser visits it, and its requests and answers become an HTTP archive.
+
+::
+
+    async def record(page):
+        await page.goto("/")
+        await page.get_by_role("link", name="Lamps").click()
+
+The browser reaches the named hosts alone, through the egress proxy. The archive holds no header of
+a request, so neither cookies nor tokens; forms that the script sends are in it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from envs.atomic import open_atomic
+from envs.egress import AllowList
+from envs.egress.message import ERROR_HEADER
+from envs.egress.proxy import EgressProxy
+from envs.sites.base import VIEWPORT
+from envs.sites.mirror.har import Recording, read_har
+from envs.types import ConfigError, SiteError
+from envs.types.extensions import Extensions
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+VISIT_SECONDS = 60.0
+"""Real seconds for one action or wait of a script."""
+
+RecordingScript = Callable[["Page"], Awaitable[None]]
+SCRIPTS: Extensions[Any] = Extensions("recording", "rollwright.recordings", {})
+"""Scripts by name; ``module:function`` names one of your own."""
+
+
+@dataclass(frozen=True)
+class RecordedVisit:
+    """Result of a visit."""
+
+    recording: Recording
+    refused: tuple[str, ...]
+    """Hosts that its pages asked for and that were not named."""
+
+
+async def record_site(
+    address: str,
+    out: Path,
+    *,
+    hosts: tuple[str, ...] = (),
+    paths: tuple[str, ...] = (),
+    script: str = "",
+    viewport: tuple[int, int] = VIEWPORT,
+) -> RecordedVisit:
+    """Visit a site and write its answers to ``out``, an HTTP archive that replaces an older one.
+
+    Args:
+        address: Origin of the site.
+        hosts: Further origins that its pages may reach.
+        paths: Paths that are visited in turn; ``/`` if neither paths nor a script is given.
+        script: A Playwright function that is run after them, as ``module:function``.
+
+    Raises:
+        ConfigError: An origin or the script is wrong.
+        SiteError: The site does not answer, or the script failed.
+    """
+    from playwright.async_api import async_playwright
+
+    from envs.browser import find_chromium
+
+    visit = _find_script(script) if script else None
+    allow = AllowList.of(address, *hosts)
+    egress = EgressProxy()
+    await egress.start()
+    drafts = tempfile.TemporaryDirectory()
+    draft = Path(drafts.name) / "draft.har"
+    try:
+        listener = await egress.open(allow)
+        proxy: Any = {"server": listener.address, "bypass": "<-loopback>"}
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=str(find_chromium()), proxy=proxy)
+            try:
+                context = await browser.new_context(
+                    base_url=address,
+                    viewport={"width": viewport[0], "height": viewport[1]},
+                    record_har_path=draft,
+                    record_har_content="embed",
+                    service_workers="block",
+                )
+                context.set_default_timeout(VISIT_SECONDS * 1000)
+                await _visit(await context.new_page(), paths or (() if visit else ("/",)), visit, script)
+                await context.close()  # which writes the archive
+            finally:
+                await browser.close()
+        archive = orjson.loads(draft.read_bytes())
+        refused = tuple(sorted({host for _, host in listener.refused}))
+    finally:
+        await egress.close()
+        drafts.cleanup()
+    _drop_secrets(archive)
+    with open_atomic(out) as file:
+        file.write(orjson.dumps(archive, option=orjson.OPT_INDENT_2))
+    return RecordedVisit(read_har(out), refused)
+
+
+async def _visit(page: Page, paths: tuple[str, ...], visit: RecordingScript | None, name: str) -> None:
+    from playwright.async_api import Error
+
+    for path in paths:
+        try:
+            answer = await page.goto(path, wait_until="networkidle")
+        except Error as error:
+            raise SiteError(f"{path} cannot be recorded: {_first_line(error)}") from None
+        if answer is not None and ERROR_HEADER in answer.headers:
+            raise SiteError(f"{path} cannot be recorded: {await answer.text()}")
+    if visit is None:
+        return
+    try:
+        await visit(page)
+        await page.wait_for_load_state("networkidle")
+    except Error as error:
+        raise SiteError(f"recording script {name}: {_first_line(error)}") from None
+    except Exception as error:
+        raise SiteError(f"recording script {name}: it raised {type(error).__name__}: {error}") from error
+
+
+def _find_script(name: str) -> RecordingScript:
+    script: RecordingScript = SCRIPTS.find(name)
+    if not inspect.iscoroutinefunction(script):
+        raise ConfigError(
+            f"recording script {name}: is no coroutine function; write async def {name.partition(':')[2]}(page)"
+        )
+    return script
+
+
+def _drop_secrets(archive: Any) -> None:
+    """Remove the headers and cookies of requests: a replay needs none of them."""
+    for entry in archive["log"]["entries"]:
+        entry["request"]["headers"], entry["request"]["cookies"] = [], []
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,185 @@
+"""A recorded site, as a session sees it: each episode begins at the start of the recording."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from envs.sites.app_server import AppServer
+from envs.sites.base import VIEWPORT, Site, SiteEpisode
+from envs.sites.mirror.har import RecordedExchange, Recording, read_har
+from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
+from envs.sites.recipes.front import Front
+from envs.types import SiteError, WebTask
+
+logger = logging.getLogger(__name__)
+
+NOT_SENT = frozenset(
+    {"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding", "alt-svc", "upgrade"}
+)
+"""Headers of the recorded connection. Bodies are recorded without a content encoding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedEpisode(SiteEpisode):
+    """An episode on a recording."""
+
+    token: str
+    front: Front
+
+    async def close(self) -> None:
+        self.front.instances.pop(self.token, None)
+
+
+class MirrorSite(Site):
+    """A `Site` that answers with what was recorded. What was not is answered with 404.
+
+    Args:
+        recording: An HTTP archive.
+        address: Origin in the recording that is the site's own; the first request's by default.
+        ignored: Names of query and form fields that do not count.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        recording: Path,
+        *,
+        address: str = "",
+        ignored: tuple[str, ...] = (),
+        viewport: tuple[int, int] = VIEWPORT,
+    ) -> None:
+        self.name = name
+        self.viewport = viewport
+        self.missed: dict[str, int] = {}
+        """Number of requests that were not recorded, by the report on them."""
+        self._path = recording
+        self._address = address.rstrip("/")
+        self._ignored = ignored
+        self._recorded = RecordedAnswers(())
+        self._front = Front(name)
+        self._server = AppServer(self._front, name)
+
+    @property
+    def origin(self) -> str:
+        """``http://127.0.0.1:<port>``, the same for all episodes."""
+        return self._server.origin
+
+    def problem(self) -> str:
+        """Return why it cannot be started on this machine."""
+        if self._path.is_file():
+            return ""
+        return f"site {self.name}: {self._path} is not there; python -m flows.sites record makes a recording"
+
+    async def start(self) -> None:
+        """Read the recording and begin to serve it.
+
+        Raises:
+            ConfigError: The recording cannot be read.
+        """
+        recording = await asyncio.to_thread(read_har, self._path)
+        self._address = self._address or _origin_of(recording)
+        self._recorded = RecordedAnswers(recording.exchanges, self._ignored)
+        for reason, count in recording.skipped.items():
+            logger.warning("site %s: %d exchanges %s are not replayed", self.name, count, reason)
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Stop serving."""
+        await self._server.close()
+        self._front.instances.clear()
+
+    async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
+        """Begin the recording anew for an episode; the seed changes nothing.
+
+        Raises:
+            SiteError: The task's page was not recorded.
+        """
+        key = self._recorded.key("GET", self._address + task.path)
+        if not self._recorded.answers(key):
+            raise SiteError(f"site {self.name}: {self._recorded.miss(key)}; record it, or correct the task's path")
+        token = secrets.token_urlsafe(24)
+        self._front.instances[token] = MirrorApplication(self, MirroredEpisode(self._recorded))
+        return RecordedEpisode(path=self._front.entrance(token, quote(task.path)), token=token, front=self._front)
+
+    async def answer(self, episode: MirroredEpisode, request: Request) -> Response:
+        """Return the recorded answer of a request, or a page that says what is missing."""
+        sent = await request.body()
+        key = self._recorded.key(
+            request.method, self._address_of(request), sent, request.headers.get("content-type", "")
+        )
+        answer = episode.answer(key)
+        if isinstance(answer, Miss):
+            if _asks_for_permission(request):
+                return _permission(request)
+            return self._missing(answer)
+        response = Response(answer.body if request.method != "HEAD" else b"", answer.status)
+        kept = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in self._headers(answer)]
+        response.raw_headers = [(b"content-length", str(len(answer.body)).encode()), *kept]
+        return response
+
+    def _address_of(self, request: Request) -> str:
+        """Return a request's address as it was recorded."""
+        host = request.headers.get("host", "")
+        here = urlsplit(self.origin).netloc
+        target = request.scope["raw_path"].decode("latin-1")
+        query = request.scope["query_string"].decode("latin-1")
+        origin = self._address if host == here else f"{urlsplit(self._address).scheme}://{host}"
+        return f"{origin}{target}{f'?{query}' if query else ''}"
+
+    def _headers(self, answer: RecordedExchange) -> list[tuple[str, str]]:
+        """Return the headers that are sent again. Redirects to the site's own origin stay on it."""
+        return [
+            (name, value.removeprefix(self._address) or "/" if name == "location" else value)
+            for name, value in answer.headers
+            if name not in NOT_SENT
+        ]
+
+    def _missing(self, miss: Miss) -> Response:
+        report = str(miss)
+        if report not in self.missed:
+            logger.warning("site %s: %s", self.name, report)
+        self.missed[report] = self.missed.get(report, 0) + 1
+        return PlainTextResponse(f"This page is not part of the recording.\n\n{report}.", status_code=404)
+
+
+class MirrorApplication:
+    """The ASGI application of one episode."""
+
+    def __init__(self, site: MirrorSite, episode: MirroredEpisode) -> None:
+        self._site = site
+        self._episode = episode
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._site.answer(self._episode, Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def _origin_of(recording: Recording) -> str:
+    parts = urlsplit(recording.exchanges[0].url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _asks_for_permission(request: Request) -> bool:
+    """Return True for a CORS preflight, which archives do not hold."""
+    return request.method == "OPTIONS" and "access-control-request-method" in request.headers
+
+
+def _permission(request: Request) -> Response:
+    """Return the answer that lets the recorded request follow."""
+    asked = request.headers
+    headers = {
+        "access-control-allow-origin": asked.get("origin", "*"),
+        "access-control-allow-methods": asked["access-control-request-method"],
+        "access-control-allow-headers": asked.get("access-control-request-headers", ""),
+        "access-control-allow-credentials": "true",
+    }
+    return Response(status_code=204, headers=headers)
