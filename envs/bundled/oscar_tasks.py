@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from envs.bundled.generate.moves import Fill, Follow, Plan, Push, Say
+from envs.bundled.site_tasks import answer, rows, site_task, write_tasks
 from envs.types import WebTask
 
 SITE = "oscar"
 START = "/catalogue/"
-HORIZON = 15
+DATABASE = "shop.sqlite"
+"""File of the shop's database in the state folder."""
 CATEGORIES = ("Kitchen", "Toys", "Office", "Garden", "Tools")
 """Categories whose products are counted."""
 NAMES = ("Orchard", "Winter", "Fielding", "Sorrel", "Lindqvist")
@@ -73,26 +75,26 @@ def oscar_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
         yield _task("open", item.id, f"Open the page of the {item.title}.", _url(item.path)), item.way
     for _ in range(10):
         item = next(available)
-        wanted = {"type": "answer", "expected": [f"{item.price:.2f}"], "match": "number"}
+        wanted = answer(f"{item.price:.2f}", "number")
         plan = (*item.way, Say(f"£{item.price:.2f}"))
         yield _task("price", item.id, f"What does the {item.title} cost, in pounds?", wanted), plan
     for _ in range(12):
         item = next(available)
-        basket = _rows(_BASKET, (item.upc, 1))
+        basket = rows(_BASKET, (item.upc, 1))
         plan = (*item.way, Push("Add to basket"))
         yield _task("basket", item.id, f"Put one {item.title} into the basket.", basket, basket=True), plan
     for _ in range(10):
         item = next(available)
         plan = (*item.way, Push("Add to wish list"))
-        yield _task("wish", item.id, f"Put the {item.title} on your wish list.", _rows(_WISHES, (item.upc,))), plan
+        yield _task("wish", item.id, f"Put the {item.title} on your wish list.", rows(_WISHES, (item.upc,))), plan
     for item in [item for item in items if not item.stock][:8]:
         text = f"Ask for an e-mail when the {item.title} is back in stock."
-        yield _task("alert", item.id, text, _rows(_ALERTS, (item.upc,))), (*item.way, Push("Notify me"))
+        yield _task("alert", item.id, text, rows(_ALERTS, (item.upc,))), (*item.way, Push("Notify me"))
     for number, name in enumerate(NAMES):
         plan = (Follow("Account"), Follow("Edit profile"), Fill("Last name", name), Push("Save"))
-        yield _task("name", number, f"Change your last name to {name}.", _rows(_NAMES, ("Ann", name))), plan
+        yield _task("name", number, f"Change your last name to {name}.", rows(_NAMES, ("Ann", name))), plan
     for number, name in enumerate(CATEGORIES):
-        wanted = {"type": "answer", "expected": [str(counted[name])], "match": "number"}
+        wanted = answer(str(counted[name]), "number")
         plan = (Follow(name), Say(str(counted[name])))
         yield _task("count", number, f"How many products are in the category {name}?", wanted), plan
 
@@ -101,42 +103,11 @@ def _url(path: str) -> Mapping[str, Any]:
     return {"type": "url", "url": path}
 
 
-def _rows(query: str, *rows: tuple[str | int, ...]) -> Mapping[str, Any]:
-    return {"type": "server_sql", "query": query, "rows": rows}
-
-
 def _task(kind: str, number: int, text: str, fact: Mapping[str, Any], *, basket: bool = False) -> WebTask:
-    """Make a task with one fact, and gates on what must not have changed."""
-    gates = [{"id": "no-order", **_rows(_ORDERS)}, *([] if basket else [{"id": "basket-untouched", **_rows(_BASKET)}])]
-    return WebTask.model_validate(
-        {
-            "task_id": f"{SITE}-{kind}/{number}",
-            "site": SITE,
-            "kind": f"{SITE}-{kind}",
-            "path": START,
-            "instruction": text,
-            "difficulty": 2 if kind in ("open", "price", "count") else 3,
-            "horizon": HORIZON,
-            "seeds": {"train": {"start": 0, "stop": 1}},
-            "needs_reading": True,
-            "rubric": {
-                "fact_groups": [{"name": kind, "facts": [{"id": kind, **fact}]}],
-                "gates": gates,
-                "pass_threshold": 1.0,
-            },
-        }
-    )
-
-
-def main(file: str) -> None:
-    """Write the tasks of the built shop to a file."""
-    from envs.sites import build_of, find_recipe
-
-    build = build_of(find_recipe(SITE))
-    build.require_finished()
-    lines = [task.model_dump_json(exclude_none=True) for task, _ in oscar_tasks(build.state / "shop.sqlite")]
-    Path(file).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    gates = [{"id": "no-order", **rows(_ORDERS)}, *([] if basket else [{"id": "basket-untouched", **rows(_BASKET)}])]
+    difficulty = 2 if kind in ("open", "price", "count") else 3
+    return site_task(SITE, kind, number, text, fact, path=START, gates=gates, difficulty=difficulty)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    write_tasks(SITE, DATABASE, oscar_tasks, sys.argv[1])

@@ -75,6 +75,14 @@ async def test_a_chromium_behind_a_script_works_and_its_pages_are_told_nothing(p
     assert text == "seen" and screenshot and not told["renderer"]
 
 
+async def test_navigations_within_a_document_are_not_measured(pages: Any) -> None:
+    """The measurement ends the process of some pages whose clock is held (153.0.8010.0)."""
+    page = "<p>of</p><script>document.querySelector('p').textContent = PerformanceObserver.supportedEntryTypes</script>"
+    async with pages({"index.html": page}) as (pool, site), pool.lease(site) as session:
+        seen = (await session.reset(page_task("/index.html"), 0)).observation
+    assert "navigation" in seen.text and "soft-navigation" not in seen.text
+
+
 @pytest.mark.parametrize("name", ["a chromium", "chro\tmium"])
 def test_a_path_with_a_blank_is_no_prefix(name: str, tmp_path: Path) -> None:
     executable = tmp_path / name

@@ -83,6 +83,10 @@ DISABLED_FEATURES = (
     # With it every navigation, also of one site, gets a new frame host, and steps that come after
     # take a seventh more switches between threads.
     "RenderDocument",
+    # They measure navigations within a document. With a held clock a check of theirs fails on some
+    # pages, which ends the page's process (153.0.8010.0).
+    "SoftNavigationDetection",
+    "SoftNavigationHeuristics",
 )
 
 LAUNCH_ARGS = (

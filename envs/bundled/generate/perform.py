@@ -11,7 +11,7 @@ TAGS = {
     Push: ("button",),
     Fill: ("input", "textarea", *INPUT_KINDS.values()),
     Choose: ("select",),
-    Tick: ("checkbox",),
+    Tick: ("checkbox", "radio"),
 }
 """Element tags that each move can use."""
 

@@ -43,8 +43,9 @@ def is_generated(task: WebTask) -> bool:
 def follow(plan: Plan) -> Oracle:
     """Return an oracle that makes these moves, and then terminates.
 
-    It does not terminate if the last move was an answer. It answers `Invalid` when a move cannot be
-    made, or when the move before had no effect, since plans have no way back.
+    It does not terminate if the last move was an answer. It scrolls down to a target that is not in
+    view, and answers `Invalid` when a move cannot be made, or when the move before had no effect,
+    since plans have no way back.
     """
 
     def oracle(seen: Observation, history: Sequence[Action]) -> Action:
@@ -54,11 +55,13 @@ def follow(plan: Plan) -> Oracle:
         if made >= len(plan):
             return Terminate()
         action = _act(plan[made], seen)
-        scroll = None if isinstance(action, Invalid) else _scroll_to(action, seen)
+        scroll = _scroll_to(action, seen)
         if scroll is None:
             return action
         scrolled = sum(1 for _ in takewhile(lambda action: isinstance(action, Scroll), reversed(history)))
         if scrolled == MAX_SCROLLS:
+            if isinstance(action, Invalid):
+                return action
             return Invalid(reason=f"{seen.url} was scrolled {scrolled} times, and {plan[made]} is still not in view")
         return scroll
 
@@ -81,7 +84,7 @@ def _target(action: Action, seen: Observation) -> Element | None:
 def _scroll_to(action: Action, seen: Observation) -> Scroll | None:
     """Return the scroll that brings the action's target into view, or ``None``."""
     height = seen.viewport[1]
-    if isinstance(action, Answer):
+    if isinstance(action, Answer | Invalid):
         below = seen.page_size[1] - seen.scroll[1] - height
         return Scroll(amount=READ_AMOUNT) if below > EDGE else None
     element = _target(action, seen)

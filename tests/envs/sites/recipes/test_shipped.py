@@ -1,5 +1,5 @@
-"""The shop of the recipe ``oscar``, if it is built here: its tasks, solved by plans in a real
-browser, and not solved by doing nothing."""
+"""The shipped recipes ``oscar`` and ``trac``, where they are built: their tasks, solved by plans in
+a real browser, and not solved by doing nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from envs.browser import BrowserPool
+from envs.bundled import oscar_tasks, trac_tasks
 from envs.bundled.generate.moves import Plan
 from envs.bundled.oracles import follow
-from envs.bundled.oscar_tasks import SITE, oscar_tasks
 from envs.env import open_env
 from envs.sites import SharedSites, build_of, find_recipe
 from envs.sites.recipes.check import check_site
@@ -19,9 +19,22 @@ from envs.sites.recipes.site import RecipeSite
 from envs.tasks import load_tasks
 from envs.types import Terminate, WebTask
 
-FILE = Path(__file__).resolve().parents[4] / "datasets" / "tasks" / "oscar.jsonl"
-BUILD = build_of(find_recipe(SITE))
-pytestmark = pytest.mark.skipif(not BUILD.finished, reason="run python -m flows.sites build oscar")
+TASKS = Path(__file__).resolve().parents[4] / "datasets" / "tasks"
+SITES = {"oscar": oscar_tasks.oscar_tasks, "trac": trac_tasks.trac_tasks}
+DATABASES = {"oscar": oscar_tasks.DATABASE, "trac": trac_tasks.DATABASE}
+CHANGED = {"oscar": "shop.sqlite:basket_line", "trac": "env/db/trac.db:ticket"}
+"""State that the check of a site changes."""
+BUILT = [site for site in SITES if build_of(find_recipe(site)).finished]
+MISSING = [
+    pytest.param(site, marks=pytest.mark.skip(reason=f"run python -m flows.sites build {site}"))
+    for site in SITES
+    if site not in BUILT
+]
+
+
+def solved_tasks(site: str) -> list[tuple[WebTask, Plan]]:
+    """The tasks of a built site, as its database gives them."""
+    return list(SITES[site](build_of(find_recipe(site)).state / DATABASES[site]))
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +53,15 @@ async def pool() -> AsyncIterator[BrowserPool]:
 
 
 def of_each_kind() -> list[tuple[WebTask, Plan]]:
-    """The last task of each kind."""
-    if not BUILD.finished:
-        return []
-    return list({task.kind: (task, plan) for task, plan in oscar_tasks(BUILD.state / "shop.sqlite")}.values())
+    """The last task of each kind of each built site."""
+    return [pair for site in BUILT for pair in {task.kind: (task, plan) for task, plan in solved_tasks(site)}.values()]
 
 
-def test_the_task_file_is_that_of_the_built_shop() -> None:
-    stored = load_tasks(FILE)
-    made = [task for task, _ in oscar_tasks(BUILD.state / "shop.sqlite")]
-    assert len(stored) == 60 and [(each.task_id, each.instruction, each.rubric) for each in stored] == [
+@pytest.mark.parametrize("site", [*BUILT, *MISSING])
+def test_the_task_file_is_that_of_the_built_site(site: str) -> None:
+    stored = load_tasks(TASKS / f"{site}.jsonl")
+    made = [task for task, _ in solved_tasks(site)]
+    assert len(stored) >= 60 and [(each.task_id, each.instruction, each.rubric) for each in stored] == [
         (each.task_id, each.instruction, each.rubric) for each in made
     ]
 
@@ -70,8 +82,9 @@ async def test_a_task_is_solved_by_its_plan_and_not_by_nothing(
         assert step.reward == 1, (history, env.trajectory.reward)
 
 
-async def test_two_instances_of_the_shop_are_alike(sites: SharedSites) -> None:
-    site = await sites.started(SITE)
+@pytest.mark.parametrize("name", [*BUILT, *MISSING])
+async def test_two_instances_are_alike(name: str, sites: SharedSites) -> None:
+    site = await sites.started(name)
     assert isinstance(site, RecipeSite)
     seen = await check_site(site)
-    assert seen.ok and "shop.sqlite:basket_line" in seen.changed, seen.differences
+    assert seen.ok and CHANGED[name] in seen.changed, seen.differences
