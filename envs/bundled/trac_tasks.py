@@ -109,8 +109,7 @@ def trac_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
         text = f"File a ticket with the summary “{summary}”, component {component} and priority {priority}."
         fact = rows("SELECT summary, component, priority FROM ticket WHERE id > 120", (summary, component, priority))
         fields = (Fill("Summary:", summary), Choose("Priority:", priority), Choose("Component:", component))
-        plan = (Follow("NEW TICKET"), *fields, Push("Create ticket"))
-        yield _task("file", number, text, fact, (121,)), plan
+        yield _task("file", number, text, fact, (121,)), (Follow("NEW TICKET"), *fields, Push("Create ticket"))
     for number, (page, text, expected) in enumerate(QUESTIONS):
         yield _task("ask", number, text, answer(expected, "number")), (Follow(page), Say(expected))
     for number, (page, new) in enumerate(TEXTS):
