@@ -15,9 +15,14 @@ from itertools import accumulate
 from typing import Any
 
 from envs.actions.parsing.names import CLICK_SHARE
-from envs.actions.parsing.vocabulary import NamedAction, canonical, read_named, shorten_name
+from envs.actions.parsing.vocabulary import NamedAction, canonical, halfwidth, read_named, shorten_name
 from envs.types import Click, ErrorCode, Invalid, Select, Type
+from envs.types.action_text import ActionFormat
 from envs.types.actions import GRID, Actions
+
+MAX_HALFWIDTH = 2_000
+"""Maximum number of characters of a line that is tried with ASCII brackets, too: pieces of a long
+turn are tried from many places."""
 
 MAX_ELEMENT_DIGITS = 4
 """Maximum number of digits of an element's number: no page shows 10,000 elements."""
@@ -115,7 +120,26 @@ _NEVER_IN_BRACKETS = frozenset({"dialog", "drag", "submit"})
 """Actions whose first argument no word in brackets can be."""
 
 
-def read_brackets(text: str, actions: Actions) -> NamedAction | None:
+def read_line(text: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
+    """Read an action in brackets or a call, perhaps with full-width brackets and quotes; ``None``
+    if the text is neither."""
+    line = _read_form(text, actions)
+    if line is not None and not isinstance(line[1].action, Invalid):
+        return line
+    narrow = halfwidth(text) if len(text) <= MAX_HALFWIDTH else text
+    other = _read_form(narrow, actions) if narrow != text else None
+    return other if line is None or (other is not None and not isinstance(other[1].action, Invalid)) else line
+
+
+def _read_form(text: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
+    for form, read in _READERS:
+        reading = read(text, actions)
+        if reading is not None:
+            return form, reading
+    return None
+
+
+def _read_brackets(text: str, actions: Actions) -> NamedAction | None:
     """Read ``name [element] "text"``; return ``None`` if the text is not of this form."""
     match = _FORM.fullmatch(text)
     if match is None or (
@@ -138,7 +162,7 @@ def read_brackets(text: str, actions: Actions) -> NamedAction | None:
     return NamedAction(value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value))
 
 
-def read_webarena(text: str, actions: Actions) -> NamedAction | None:
+def _read_webarena(text: str, actions: Actions) -> NamedAction | None:
     """Read WebArena's own forms: ``type [id] [text] [1]``, ``stop [say "no"]``, ``scroll down``.
 
     Enter is pressed after ``type`` unless the last number is 0.
@@ -203,7 +227,7 @@ def _json_string(quoted: str) -> str | Invalid:
         return Invalid(reason=f"the text is not a JSON string ({why}): {shorten_name(quoted)}")
 
 
-def read_call(text: str, actions: Actions) -> NamedAction | None:
+def _read_call(text: str, actions: Actions) -> NamedAction | None:
     """Read ``name(arguments)``; return ``None`` if the text is not of this form."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
@@ -322,3 +346,10 @@ def _string(quoted: str) -> str:
     return re.sub(
         r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape[1], escape[1]), quoted[1:-1], flags=re.DOTALL
     )
+
+
+_READERS = (
+    (ActionFormat.BRACKETS, _read_brackets),
+    (ActionFormat.WEBARENA, _read_webarena),
+    (ActionFormat.CALL, _read_call),
+)

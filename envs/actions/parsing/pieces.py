@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+from envs.actions.parsing.line_forms import read_line
+from envs.actions.parsing.objects import read_value
+from envs.types import Invalid
+from envs.types.actions import Actions
 
 LABEL = r"[*`]*(?:next[ ])?action[ *]*[:：][ *]*"
 
@@ -52,9 +57,6 @@ _COLON = re.compile(r"[:：](?:\s|`{3}[a-z_]*|<action>|<tool_call>)*\Z")
 _FIRST_TRIES, _LAST_TRIES = 32, 224
 """Numbers of lines that are tried at the two ends: a bound for hostile turns."""
 
-IsAction = Callable[[Any], bool]
-"""Function of a line or a JSON value that is True if it is an action that can be done."""
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -67,7 +69,15 @@ class Piece:
     turn follows it."""
 
 
-def separate_action(text: str, start: int, is_action: IsAction, *, words_follow: bool) -> bool:
+def is_action(piece: Any, actions: Actions) -> bool:
+    """Return True if a line or a JSON value is an action that can be done."""
+    if not isinstance(piece, str):
+        return not isinstance(read_value(piece, actions).action, Invalid)
+    reading = read_line(piece, actions)
+    return reading is not None and not isinstance(reading[1].action, Invalid)
+
+
+def separate_action(text: str, start: int, actions: Actions, *, words_follow: bool) -> bool:
     """Return True if another action stands before the one at ``start``, with words between.
 
     One of the two is quoted then. Which one cannot be known, unless the first looks like a
@@ -77,7 +87,7 @@ def separate_action(text: str, start: int, is_action: IsAction, *, words_follow:
         words_follow: True if words follow the action at ``start``. Then it may be quoted even if no
             words stand before it.
     """
-    pieces = list(whole_actions(_OPENER.sub("", text[:start]), is_action))
+    pieces = list(_whole_actions(_OPENER.sub("", text[:start]), actions))
     return any(
         piece.unquoted and (words_follow or not joined(text, [*pieces[number:], Piece(start, start, True)]))
         for number, piece in enumerate(pieces)
@@ -92,14 +102,14 @@ def joined(text: str, pieces: list[Piece]) -> bool:
     return all(not _BETWEEN.sub("", text[one.end : other.start]) and other.unquoted for one, other in pairwise(pieces))
 
 
-def only_actions(text: str, is_action: IsAction) -> bool:
+def only_actions(text: str, actions: Actions) -> bool:
     """Return True if a text is whole actions and nothing else."""
-    pieces = list(whole_actions(text, is_action))
+    pieces = list(_whole_actions(text, actions))
     edges = [Piece(0, 0, True), *pieces, Piece(len(text), len(text), True)]
     return bool(pieces) and joined(text, edges)
 
 
-def whole_actions(text: str, is_action: IsAction) -> Iterator[Piece]:
+def _whole_actions(text: str, actions: Actions) -> Iterator[Piece]:
     """Yield the actions that begin a line, or that a tag or fence encloses after plain words.
 
     At the beginning of a line they may be in a tag, in a fence or after a label. JSON within a
@@ -117,7 +127,7 @@ def whole_actions(text: str, is_action: IsAction) -> Iterator[Piece]:
         begin = opening.end()
         ticked = text[begin : begin + 1] == "`" != text[begin + 1 : begin + 2]
         enclosed = ticked or opening.group().strip() not in ("", "</think>")
-        end = _end(text, begin + ticked, is_action)
+        end = _end(text, begin + ticked, actions)
         if end is None:
             continue
         within = opening.re is _WITHIN
@@ -150,19 +160,19 @@ def _is_closed(text: str, opened: re.Match[str], end: int) -> bool:
     return (not rest or rest.startswith(closer)) and text.count("```", 0, opened.start("open")) % 2 == 0
 
 
-def _end(text: str, start: int, is_action: IsAction) -> int | None:
+def _end(text: str, start: int, actions: Actions) -> int | None:
     """Return the end of the action that begins at ``start``; ``None`` if there is none."""
     if text[start : start + 1] in ("{", "["):
         try:
             value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
         except (ValueError, RecursionError):
             return None
-        return end if is_action(value) else None
+        return end if is_action(value, actions) else None
     shape = _SHAPE.match(text, start)
-    if shape is not None and is_action(shape.group()):
+    if shape is not None and is_action(shape.group(), actions):
         return shape.end()
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
     tag = _TAGS.search(text, start, end)
     end = tag.start() if tag is not None else end
-    return end if is_action(text[start:end].strip("`*. \t")) else None
+    return end if is_action(text[start:end].strip("`*. \t"), actions) else None

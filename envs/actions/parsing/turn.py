@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
-from envs.actions.parsing.line_forms import read_brackets, read_call, read_webarena
+from envs.actions.parsing.line_forms import read_line
 from envs.actions.parsing.objects import json_at_end, read_object, read_value
-from envs.actions.parsing.pieces import LABEL, LINE, OBSERVED, only_actions, separate_action
+from envs.actions.parsing.pieces import LABEL, LINE, OBSERVED, is_action, only_actions, separate_action
 from envs.actions.parsing.templates import rewrite
-from envs.actions.parsing.vocabulary import NamedAction, canonical, halfwidth, shorten_name
+from envs.actions.parsing.vocabulary import canonical, shorten_name
 from envs.types import Action, Invalid
 from envs.types.action_text import ActionFormat
 from envs.types.actions import ACTIONS, WITH_MEMORY, Actions
@@ -61,9 +60,6 @@ _ACTION_LINE = re.compile(rf"^[ \t]*{LABEL}.*$", re.MULTILINE | re.IGNORECASE)
 _THOUGHT_LINE = re.compile(r"^[ \t*]*(?:thoughts?|reasoning|memory|observation)[ *]*:", re.MULTILINE | re.IGNORECASE)
 _NOTE = re.compile(r"[ \t*]*(?:memory|memory_updated|notes?|observation)[ *]*:", re.IGNORECASE)
 _OBSERVED_LINE = re.compile(rf"^{OBSERVED.pattern}", re.MULTILINE | re.IGNORECASE)
-MAX_HALFWIDTH = 2_000
-"""Maximum number of characters of a piece that is tried with ASCII brackets, too: pieces of a long
-turn are tried from many places."""
 MAX_INVENTED = 8
 """Maximum number of invented turns that are checked: each costs a reading."""
 _NOTE_LINE = re.compile(rf"^{_NOTE.pattern}", re.MULTILINE | re.IGNORECASE)
@@ -80,13 +76,6 @@ _OPENERS = re.compile(r"[{`]|<action>|<tool_call>")
 """Text that a remark after an action does not hold: an action that was meant may begin there."""
 _SENTENCE = re.compile(r"(?:[^\"'()\[\]{}<>`]*[.:]\s*)?(?:<tool_call>|<action>|```[a-z_]*)?\s*")
 """Plain words before a JSON object on the line of an action."""
-
-
-_LINE_READERS: tuple[tuple[ActionFormat, Callable[[str, Actions], NamedAction | None]], ...] = (
-    (ActionFormat.BRACKETS, read_brackets),
-    (ActionFormat.WEBARENA, read_webarena),
-    (ActionFormat.CALL, read_call),
-)
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,8 @@ def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
 def parse(response: str, actions: Actions = ACTIONS) -> Parsed:
     """Return the action of ``actions`` that ``response`` names, or ``Invalid``, and its form."""
     turn = writable(response).strip()
-    parsed, rewritten = _read_turn(turn, actions), rewrite(turn)
+    rewritten = rewrite(turn)
+    parsed = _read_turn(turn, actions)
     if rewritten == turn:
         return parsed
     again = _read_turn(rewritten, actions)
@@ -161,7 +151,7 @@ def _broken_from_the_start(turn: str) -> Invalid | None:
         return invalid if isinstance(invalid, Invalid) else None
     if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(rest, first.end()):
         return None
-    if _is_action_of_any(rest[first.start("call") :].partition("\n")[0].strip("`* ")):  # has an unescaped quote
+    if is_action(rest[first.start("call") :].partition("\n")[0].strip("`* "), WITH_MEMORY):  # has an unescaped quote
         return None
     return Invalid(reason=f"the call has no end: {shorten_name(rest[first.start('call') :])}")
 
@@ -184,11 +174,7 @@ def _without_notes(turn: str) -> str:
         return turn[: len(turn) - len(rest) + note.start()].rstrip()
     # With a tag or a fence the first action may be the quotation, but not if an invented next turn
     # follows it.
-    if (
-        note is not None
-        and OBSERVED.match(rest, note.start())
-        and only_actions(rest[: note.start()], _is_action_of_any)
-    ):
+    if note is not None and OBSERVED.match(rest, note.start()) and only_actions(rest[: note.start()], WITH_MEMORY):
         return turn[: len(turn) - len(rest) + note.start()].rstrip()
     return turn
 
@@ -200,7 +186,9 @@ def _is_after_another(turn: str, start: int, actions: Actions, *, words_follow: 
     """
     rest = turn.rpartition(_THINK_END)[2]
     start -= len(turn) - len(rest)
-    if separate_action(rest, start, lambda piece: _is_valid(piece, actions), words_follow=words_follow):
+    if start >= 0 and not rest[:start].strip():
+        return False
+    if separate_action(rest, start, actions, words_follow=words_follow):
         return True
     for invented in islice(_OBSERVED_LINE.finditer(rest, 1, max(start, 1)), MAX_INVENTED):
         before = _at_end(rest[: invented.start()].rstrip(), actions)
@@ -209,33 +197,9 @@ def _is_after_another(turn: str, start: int, actions: Actions, *, words_follow: 
     return False
 
 
-def _is_valid(piece: Any, actions: Actions) -> bool:
-    """Return True if a line or a JSON value is an action that can be done."""
-    if not isinstance(piece, str):
-        return not isinstance(read_value(piece, actions).action, Invalid)
-    reading = _read_line(piece, actions)
-    return reading is not None and not isinstance(reading[1].action, Invalid)
-
-
-def _read_line(piece: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
-    """Read an action in brackets or a call, perhaps with full-width brackets and quotes."""
-    first: tuple[ActionFormat, NamedAction] | None = None
-    for text in dict.fromkeys((piece, halfwidth(piece) if len(piece) <= MAX_HALFWIDTH else piece)):
-        readings = ((form, reading) for form, read in _LINE_READERS if (reading := read(text, actions)) is not None)
-        line = next(readings, None)
-        if line is not None and not isinstance(line[1].action, Invalid):
-            return line
-        first = first or line
-    return first
-
-
-def _is_action_of_any(piece: Any) -> bool:
-    return _is_valid(piece, WITH_MEMORY)
-
-
 def _is_action(piece: str) -> bool:
     """Return True if a text is an action as a whole, in brackets, as a call or as JSON."""
-    return _read_line(piece, ACTIONS) is not None or json_at_end(piece, 0) is not None
+    return read_line(piece, ACTIONS) is not None or json_at_end(piece, 0) is not None
 
 
 def _without_closers(turn: str) -> str:
@@ -309,7 +273,7 @@ def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Located
     breaks."""
     for start in starts:
         piece = text[start:].strip("`* \n\t")
-        line = _read_line(piece, actions)
+        line = read_line(piece, actions)
         # Several lines are an action only if it is valid: they may begin in a quotation.
         if line is None or (isinstance(line[1].action, Invalid) and "\n" in piece):
             continue
@@ -386,7 +350,7 @@ def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
 def _is_remark(text: str, actions: Actions) -> bool:
     """Return True if a text holds no action that was meant: no line is one, and none is opened."""
     lines = [line.strip("`* \t") for line in text.splitlines()]
-    return not _OPENERS.search(text) and not any(_read_line(line, actions) for line in lines)
+    return not _OPENERS.search(text) and not any(read_line(line, actions) for line in lines)
 
 
 def _unread(turn: str, actions: Actions) -> Invalid:
