@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Self
 from envs.actions.parsing import parse
 from envs.actions.parsing.extensions import Parser, as_parsed, read_turn
 from envs.browser import BrowserPool, NetworkLog, PageStep
-from envs.browser.pool import pool_of_one
 from envs.ends import REPEATS
 from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
 from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
@@ -38,15 +37,7 @@ from envs.sites import LiveOptions, SharedSites, is_served, make_site
 from envs.sites.base import Site
 from envs.sites.pictures import PictureReader
 from envs.step_result import AnyAction, StepResult
-from envs.types import (
-    BrowserError,
-    ConfigError,
-    RewardBundle,
-    Step,
-    TaskError,
-    Trajectory,
-    WebTask,
-)
+from envs.types import BrowserError, ConfigError, RewardBundle, Step, TaskError, Trajectory, WebTask
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -223,8 +214,12 @@ class WebEnv:
                 stack.push_async_callback(site.close)
                 await site.start()
             pool = self._pool
-            if pool is None:
-                pool = await stack.enter_async_context(pool_of_one(self._user_page))
+            if self._user_page is not None:
+                from envs.browser.user_page import UserPagePool  # as in `open_env`
+
+                pool = await stack.enter_async_context(UserPagePool(self._user_page))
+            elif pool is None:
+                pool = await stack.enter_async_context(BrowserPool(max_sessions=1))
             looks = VisualRewardSources(pool, {self.task.site: site}, self._blobs.__getitem__, None)
             self._grader = RecordGrader(
                 self._weights,

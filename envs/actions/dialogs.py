@@ -1,20 +1,14 @@
-"""JavaScript dialogs of a page: alerts, confirms and prompts, and what they mean for an action.
+"""JavaScript dialogs of a page: alerts, confirms and prompts.
 
 While one is open the page stands still and takes no other input; not even a screenshot is made.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from envs.actions.context import ActionContext, Effect
-from envs.actions.errors import ActionError, shorten
-from envs.cancel_scope import CancelScope
-from envs.types import Action, Dialog, ErrorCode
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -70,44 +64,3 @@ class Dialogs:
 
     def _on_closed(self, _event: dict[str, Any]) -> None:
         self._pending = None
-
-
-async def until_dialog(
-    context: ActionContext, work: Coroutine[Any, Any, Effect | ActionError], action: Action
-) -> Effect | ActionError:
-    """Await ``work``, or until a dialog opens; refuse it if one is open.
-
-    An open dialog keeps the page from taking input, so the rest of the gesture is given up.
-    """
-    pending = context.dialogs.pending
-    if pending is not None:
-        work.close()
-        what = f"the page waits for an answer to its {pending.kind} {shorten(pending.message)!r}"
-        return ActionError(ErrorCode.DIALOG_OPEN, what, "use dialog with accept true or false")
-    scope = CancelScope(context.deadline)
-    try:
-        async with scope:
-            with context.dialogs.calling(scope.cancel):
-                return await work
-    except TimeoutError:
-        return Effect() if scope.was_cancelled else _not_taken(context, action)
-
-
-async def answer_dialog(context: ActionContext, action: Dialog) -> Effect | ActionError:
-    """Answer the open dialog."""
-    pending = context.dialogs.pending
-    if pending is None:
-        return ActionError(ErrorCode.NO_DIALOG, "no dialog is open")
-    if action.text is not None and pending.kind != "prompt":
-        return ActionError(ErrorCode.BAD_ACTION, f"the {pending.kind} takes no text", "leave the text out")
-    try:
-        async with asyncio.timeout(context.deadline):
-            await context.dialogs.answer(action.accept, action.text)
-    except TimeoutError:
-        return _not_taken(context, action)
-    return Effect()
-
-
-def _not_taken(context: ActionContext, action: Action) -> ActionError:
-    what = f"the page did not take the {action.type} within {context.deadline:g} s"
-    return ActionError(ErrorCode.TIMEOUT, what, "wait, or go somewhere else")

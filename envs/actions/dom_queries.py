@@ -8,7 +8,7 @@ that.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from envs.actions.context import LastLook
@@ -17,7 +17,7 @@ from envs.cdp.messages import NODE_GONE, NOWHERE, send_unless
 from envs.types import BrowserError
 
 if TYPE_CHECKING:
-    from envs.settle import VirtualClock
+    from envs.settle.activity import ActivityProbe
 
 WORLD = "rollwright-actions"
 """Name of the isolated worlds."""
@@ -92,22 +92,32 @@ class ElementFacts:
     multiple: bool
 
 
+@dataclass
 class Nodes:
-    """Nodes that one action asks about."""
+    """Nodes of a tab that one action asks about."""
 
-    def __init__(self, cdp: Cdp, clock: VirtualClock, seen: LastLook | None = None) -> None:
-        """Ask about the nodes of a tab.
+    _cdp: Cdp
+    _activity: ActivityProbe
+    _seen: LastLook | None
+    """Last look at the page. It serves for one hit test, as the next step may scroll, which pages
+    notice."""
+    _counted: dict[str, float] | None = None
+    """Counters of the page at the last hit test, if nothing has been asked of it since."""
+    _worlds: dict[str, int] = field(default_factory=dict)
 
-        Args:
-            seen: Last look at the page. It serves for one hit test, as the next step may scroll,
-                which pages notice.
+    async def hit_on(self, node: int, point: tuple[float, float]) -> tuple[Hit | None, bool]:
+        """Return the innermost node at a point, as `hit_at`, and True if a click on it is one on
+        ``node``.
+
+        The hit may be the node itself, something in it, or its label.
         """
-        self._cdp = cdp
-        self._clock = clock
-        self._seen = seen
-        self._counted: dict[str, float] | None = None
-        """Counters of the page at the last hit test, if nothing has been asked of it since."""
-        self._worlds: dict[str, int] = {}
+        hit = await self.hit_at(point)
+        if hit is None or hit.node == node or (hit.seen is not None and hit.seen.holds(node, hit.node)):
+            return hit, hit is not None
+        own, other = await self.object(node, hit.frame), await self.object(hit.node, hit.frame)
+        if own is None or other is None:
+            return hit, False  # of another frame
+        return hit, bool(await self.ask(own, "belongs", {"objectId": other}))
 
     async def hit_at(self, point: tuple[float, float], before: Hit | None = None) -> Hit | None:
         """Return the innermost node at a point of the viewport (CSS pixels); ``None`` outside of
@@ -133,7 +143,7 @@ class Nodes:
         else:
             # Styles and layout are up to date, so the hit test does not change the counters,
             # although Chromium reads them before it.
-            answer, self._counted = await asyncio.gather(asked, self._clock.counters())
+            answer, self._counted = await asyncio.gather(asked, self._activity.read())
         return Hit(answer["backendNodeId"], answer["frameId"], scroll, seen) if answer else None
 
     async def counters(self) -> dict[str, float]:
@@ -142,19 +152,7 @@ class Nodes:
         They are empty where the browser does not count.
         """
         counted, self._counted = self._counted, None
-        return await self._clock.counters() if counted is None else counted
-
-    async def is_hit(self, node: int, hit: Hit) -> bool:
-        """Return True if a click on ``hit`` is one on ``node``.
-
-        The hit may be the node itself, something in it, or its label.
-        """
-        if hit.node == node or (hit.seen is not None and hit.seen.holds(node, hit.node)):
-            return True
-        own, other = await self.object(node, hit.frame), await self.object(hit.node, hit.frame)
-        if own is None or other is None:
-            return False  # of another frame
-        return bool(await self.ask(own, "belongs", {"objectId": other}))
+        return await self._activity.read() if counted is None else counted
 
     async def boxes(self, **node: int | str) -> list[tuple[float, float, float, float]]:
         """Return left, top, right, bottom of each box of a node, in CSS pixels of the viewport.

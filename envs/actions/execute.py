@@ -7,14 +7,15 @@ context's deadline, and as soon as a dialog of the page opens.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from envs.actions import choices, fields, mouse, navigate, text
 from envs.actions.context import ActionContext, Effect
-from envs.actions.dialogs import answer_dialog, until_dialog
 from envs.actions.dom_queries import Nodes
-from envs.actions.errors import ActionError
+from envs.actions.errors import ActionError, shorten
 from envs.actions.pace import KEY_SECONDS
+from envs.cancel_scope import CancelScope
 from envs.cdp.messages import NODE_GONE, refused_with
 from envs.types import (
     Action,
@@ -65,15 +66,26 @@ async def execute(context: ActionContext, action: Action) -> Effect | ActionErro
         case Submit():
             return Effect(stop=StopReason.SUBMITTED)
         case Dialog():
-            return await answer_dialog(context, action)
+            return await _answer_dialog(context, action)
         case Type():
             keys = min(len(action.text), text.MAX_KEYS)
             context = replace(context, deadline=context.deadline + KEY_SECONDS * keys)
-    return await until_dialog(context, _act(context, action), action)
+    pending = context.dialogs.pending
+    if pending is not None:
+        what = f"the page waits for an answer to its {pending.kind} {shorten(pending.message)!r}"
+        return ActionError(ErrorCode.DIALOG_OPEN, what, "use dialog with accept true or false")
+    # A dialog that opens keeps the page from taking input, so the rest of the gesture is given up.
+    scope = CancelScope(context.deadline)
+    try:
+        async with scope:
+            with context.dialogs.calling(scope.cancel):
+                return await _act(context, action)
+    except TimeoutError:
+        return Effect() if scope.was_cancelled else _not_taken(context, action)
 
 
 async def _act(context: ActionContext, action: Action) -> Effect | ActionError:
-    nodes = Nodes(context.cdp, context.clock, context.seen)
+    nodes = Nodes(context.cdp, context.clock.activity, context.seen)
     try:
         outcome = await _perform(context, nodes, action)
     except BrowserError as error:
@@ -116,3 +128,23 @@ async def _perform(context: ActionContext, nodes: Nodes, action: Action) -> Effe
             return Effect(wait_ms=action.seconds * 1000.0)
         case Answer() | Terminate() | Submit() | Dialog() | Remember() | Forget() | Invalid():
             raise AssertionError(f"{action.type} is handled before")
+
+
+async def _answer_dialog(context: ActionContext, action: Dialog) -> Effect | ActionError:
+    """Answer the open dialog."""
+    pending = context.dialogs.pending
+    if pending is None:
+        return ActionError(ErrorCode.NO_DIALOG, "no dialog is open")
+    if action.text is not None and pending.kind != "prompt":
+        return ActionError(ErrorCode.BAD_ACTION, f"the {pending.kind} takes no text", "leave the text out")
+    try:
+        async with asyncio.timeout(context.deadline):
+            await context.dialogs.answer(action.accept, action.text)
+    except TimeoutError:
+        return _not_taken(context, action)
+    return Effect()
+
+
+def _not_taken(context: ActionContext, action: Action) -> ActionError:
+    what = f"the page did not take the {action.type} within {context.deadline:g} s"
+    return ActionError(ErrorCode.TIMEOUT, what, "wait, or go somewhere else")

@@ -213,8 +213,8 @@ async def _move_to_target(context: ActionContext, nodes: Nodes, target: MaybeTar
             return ActionError(ErrorCode.TIMEOUT, what, "wait, or use something else")
         if spot.handle is None:
             return replace(spot, hit=None)
-        hit = await nodes.hit_at(spot.point)
-        if hit is not None and await nodes.is_hit(spot.handle.backend_node_id, hit):
+        hit, is_reached = await nodes.hit_on(spot.handle.backend_node_id, spot.point)
+        if is_reached:
             return replace(spot, hit=hit)
         moved = await locate(context, nodes, target)
         if isinstance(moved, ActionError):
@@ -235,7 +235,7 @@ async def _reacts(context: ActionContext, nodes: Nodes, spot: Spot) -> bool:
         # frame come with the next picture, or with a hit test there (Chromium 156).
         hit = await nodes.hit_at(spot.point, spot.hit)
         changed = spot.hit is not None and hit is not None and hit.node != spot.hit.node
-    after = await context.clock.counters()
+    after = await context.clock.activity.read()
     return changed or not before or any(before.get(counter) != after.get(counter) for counter in WORK)
 
 

@@ -178,8 +178,8 @@ async def locate(
     if handle is None or isinstance(handle, ActionError):
         return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
     if handle.point is not None:
-        hit = await nodes.hit_at(handle.point)
-        if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
+        hit, is_reached = await nodes.hit_on(handle.backend_node_id, handle.point)
+        if is_reached:
             return Spot(handle.point, handle, hit)
     return await _search(context, nodes, handle, scroll)
 
@@ -236,8 +236,8 @@ async def _try(
         for across, down in places if box else ():
             assert box is not None
             point = (box[0] + (box[2] - box[0]) * across, box[1] + (box[3] - box[1]) * down)
-            hit = await nodes.hit_at(point)
-            if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
+            hit, is_reached = await nodes.hit_on(handle.backend_node_id, point)
+            if is_reached:
                 return Spot(point, handle, hit), None
             cover = cover or hit
     return None, cover
@@ -249,8 +249,8 @@ async def _try_shape(nodes: Nodes, handle: Handle, boxes: list[Box], frame: str)
     x, y = ((min(box[axis] for box in boxes) + max(box[axis + 2] for box in boxes)) / 2 for axis in (0, 1))
     for right, down in await nodes.ask(own, "reached") if own else ():
         point = (float(round(x + right)), float(round(y + down)))
-        hit = await nodes.hit_at(point)
-        if hit is not None and await nodes.is_hit(handle.backend_node_id, hit):
+        hit, is_reached = await nodes.hit_on(handle.backend_node_id, point)
+        if is_reached:
             return Spot(point, handle, hit)
     return None
 

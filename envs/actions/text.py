@@ -161,13 +161,13 @@ async def _type_strokes(context: ActionContext, strokes: Sequence[Stroke]) -> No
     Chromium counts all callbacks of all frames, so this does not depend on how a page may listen.
     """
     clock, pause, rest = context.clock, share(KEY_MS, len(strokes)), strokes[1:]
-    before = await clock.counters()
+    before = await clock.activity.read()
     await _send_stroke(context, strokes[0])
     if not rest:
         return
-    quiet = _same(before, await clock.counters())
+    quiet = _same(before, await clock.activity.read())
     await clock.give(pause * len(rest) if quiet else pause)
-    if quiet and _same(before, await clock.counters()):
+    if quiet and _same(before, await clock.activity.read()):
         for inserted, run in groupby(rest, key=lambda stroke: bool(stroke.text)):
             if inserted:
                 await _send_stroke(context, Stroke(text="".join(stroke.text for stroke in run)))

@@ -132,7 +132,8 @@ class TaskPage(PageView):
             drawn_whole=lambda: drawn_whole(self.tab.cdp, self.context.looks),
         )
         self.tell("execute")
-        await self.queues.run(OperationKind.EVALUATION, tab.clock.catch_up)
+        if tab.clock.date is None:
+            await self.queues.run(OperationKind.EVALUATION, tab.clock.catch_up)
         outcome = await self._execute(action_context, action)
         if isinstance(outcome, Effect) and outcome.stop is not None:
             return replace(last.unchanged(), done=True, stop=outcome.stop, said=outcome.said)

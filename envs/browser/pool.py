@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -22,9 +22,6 @@ from envs.egress import AllowList, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
 from envs.types import BrowserError, CapacityError
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
 
 T = TypeVar("T")
 
@@ -203,15 +200,6 @@ class BrowserPool:
                 await browser.close_context(context)
             finally:
                 await self.contexts.browser_set.remove_if_over(browser)
-
-
-def pool_of_one(page: Page | None) -> BrowserPool:
-    """Make the pool of a single session, on the caller's own page if there is one."""
-    if page is None:
-        return BrowserPool(max_sessions=1)
-    from envs.browser.user_page import UserPagePool  # Playwright is imported only where it is used
-
-    return UserPagePool(page)
 
 
 def _explain(problem: ErrorDetails) -> str:

@@ -102,8 +102,9 @@ class VirtualClock:
         self._time = VirtualTime(cdp, self._probe, self.requests)
         self.real_time = RealTime(self._time, self._animations)
         self._pending = Answers(self.requests, self._time)
-        self._activity = ActivityProbe(cdp, self.requests)
-        self._spans = Spans(self._time, self.requests, self._activity)
+        self.activity = ActivityProbe(cdp, self.requests)
+        """Counters of Chromium's work for the page."""
+        self._spans = Spans(self._time, self.requests, self.activity)
         self.still = False
         """True if nothing visible has changed since the last `settle` called ``drawing``, as far as
         is known."""
@@ -134,16 +135,11 @@ class VirtualClock:
         """
         return self._looked if self.virtual and not self._dialog else None
 
-    async def counters(self) -> dict[str, float]:
-        """Read the counters of Chromium's work for the page (`envs.settle.activity.COUNTERS`);
-        empty where it has none."""
-        return await self._activity.read()
-
     async def give(self, milliseconds: float) -> None:
         """Let the page's time go on for a span inside an action (`Spans`), if its clock is not held
         only where a script ran."""
         self._looked, self.still = None, False
-        self._activity.unmark()
+        self.activity.unmark()
         await (self._spans.give(milliseconds) if self.virtual else self._spans.sleep(milliseconds))
 
     async def begin(self) -> None:
@@ -201,7 +197,7 @@ class VirtualClock:
         The next call sets everything up again.
         """
         self._begun = False
-        self._activity.attached_again()
+        self.activity.attached_again()
 
     async def settle(
         self,
@@ -229,7 +225,7 @@ class VirtualClock:
         started = time.perf_counter()
         self._looked, self.still = None, False
         self._spans.begin()
-        self._activity.unmark()
+        self.activity.unmark()
         self._since = self._time.now
         reason = await self._wait_within(seconds, budget_ms, drawing)
         complete = reason is not None
@@ -289,7 +285,7 @@ class VirtualClock:
                 self._document_is_new = False
             # Both are asked for at once: counters that were read after the look say that something
             # ran, and never that nothing did.
-            held = self._activity.holds() if self._activity.marked else None
+            held = self.activity.holds() if self.activity.marked else None
             still, look = await asyncio.gather(held, self._look()) if held else (False, await self._look())
             heard = self.requests.heard_at > heard_before and not self._pending.never_silent
             heard_before = self.requests.heard_at
@@ -316,7 +312,7 @@ class VirtualClock:
         if drawing is not None:
             await self._probe.clock()  # what an action began is said before the answer to this
             await self._pending.wait()
-            self._activity.listen()
+            self.activity.listen()
             drawing()
         look = await self._probe.frame()
         again = await self._pending.wait()  # a frame is cheaper than to ask before each whether there are requests
@@ -325,7 +321,7 @@ class VirtualClock:
         for number in range(FRAMES):
             if not (await self._animations.end() or look.animating):
                 if drawing is not None and not number and not again:
-                    await self._activity.mark()
+                    await self.activity.mark()
                 break
             look = await self._probe.frame()
         return look
