@@ -24,7 +24,7 @@ from envs.actions.dom_queries import Nodes
 from envs.actions.errors import ActionError
 from envs.actions.keyboard import KEY_EVENT, KEYS, Key, held_down, modifier_bits, send_keys
 from envs.actions.pace import AGAIN_MS, DROP_MS, DROP_SECONDS, HOLD_MS, KEY_MS, MOVE_MS, PRESS_MS, share
-from envs.actions.target import Spot, find_target, handle_name, locate, pixels
+from envs.actions.target import Spot, find_handle, handle_name, locate, pixels
 from envs.types import Click, DoubleClick, Drag, ErrorCode, Hover, Scroll, TripleClick
 from envs.types.actions import MaybeTarget, MouseButton
 
@@ -174,8 +174,8 @@ async def drag(context: ActionContext, nodes: Nodes, action: Drag) -> Effect | A
     start = await locate(context, nodes, action.start)
     if isinstance(start, ActionError):
         return start
-    handle = find_target(action.end, context.handles)
-    if handle is not None and not isinstance(handle, ActionError):
+    handle = find_handle(action.end, context.handles)
+    if handle is not None:
         await nodes.scroll_least(handle.backend_node_id)
     end = await locate(context, nodes, action.end)
     if isinstance(end, ActionError):

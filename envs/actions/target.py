@@ -79,10 +79,8 @@ def check_action(action: Action, handles: Mapping[int, Handle], offers: Sequence
     if isinstance(action, Submit):
         return _unfit_page(action, offers)
     for target in targets_of(action):
-        handle = find_target(target, handles)
-        if isinstance(handle, ActionError):
-            return handle
-        refusal = None if handle is None else _unfit(action, handle)
+        handle = find_handle(target, handles)
+        refusal = _unknown(target, handles) if handle is None else _unfit(action, handle)
         if refusal is not None:
             return refusal
     return None
@@ -95,16 +93,14 @@ def targets_of(action: Action) -> tuple[MaybeTarget, ...]:
     return (action,) if isinstance(action, ElementAction) else ()
 
 
-def find_target(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | ActionError | None:
-    """Return the element that a target names; ``None`` if it names a point or nothing."""
+def find_handle(target: MaybeTarget, handles: Mapping[int, Handle]) -> Handle | None:
+    """Return the element that a target names; ``None`` if there is none, or it names a point or
+    nothing."""
     if isinstance(target.element, str):
         alike = (handle for handle in handles.values() if handle.semantic_id and handle.semantic_id == target.element)
-        return next(alike, None) or _unknown_id(target.element, tuple(handles.values()))
-    if target.element is not None:
-        return handles.get(target.element) or _unknown_number("element", target.element, handles)
-    if target.mark is not None:
-        return handles.get(target.mark) or _unknown_number("mark", target.mark, handles)
-    return None
+        return next(alike, None)
+    number = target.mark if target.element is None else target.element
+    return None if number is None else handles.get(number)
 
 
 def handle_name(handle: Handle) -> str:
@@ -139,15 +135,18 @@ def _unfit_page(action: Submit, offers: Sequence[str]) -> ActionError | None:
     return None
 
 
-def _unknown_number(what: str, number: int, handles: Mapping[int, Handle]) -> ActionError:
+def _unknown(target: MaybeTarget, handles: Mapping[int, Handle]) -> ActionError | None:
+    """Return the error of a target whose element is not there; ``None`` if it names no element."""
+    if isinstance(target.element, str):
+        hint = "use an element's number or id" if handles else "the page shows none"
+        message = f"there is no element {shorten(target.element)!r}"
+        suggestions = closest_handles(target.element, tuple(handles.values()))
+        return ActionError(ErrorCode.UNKNOWN_ELEMENT, message, hint, suggestions)
+    what, number = ("mark", target.mark) if target.element is None else ("element", target.element)
+    if number is None:
+        return None
     known = f"choose {min(handles)} to {max(handles)}" if handles else "the page shows none"
     return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no {what} {number}", known)
-
-
-def _unknown_id(name: str, handles: Sequence[Handle]) -> ActionError:
-    hint = "use an element's number or id" if handles else "the page shows none"
-    suggestions = closest_handles(name, handles)
-    return ActionError(ErrorCode.UNKNOWN_ELEMENT, f"there is no element {shorten(name)!r}", hint, suggestions)
 
 
 def pixels(point: tuple[float, float], viewport: tuple[float, float]) -> tuple[float, float]:
@@ -174,9 +173,8 @@ async def locate(
     """
     if target.at is not None:
         return Spot(pixels(target.at, context.viewport), None, None)
-    handle = find_target(target, context.handles)
-    if handle is None or isinstance(handle, ActionError):
-        return handle or ActionError(ErrorCode.BAD_ACTION, "no target is named", "name an element, a mark or a point")
+    handle = find_handle(target, context.handles)
+    assert handle is not None, "check_action refuses elements that are not there"
     if handle.point is not None:
         hit, is_reached = await nodes.hit_on(handle.backend_node_id, handle.point)
         if is_reached:
