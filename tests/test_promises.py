@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from envs.browser import end_evidence
-from envs.browser.dispatcher import Limits
+from envs.browser.operations import Limits
 from envs.browser.options import MAX_MEMORY_MB, RECYCLE_AFTER, RETIRE_AFTER
 from envs.browser.process.connection import ConnectionTimes
 from envs.bundled.generate.spec import WORLDS

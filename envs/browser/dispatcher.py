@@ -4,9 +4,8 @@ Each episode has a queue for every kind of operation (navigation, input, observa
 evaluation): those of one kind run one at a time and in order, those of different kinds side by
 side, so a page is looked at while its navigation hangs. Each kind has a number of slots for the
 whole pool and a deadline. When a slot frees, the episode that gets it is chosen by deficit round
-robin over the seconds that each has held a slot of that kind (`envs.browser.deficit_round_robin`):
-there is no barrier between steps or episodes, and an episode with slow pages does not slow the
-others.
+robin over the seconds that each has held a slot of that kind (`DeficitRoundRobin`): there is no
+barrier between steps or episodes, and an episode with slow pages does not slow the others.
 
 Slots are there to share the processor. An operation that has run far longer than work takes is
 waiting for something (a server, a page in an endless loop), so after ``stalled_after`` seconds its
@@ -21,108 +20,17 @@ threads.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from envs.browser.deficit_round_robin import DeficitRoundRobin
+from envs.browser.operations import DispatcherMetrics, KindMetrics, Limit, Limits, OperationKind
 from envs.cancel_scope import CancelScope
 from envs.types import BrowserError
 
-
-class OperationKind(StrEnum):
-    """Kind of an operation; each has its queues, and these names in the metrics."""
-
-    NAVIGATION = "navigation"
-    INPUT = "input"
-    """Mouse and keyboard events, with the settling that follows."""
-    OBSERVATION = "observation"
-    SCREENSHOT = "screenshot"
-    EVALUATION = "evaluation"
-    """Scripts of a site: reset, ready, facts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Bounds of one kind of operation."""
-
-    slots: int
-    """Operations of the whole pool at a time."""
-    deadline: float
-    """Seconds that an operation may run. The wait before it does not count: under load it is not
-    the page's fault."""
-    stalled_after: float
-    """Seconds after which a running operation gives its slot back."""
-
-    def __post_init__(self) -> None:
-        if self.slots < 1 or self.deadline <= 0 or self.stalled_after <= 0:
-            raise BrowserError(f"{self}: slots must be at least 1, the seconds above 0")
-
-
-CORES = os.cpu_count() or 2
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of all kinds of operation.
-
-    Deadlines are some hundred times what the operation takes on a loaded machine with two cores.
-    """
-
-    navigation: Limit = Limit(slots=max(2, CORES), deadline=45.0, stalled_after=5.0)
-    """A load takes about a core, and more of them only make each other slow; with a cold file cache
-    one took over 20 s."""
-    input: Limit = Limit(slots=4 * CORES, deadline=30.0, stalled_after=2.0)
-    """2 ms of processor for a click; most of the time is the page's own while it settles."""
-    observation: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
-    """6 to 8 ms of processor, a fifth of a screenshot's."""
-    screenshot: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
-    """26 ms of processor, two thirds of what a step costs, and it waits for frames longer than
-    that: with two a core eight episodes on two cores made 8 % fewer steps."""
-    evaluation: Limit = Limit(slots=4 * CORES, deadline=15.0, stalled_after=2.0)
-    """1 ms of processor."""
-
-    def of(self, kind: OperationKind) -> Limit:
-        """The bounds of a kind."""
-        limit: Limit = getattr(self, kind.value)
-        return limit
-
-
-@dataclass(slots=True)
-class KindMetrics:
-    """Counts of the operations of one kind since the dispatcher was made."""
-
-    queued: int = 0
-    """Waiting now."""
-    running: int = 0
-    """Running now, with a slot or without."""
-    done: int = 0
-    failed: int = 0
-    """Raised, or their episode was closed."""
-    timed_out: int = 0
-    cancelled: int = 0
-    """Their caller was cancelled."""
-    stalled: int = 0
-    """Gave their slot back before they ended."""
-    wait_seconds: float = 0.0
-    """Sum of the waits of operations that have begun."""
-    busy_seconds: float = 0.0
-    """Sum of the running times of operations that have ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class DispatcherMetrics:
-    """A snapshot."""
-
-    kinds: dict[OperationKind, KindMetrics]
-    seconds: dict[str, float]
-    """Slot seconds of each open episode."""
-
-
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 QUANTUM = 0.05
 """Seconds of a slot in a round: about what a screenshot takes, the dearest operation of every
@@ -351,3 +259,134 @@ class _KindPool:
         operation.stall_timer = None
         self._free += 1
         self.turns.charge(queues, asyncio.get_running_loop().time() - operation.begun_at, more=more)
+
+
+@dataclass(slots=True)
+class _Account:
+    """The account of a key."""
+
+    credit: float
+    """Quanta granted minus costs charged, in the unit of the costs; bounded by ``most_cost`` on
+    both sides."""
+    round: int
+    """Last round whose quantum the key has been granted."""
+    charged: float = 0.0
+    out: bool = False
+
+
+class DeficitRoundRobin(Generic[K]):
+    """Deficit round robin over keys that pay after use. Pure: it knows neither time nor tasks.
+
+    Keys with work wait in a ring. The key at its head is served while it has credit; when it has
+    none it gets one *quantum* and goes to the tail, so that a key which used much waits for as many
+    rounds as it takes the others to use as much. What something costs is known only when it is
+    done, so credit may fall below zero (Shreedhar and Varghese 1996, in the *surplus* form of
+    Adiseshu et al. 1996, which needs no cost in advance). There is no barrier: no key ever waits
+    for another one to finish.
+
+    A key is *out* from being served until its cost is charged, and cannot be served meanwhile. The
+    rounds that pass are granted to it when it is back: else a key that is out for long would fall
+    behind by what it used and by what it missed. A key that has no work keeps its debt (else
+    whoever asks for one operation at a time would never pay) and gets the rounds that pass set
+    against it, but it keeps no credit.
+
+    What two keys that always have work were charged differs by at most ``quantum + most_cost`` when
+    one is out at a time, and by ``quantum + 2 * most_cost`` when several are. A step takes
+    amortised constant time: each visit of a key that is not served hands out a quantum, and over
+    time no more quanta are handed out than costs are charged, plus ``most_cost`` a key.
+
+    Example::
+
+        turns = DeficitRoundRobin[str](quantum=0.05, most_cost=1.0)
+        turns.add("a")
+        key = turns.next()
+        turns.charge(key, seconds, more=True)
+    """
+
+    def __init__(self, *, quantum: float, most_cost: float) -> None:
+        """
+        Args:
+            quantum: Cost that a key may use in a round; about the mean cost, so that one visit
+                serves one operation.
+            most_cost: Maximum that a key may owe or be owed, at least the usual cost of a service:
+                it bounds how long a key is skipped.
+        """
+        if not 0 < quantum <= most_cost:
+            raise ValueError(f"quantum {quantum} must be above 0 and at most most_cost {most_cost}")
+        self._quantum = quantum
+        self._most_cost = most_cost
+        self._round = 0
+        self._accounts: dict[K, _Account] = {}
+        self._ring: OrderedDict[K, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of keys that wait for their turn."""
+        return len(self._ring)
+
+    def charged(self, key: K) -> float:
+        """The sum of a key's costs; 0 of one that is not known."""
+        account = self._accounts.get(key)
+        return account.charged if account else 0.0
+
+    def add(self, key: K) -> None:
+        """The key has work from now on.
+
+        Nothing changes if it waits already or is out.
+        """
+        account = self._accounts.setdefault(key, _Account(0.0, self._round))
+        if not account.out and key not in self._ring:
+            self._grant_missed(account, at_most=0.0)  # what was owed to it when its work ended is lost
+            self._ring[key] = None
+
+    def withdraw(self, key: K) -> None:
+        """The key has no work any more. It keeps what it owes."""
+        self._ring.pop(key, None)
+
+    def next(self) -> K | None:
+        """The key whose turn it is, which is then out until it is charged.
+
+        Returns ``None`` if none waits.
+        """
+        while self._ring:
+            key = next(iter(self._ring))
+            account = self._accounts[key]
+            if account.credit <= 0:
+                account.credit += self._quantum
+                account.round += 1
+                self._round = max(self._round, account.round)
+            if account.credit > 0:
+                del self._ring[key]
+                account.out = True
+                return key
+            self._ring.move_to_end(key)
+        return None
+
+    def charge(self, key: K, cost: float, *, more: bool) -> None:
+        """Charge a key that ``next`` returned with the cost of its work.
+
+        A key with ``more`` work goes on as long as it has credit. A key that was forgotten
+        meanwhile is not charged.
+        """
+        account = self._accounts.get(key)
+        if account is None:
+            return
+        if not account.out or cost < 0:
+            raise ValueError(f"{key!r} cannot be charged {cost}: only a key that next() gave, and no negative cost")
+        account.out = False
+        account.charged += cost
+        account.credit -= cost
+        self._grant_missed(account, at_most=self._most_cost)
+        if more:
+            self._ring[key] = None
+            if account.credit > 0:
+                self._ring.move_to_end(key, last=False)
+
+    def forget(self, key: K) -> None:
+        """Drop a key and all that is known of it, wherever it is."""
+        self._ring.pop(key, None)
+        self._accounts.pop(key, None)
+
+    def _grant_missed(self, account: _Account, *, at_most: float) -> None:
+        """Grant the quanta of missed rounds, within the bounds of credit and debt."""
+        missed, account.round = self._round - account.round, self._round
+        account.credit = max(-self._most_cost, min(account.credit + missed * self._quantum, at_most))

@@ -7,8 +7,8 @@ from typing import Any
 
 from envs.actions.navigate import BLANK
 from envs.background import log_failure
-from envs.browser.dispatcher import OperationKind
 from envs.browser.end_evidence import own_world, script_cause
+from envs.browser.operations import OperationKind
 from envs.browser.page import TaskPage
 from envs.browser.tab import Tab, shown_address
 from envs.egress import AllowList

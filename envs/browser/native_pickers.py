@@ -11,7 +11,8 @@ from functools import partial
 
 from envs.actions.fields import ESCAPE, MAX_ESCAPES
 from envs.actions.keyboard import events
-from envs.browser.dispatcher import OperationKind, OperationQueues
+from envs.browser.dispatcher import OperationQueues
+from envs.browser.operations import OperationKind
 from envs.browser.tab import Tab
 from envs.settle import Settled
 

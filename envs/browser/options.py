@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from envs.browser.dispatcher import CORES
+from envs.browser.operations import CORES
 from envs.browser.process.connection import ConnectionTimes
 from envs.cdp import Cdp
 from envs.settle import BUDGET_MS

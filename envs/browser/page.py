@@ -12,9 +12,9 @@ from pathlib import Path
 
 from envs.actions import ActionContext, ActionError, Effect, LastLook, check_action, execute
 from envs.actions.mouse import move_at_once
-from envs.browser.dispatcher import OperationKind
 from envs.browser.end_evidence import DownloadFolder, ask_page, read_nodes
 from envs.browser.native_pickers import close_native_picker
+from envs.browser.operations import OperationKind
 from envs.browser.page_step import PageStep
 from envs.browser.page_view import PageView
 from envs.browser.tab import Tab, show_blank
@@ -111,14 +111,15 @@ class TaskPage(PageView):
 
     async def act(self, action: Action, last: PageStep) -> PageStep:
         """Carry out an action and look. ``last`` is what was seen before."""
-        handles, scale = (self._reading.handles, self._reading.scale) if self._reading else ({}, 1.0)
+        reading = self._reading
+        handles, scale = (reading.handles, reading.scale) if reading else ({}, 1.0)
         refusal = check_action(action, handles, self.site.offers)
         if refusal is not None:
             return last.unchanged(refusal)  # the page stood still, so what was seen is still true
         tab = self.context.active
         action_context = ActionContext(
             cdp=tab.cdp,
-            viewport=scaled(self.context.viewport, 1 / scale),
+            viewport=reading.viewport if reading else self.context.viewport,
             scale=scale,
             handles=handles,
             tabs=self.context,

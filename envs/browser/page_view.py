@@ -12,7 +12,8 @@ from typing import Any
 
 from envs.actions import ActionError
 from envs.browser.context import BrowserContext
-from envs.browser.dispatcher import OperationKind, OperationQueues
+from envs.browser.dispatcher import OperationQueues
+from envs.browser.operations import OperationKind
 from envs.browser.options import Inspect, PageWork
 from envs.browser.page_step import PageStep
 from envs.browser.speculative_screenshot import SpeculativeScreenshots

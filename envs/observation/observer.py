@@ -212,7 +212,7 @@ def compose(
         page_size=scaled(dom.page_size, dom.scale),
     )
     document = Places(dom, kinds).key(0)[0]
-    return Reading(observation, Handles(dom, items, elements), kinds, document, seen_frames(dom, scene))
+    return Reading(observation, Handles(dom, items, elements), kinds, seen, document, seen_frames(dom, scene))
 
 
 def _nearest(items: list[Found], dom: Dom, layers: Layers, options: ObservationOptions) -> list[Found]:

@@ -66,6 +66,9 @@ class Reading:
     """Handles by the elements' numbers."""
     kinds: Kinds = field(repr=False, compare=False)
     """Snapshot that the observation was made of, with its interactive elements."""
+    viewport: tuple[float, float]
+    """Width and height of the visible part, in CSS pixels of the page; the observation has them in
+    those of the picture."""
     document: str = ""
     """Identity of the shown document; a navigation changes it, ``pushState`` does not."""
     frames: tuple[str, ...] = ()

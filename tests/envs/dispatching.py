@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from envs.browser.dispatcher import Dispatcher, Limit, Limits, OperationKind
+from envs.browser.dispatcher import Dispatcher
+from envs.browser.operations import Limit, Limits, OperationKind
 from envs.types import BrowserError
 
 

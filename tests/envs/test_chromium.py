@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from envs.browser import PoolOptions, find_chromium
-from envs.browser.dispatcher import CORES
+from envs.browser.operations import CORES
 from envs.browser.process.chromium import _spawn, prompt_frames
 from envs.types import BrowserError, Click, WebTask
 from tests.builders import page_task

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.deficit_round_robin import DeficitRoundRobin
+from envs.browser.dispatcher import DeficitRoundRobin
 
 QUANTUM, MAX_COST = 0.25, 1.0
 COSTS = st.floats(0.01, MAX_COST)

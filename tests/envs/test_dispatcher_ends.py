@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.browser.dispatcher import Dispatcher, KindMetrics, Limit, OperationKind, OperationQueues
+from envs.browser.dispatcher import Dispatcher, OperationQueues
+from envs.browser.operations import KindMetrics, Limit, OperationKind
 from envs.types import BrowserError
 
 from .dispatching import at_rest, never, now, same, taking

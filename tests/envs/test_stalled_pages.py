@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from envs.browser import BrowserPool
-from envs.browser.dispatcher import Dispatcher, Limits
+from envs.browser.dispatcher import Dispatcher
+from envs.browser.operations import Limits
 from envs.settle import SettleReason, VirtualClock
 from envs.settle.requests import PARTS
 from envs.sites import LiveOptions, LiveSite
