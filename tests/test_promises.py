@@ -262,7 +262,6 @@ PROMISES: dict[str, dict[str, str]] = {
         "Workers with different Chromiums are a fault": "tasks_lib/test_browser_versions.py::test_workers_with_different_browsers_are_a_fault_that_names_them",
         "asks a vLLM server of your own for its release, routes and model name": "tasks_lib/test_machine_doctor.py::test_a_vllm_server_that_a_run_cannot_use",
         "be kept out by its locks": "tasks_lib/test_machine_doctor.py::test_workers_that_locks_do_not_keep_out_or_that_differ",
-        "2 for wrong arguments, 130 after Ctrl-C": "tasks_lib/test_machine_doctor.py::test_wrong_arguments_give_status_2",
         "are cut into equal shards (the last may be smaller)": "tasks_lib/test_planning.py::test_shards_hold_every_group_once",
         "and compares each weight with its own, adapters added": "training/trainer/test_adapters.py::test_another_model_than_the_trained_one_is_not_published",
         "names the rank that the others wait for": "training/trainer/test_link.py::test_the_rank_that_others_wait_for_is_named",
