@@ -1,7 +1,7 @@
 """The pinned Chromium and its fonts, and the environment variables that make Chromiums alike.
 
 ``pinned.json`` names the npm packages, with their versions and hashes;
-``scripts/install_chromium.py`` installs them (docs/decisions/pinned-chromium.md).
+``scripts/install_chromium.py`` installs them (docs/decisions.md).
 """
 
 from __future__ import annotations
