@@ -263,7 +263,6 @@ PROMISES: dict[str, dict[str, str]] = {
         "asks a vLLM server of your own for its release, routes and model name": "tasks_lib/test_machine_doctor.py::test_a_vllm_server_that_a_run_cannot_use",
         "be kept out by its locks": "tasks_lib/test_machine_doctor.py::test_workers_that_locks_do_not_keep_out_or_that_differ",
         "are cut into equal shards (the last may be smaller)": "tasks_lib/test_planning.py::test_shards_hold_every_group_once",
-        "and compares each weight with its own, adapters added": "training/trainer/test_adapters.py::test_another_model_than_the_trained_one_is_not_published",
         "names the rank that the others wait for": "training/trainer/test_link.py::test_the_rank_that_others_wait_for_is_named",
         "Each fault says what to do": "tasks_lib/test_machine_doctor.py::test_faults_are_printed_and_give_status_1",
         "is refused where a worker offers fewer, before the trainer starts": "flows/test_flows.py::test_a_cluster_with_too_few_units_is_refused_before_anything_starts",
@@ -274,7 +273,6 @@ PROMISES: dict[str, dict[str, str]] = {
         "Updates equal those of one process up to rounding": "training/trainer/test_gradients.py::test_an_update_is_the_same_for_every_packing_process_count_and_stage",
         "The vision tower is frozen above 100 million parameters": "tasks_lib/test_derived.py::test_what_is_left_open_depends_on_size_and_machine",
         "Both are chosen when a run begins, and kept in its `config.json`": "tasks_lib/test_derived.py::test_the_choice_is_frozen_and_kept_on_another_machine",
-        "Each process reads its own rows": "training/trainer/test_rows.py::test_processes_read_their_own_rows_and_together_all_of_them",
     },
     "docs/own-tasks.md": {
         "of own sites it cannot know a solution, and says so": "tasks_lib/test_task_check.py::test_what_cannot_be_known_is_counted_with_its_reason",
