@@ -51,9 +51,9 @@ PROMISES: dict[str, dict[str, str]] = {
         "not on a site with": "envs/rewards/test_episode.py::test_nobody_runs_at_a_wall_again",
         "without any reward they are `null`": "tasks_lib/test_unknown.py::test_metrics_have_null_and_tensorboard_no_point",
         "Every training attempt (`started`) is in exactly one state": "training/test_journal.py::test_every_event_and_kill_leaves_the_states_that_the_files_give",
-        "drops groups whose rewards are all equal": "training/test_batches.py::test_nothing_to_learn_gives_no_rows",
     },
     "docs/architecture.md": {
+        "drops groups whose rewards are all equal": "training/test_batches.py::test_nothing_to_learn_gives_no_rows",
         "a record, batch, policy or trajectory under its final name is complete and never changes": "training/test_store.py::test_a_writer_killed_at_any_moment_leaves_the_old_or_the_new",
         "a pure function of the groups": "training/test_batches.py::test_same_groups_give_the_same_bytes_and_abstentions_no_rows",
         "nothing is tokenised twice": "training/trainer/test_rows.py::test_rows_are_as_stored",
