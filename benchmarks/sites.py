@@ -153,7 +153,7 @@ async def _write(site: RecipeSite, instance: SiteInstance, count: int) -> None:
 
 async def _lines(site: RecipeSite, instance: SiteInstance) -> int:
     """Number of lines in an instance's basket, by its own database."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=instance.template.folder) as folder:
         saved = Path(folder) / "shop.sqlite"
         await instance.template.ask("save", name=instance.name, file="shop.sqlite", to=str(saved))
         done = subprocess.run(

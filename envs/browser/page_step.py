@@ -44,6 +44,8 @@ class PageStep:
     """HTTP status of the document."""
     unreachable: bool = False
     """Nothing answers at its address: the status is the egress proxy's own."""
+    site_problem: str = ""
+    """Reason why the site's server could not answer: it has ended, or reached a limit."""
     frames: tuple[str, ...] = ()
     """Addresses of the frames that can be seen."""
     signals: PageSignals | None = None

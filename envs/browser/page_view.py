@@ -102,6 +102,7 @@ class PageView:
             hash_dom=lambda: reading.dom_hash,
             status=tab.clock.requests.main_status,
             unreachable=tab.clock.requests.main_unreachable,
+            site_problem=tab.clock.requests.main_problem,
             frames=reading.frames,
             signals=signals,
             inspected=inspected,

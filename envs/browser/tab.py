@@ -69,7 +69,8 @@ class Tab:
                 f"{url}: nothing answers at {urlsplit(url).netloc}; start the site, or correct its address"
             )
         if status is not None and not 200 <= status < 400:
-            raise BrowserError(f"{url} answered {status}; expected a page")
+            why = self.clock.requests.main_problem
+            raise BrowserError(f"{url} answered {status}; expected a page" + f": {why}" * bool(why))
         return settled
 
     async def visit(self, url: str) -> Settled:

@@ -221,6 +221,8 @@ def parse_response(head: bytes) -> ServerResponse:
     return ServerResponse(int(status), f"HTTP/1.1 {rest}", headers, reusable)
 
 
+PROBLEM_HEADER = "rollwright-problem"
+"""Header with the reason why a site of ours cannot answer, in words (status 500 and more)."""
 ERROR_HEADER = "x-rollwright-error"
 """Header of the proxy's own answers, where the site gave none."""
 

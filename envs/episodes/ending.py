@@ -54,7 +54,8 @@ class EndWatch:
                 StopReason.HTTP_ERROR, f"{seen.url}: nothing answers at {where}; start the site, or correct its address"
             )
         if http_error(status):
-            return Unusable(StopReason.HTTP_ERROR, f"{seen.url} answered {status}")
+            why = f": {result.site_problem}" * bool(result.site_problem)
+            return Unusable(StopReason.HTTP_ERROR, f"{seen.url} answered {status}{why}")
         if first and status is not None and status >= NO_PAGE:
             return Unusable(StopReason.BROWSER_ERROR, f"{seen.url} answered {status}; expected a page to begin on")
         return None

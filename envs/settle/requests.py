@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from envs.egress.message import ERROR_HEADER
+from envs.egress.message import ERROR_HEADER, PROBLEM_HEADER
 
 if TYPE_CHECKING:
     from envs.cdp import Cdp
@@ -82,6 +82,10 @@ class Request:
         return self.url.split("?", 1)[0].split("#", 1)[0]
 
 
+MAX_PROBLEM = 300
+"""Characters of a site's reason that are kept; any site may send the header."""
+
+
 @dataclass
 class RequestTracker:
     """Tracks the requests of one page in flight; `watch` adds sessions (its own, its workers')."""
@@ -93,6 +97,8 @@ class RequestTracker:
     """Status of the newest main document; ``None`` before its answer."""
     main_unreachable: bool = False
     """The egress proxy gave that answer itself: nothing answers at the address."""
+    main_problem: str = ""
+    """Reason that a site of ours gave for an error, in words."""
     workers: int = 0
     """Workers that the document has made, shared ones too."""
     unanswered: int = 0
@@ -241,7 +247,9 @@ class RequestTracker:
         status = int(event["response"]["status"])
         if self._is_main(event.get("type"), event.get("frameId")):
             self.main_status = status
-            self.main_unreachable = ERROR_HEADER in event["response"].get("headers", {})
+            headers = event["response"].get("headers", {})
+            self.main_unreachable = ERROR_HEADER in headers
+            self.main_problem = headers.get(PROBLEM_HEADER, "")[:MAX_PROBLEM]
         request = self.open.get(event["requestId"])
         if request is not None:
             request.status, request.media = status, event["response"].get("mimeType", "")

@@ -7,12 +7,15 @@ episode that has ended.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from envs.egress.message import PROBLEM_HEADER
 
 COOKIE = "rollwright-episode"
 BEGIN = "/-/begin/"
@@ -27,6 +30,13 @@ _OF_ONE_CONNECTION = {
     b"transfer-encoding",
     b"upgrade",
 }
+_OURS = PROBLEM_HEADER.encode()
+MAX_PROBLEM = 300
+"""Characters of the header that says why a server fails."""
+
+
+async def _unknown(token: str) -> str:
+    return ""
 
 
 class Front:
@@ -39,6 +49,8 @@ class Front:
     def __init__(self, name: str) -> None:
         self._name = name
         self.instances: dict[str, Path | ASGIApp] = {}
+        self.problem_of: Callable[[str], Awaitable[str]] = _unknown
+        """Says why the server of a token fails; empty if it cannot be seen."""
 
     def entrance(self, token: str, quoted_path: str) -> str:
         """Return the path at which a browser enters an episode."""
@@ -92,7 +104,9 @@ class Front:
             try:
                 answer = await transport.handle_async_request(sent)
                 kept_headers = [(name.lower(), value) for name, value in answer.headers.raw]
-                kept_headers = [header for header in kept_headers if header[0] not in _OF_ONE_CONNECTION]
+                kept_headers = [header for header in kept_headers if header[0] not in _OF_ONE_CONNECTION | {_OURS}]
+                if answer.status_code >= 500 and (problem := await self._problem(token)):
+                    kept_headers.append((_OURS, problem.encode("latin-1", "replace")))
                 begun = True
                 await send({"type": "http.response.start", "status": answer.status_code, "headers": kept_headers})
                 assert isinstance(answer.stream, httpx.AsyncByteStream)
@@ -103,9 +117,14 @@ class Front:
             except httpx.TransportError as error:
                 if begun:  # a cut answer must not look whole
                     raise
-                why = "has ended" if token not in self.instances else f"does not answer: {type(error).__name__}"
-                return PlainTextResponse(f"the server of this episode {why}", status_code=502)
+                why = await self._problem(token) or f"the server of this episode failed: {type(error).__name__}"
+                return PlainTextResponse(why, status_code=502, headers={PROBLEM_HEADER: why})
         return None
+
+    async def _problem(self, token: str) -> str:
+        """Return the reason why a server fails, in one line that a header can hold."""
+        why = "the episode is over" if token not in self.instances else await self.problem_of(token)
+        return " ".join(why.split())[:MAX_PROBLEM].encode("latin-1", "replace").decode("latin-1")
 
 
 def _without_ours(header: bytes) -> bytes:

@@ -88,6 +88,10 @@ class InstanceLimits(RecipePart):
     launches: int = Field(2, ge=1, le=64, description="Launches at one time.")
     free_memory_mb: int = Field(1024, ge=0, description="Free memory below which a launch is refused.")
     disk_mb: int = Field(4096, ge=128, description="Size of the image that holds the state of all instances.")
+    memory_mb: int = Field(1024, ge=64, description="Private memory of each process of an instance.")
+    processes: int = Field(256, ge=4, description="Processes and threads of an instance.")
+    open_files: int = Field(1024, ge=64, description="Open files of each process of an instance.")
+    written_mb: int = Field(256, ge=8, description="What an instance may write, temporary files included.")
 
 
 class RecordedRequest(RecipePart):

@@ -9,7 +9,7 @@ import secrets
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +61,7 @@ class _SavedState(SiteState):
         """Return all rows of a ``SELECT`` over the database as it is now."""
         if database not in self.files:
             return await super().sql(query, database)  # which says what there is
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=self.instance.template.folder) as folder:
             saved = Path(folder) / "saved.sqlite"
             await self.instance.template.ask("save", name=self.instance.name, file=self.files[database], to=str(saved))
             return await SiteState(databases={database: saved}, deadline=self.deadline).sql(query, database)
@@ -99,6 +99,8 @@ class RecipeSite(Site):
         self._numbers = itertools.count(1)
         self._ready_ones: deque[SiteInstance] = deque()
         self._filling: set[asyncio.Task[None]] = set()
+        self._reported: set[Path] = set()
+        """Sockets of servers whose problem is logged."""
 
     @property
     def origin(self) -> str:
@@ -128,6 +130,7 @@ class RecipeSite(Site):
         if self.recipe.login:
             state = await asyncio.to_thread(read_storage_state, self._build.state / self.recipe.login)
             self.cookies, self.stores = state.cookies, state.stores
+        self._front.problem_of = self._ask_problem(asyncio.get_running_loop())
         await self._server.start()
         self._fill()
 
@@ -190,9 +193,32 @@ class RecipeSite(Site):
     async def drop(self, instance: SiteInstance) -> None:
         """End an instance and drop its state. A second drop does nothing."""
         self._front.instances.pop(instance.token, None)
+        self._reported.discard(instance.template.socket_of(instance.name))
         if instance.template.alive:
             with _unless_ended(instance.template):
                 await instance.template.ask("drop", name=instance.name)
+
+    def _ask_problem(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], Awaitable[str]]:
+        """Return a function for the front's thread that asks in the loop of the site."""
+        return lambda token: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._problem_of(token), loop))
+
+    async def _problem_of(self, token: str) -> str:
+        """Return why the server of a token has ended or fails; empty if it cannot be seen."""
+        place, template = self._front.instances.get(token), self._template
+        if not isinstance(place, Path) or template is None or place.parent != template.folder or not template.alive:
+            return f"site {self.name}: the template ended, and this episode's server with it"
+        look = await template.ask("look", name=place.stem)
+        lines = look["log"].strip().splitlines()
+        if look["alive"] and not look["limit"]:
+            return ""
+        what = "failed" if look["alive"] else f"ended with status {look['status']}"
+        limit = f"; it reached {look['limit']} of the recipe" * bool(look["limit"])
+        last = f" ({lines[-1]})" if lines else ""
+        why = f"site {self.name}: the server of this episode {what}{limit}{last}"
+        if place not in self._reported:
+            self._reported.add(place)
+            logger.warning("%s", why)
+        return why
 
     async def hash_state(self, instance: SiteInstance) -> dict[str, str]:
         """Return a hash for each file and table of an instance's state that counts."""

@@ -65,6 +65,8 @@ class TemplateReport:
     """True if instances are forks of the loaded application; else each loads it."""
     isolated: bool
     """True if each instance has namespaces of its own."""
+    own_users: bool
+    """True if each instance has a user of its own, who is not root."""
     storage: str
     """``btrfs``, ``overlay`` or ``copy``."""
     notices: tuple[str, ...]
@@ -103,10 +105,15 @@ class SiteTemplate:
         assert self._process is not None, "start it first"
         return self._process.pid
 
+    @property
+    def folder(self) -> Path:
+        """Folder of sockets and logs, which the template sees too."""
+        assert self._folder is not None, "start it first"
+        return self._folder
+
     def socket_of(self, name: str) -> Path:
         """Return the socket of an instance."""
-        assert self._folder is not None, "start it first"
-        return self._folder / f"{name}.socket"
+        return self.folder / f"{name}.socket"
 
     async def start(self) -> TemplateReport:
         """Start the processes and wait until the application is loaded and warm.
@@ -223,6 +230,7 @@ class SiteTemplate:
             "after_fork": recipe.start.after_fork,
             "warm": recipe.warm,
             "disk_mb": recipe.limits.disk_mb,
+            "bounds": recipe.limits.model_dump(include={"memory_mb", "processes", "open_files", "written_mb"}),
         }
         return subprocess.Popen(
             [build.python, "-P", "-c", _COMMAND, json.dumps(config)],

@@ -17,8 +17,11 @@ NEW_PROCESSES = 0x20000000
 NEW_NETWORK = 0x40000000
 
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
-_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
+_SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_SUBREAPER = 1, 4, 36
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
+_SET_QUOTAS, _LIMIT_QUOTA = 0xC0109428, 0x8030942B
+_MAKE_SUBVOLUME, _REMOVE_SUBVOLUME, _SUBVOLUME_NAME = 0x5000940E, 0x5000940F, "q4088s"
+_SIMPLE_QUOTAS, _FULL_QUOTAS, _EXCLUSIVE = 4, 1, 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,8 +58,8 @@ def mount_overlay(lower: Path, upper: Path, work: Path, target: Path) -> None:
 
 
 def bind(source: Path, target: Path) -> None:
-    """Show a folder at another place."""
-    mount(str(source), target, None, flags=_BIND)
+    """Show a folder, and what is mounted below it, at another place."""
+    mount(str(source), target, None, flags=_BIND | _RECURSIVE)
 
 
 def make_mounts_private() -> None:
@@ -67,6 +70,42 @@ def make_mounts_private() -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends. The parent must have one thread."""
     _check(_libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def stay_readable() -> None:
+    """Keep the files of this process in ``/proc`` its user's, also after a change of user."""
+    _check(_libc.prctl(_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
+
+
+def start_quotas(folder: Path) -> None:
+    """Have a btrfs count what each subvolume writes; simple quotas need Linux 6.7."""
+    for kind in (_SIMPLE_QUOTAS, _FULL_QUOTAS):
+        try:
+            _control(folder, _SET_QUOTAS, struct.pack("QQ", kind, 0))
+            return
+        except OSError as error:
+            if kind == _FULL_QUOTAS:
+                raise OSError(error.errno, f"quotas of btrfs: {os.strerror(error.errno or 0)}") from error
+
+
+def make_subvolume(folder: Path, limit_mb: int | None) -> None:
+    """Make a subvolume of a btrfs that may hold so much of its own."""
+    _control(folder.parent, _MAKE_SUBVOLUME, struct.pack(_SUBVOLUME_NAME, 0, folder.name.encode()))
+    if limit_mb is not None:
+        _control(folder, _LIMIT_QUOTA, struct.pack("6Q", 0, _EXCLUSIVE, 0, limit_mb << 20, 0, 0))
+
+
+def remove_subvolume(folder: Path) -> None:
+    """Remove a subvolume with all that is in it."""
+    _control(folder.parent, _REMOVE_SUBVOLUME, struct.pack(_SUBVOLUME_NAME, 0, folder.name.encode()))
+
+
+def _control(folder: Path, request: int, content: bytes) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(handle, request, bytearray(content))
+    finally:
+        os.close(handle)
 
 
 def adopt_orphans() -> None:

@@ -8,13 +8,24 @@ import subprocess
 from pathlib import Path
 
 from . import kernel
+from .limits import open_to_group
+
+TEMPLATE = "template"
+"""Name of the template's own state."""
 
 
 class Storage:
     """The state of a template and of its instances, below one folder."""
 
-    def __init__(self, folder: Path, state: Path, disk_mb: int, *, mounts: bool) -> None:
+    def __init__(
+        self, folder: Path, state: Path, disk_mb: int, written_mb: int, *, mounts: bool, group: int | None
+    ) -> None:
         """Copy the state once; it is the lower layer of all overlays.
+
+        Args:
+            disk_mb: Size of the image of all states.
+            written_mb: Bound of what one instance writes, where the image can count it.
+            group: Group of the instances' users, which may change the files; ``None`` for root.
 
         Raises:
             OSError: ``mounts`` is true and nothing can be mounted here.
@@ -23,6 +34,10 @@ class Storage:
         """Folder of the seeded state, over which overlays lie."""
         self.notice = ""
         """Remark on what is missing here, for a person."""
+        self.largest_mb = 0
+        """Size of the largest file of the state, rounded up."""
+        self._group = group
+        self._written_mb: int | None = written_mb
         self.kind = "copy"
         """``btrfs``, ``overlay`` or ``copy``."""
         self._place = folder / ("layers" if mounts else "copies")
@@ -32,22 +47,30 @@ class Storage:
             self._mount_image(folder / "image", disk_mb)
             shutil.copytree(state, self._place / "lower", symlinks=True)
             self._lower = self._place / "lower"
-            self.make("template")
-            self.lay("template")
+            if group is not None:
+                self.largest_mb = (open_to_group(self._lower, group) >> 20) + 1
+            self.make(TEMPLATE, None)
+            self.lay(TEMPLATE)
         else:
             self.notice = "each instance has a plain copy of the state, because nothing can be mounted"
+            self.largest_mb = (max((file.stat().st_size for file in state.rglob("*")), default=0) >> 20) + 1
 
     def folder_of(self, name: str) -> Path:
         """Return the state folder that an instance sees."""
         return self._place / name if self.kind == "copy" else self.seed
 
-    def make(self, name: str) -> None:
-        """Make the state of an instance."""
+    def make(self, name: str, user: int | None) -> None:
+        """Make the state of an instance, for its user; ``None`` is root."""
         if self.kind == "copy":
             shutil.copytree(self.seed, self._place / name, symlinks=True)
             return
+        layers = self._place / name
+        if self.kind == "btrfs":
+            kernel.make_subvolume(layers, None if name == TEMPLATE else self._written_mb)
         for layer in ("upper", "work", "tmp"):
-            (self._place / name / layer).mkdir(parents=True)
+            (layers / layer).mkdir(parents=True)
+            if user is not None and self._group is not None and layer != "work":
+                os.chown(layers / layer, user, self._group)
 
     def lay(self, name: str) -> None:
         """Lay an instance's overlay over the state folder, in the namespace of the caller."""
@@ -63,7 +86,9 @@ class Storage:
     def drop(self, name: str) -> None:
         """Remove the state of an instance that has ended."""
         for place in (self._place / name, self._place / f"{name}.tmp"):
-            if place.exists():
+            if place.exists() and self.kind == "btrfs":
+                kernel.remove_subvolume(place)
+            elif place.exists():
                 shutil.rmtree(place)
 
     def _mount_image(self, image: Path, size_mb: int) -> None:
@@ -85,6 +110,7 @@ class Storage:
                 timeout=60,
             )
             self.kind = "btrfs"
+            self._start_quotas()
         except (OSError, subprocess.SubprocessError) as error:
             shown = getattr(error, "stderr", b"") or str(error).encode()
             self.notice = (
@@ -93,3 +119,10 @@ class Storage:
             self.kind = "overlay"
         finally:
             image.unlink(missing_ok=True)
+
+    def _start_quotas(self) -> None:
+        try:
+            kernel.start_quotas(self._place)
+        except OSError as error:
+            self._written_mb = None
+            self.notice = f"limits.written_mb bounds each file by itself: {error}"

@@ -13,6 +13,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -24,17 +25,34 @@ from pathlib import Path
 from typing import Any
 
 from . import kernel, servers
+from .limits import (
+    InstanceBounds,
+    become,
+    closed_above,
+    hide,
+    new_user,
+    problem_of,
+    reached_limit,
+)
 from .state import hash_state, read_database
 from .storage import Storage
 
 MAX_LOG = 2000
 """Last characters of an instance's log that an error shows."""
+SHARED_FOLDERS = (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
+"""Folders that all users may write; each instance has its own."""
+OWN_FOLDER = SHARED_FOLDERS[0] / "own"
+"""Folder of an instance's temporary files where files of the site are below ``/tmp``."""
 
 
 @dataclass
 class _Instance:
     pid: int
     state: Path
+    user: int | None
+    """Its user; ``None`` for that of the template."""
+    status: int = 0
+    """Exit status once it has ended, or minus the signal."""
 
 
 def run_template(config: dict[str, Any]) -> None:
@@ -60,26 +78,35 @@ class _Template:
         self._application: Any = None
         self._storage: Storage
         self._isolated = not config["missing"]
+        self._bounds = InstanceBounds(**config["bounds"])
+        self._group: int | None = None
+        """Group of the instances' users; ``None`` if they run as the template does."""
+        self._shared = [place for place in SHARED_FOLDERS if place.is_dir()]
+        """Folders in whose place an instance sees its own."""
 
     def prepare(self) -> dict[str, Any]:
         """Make the storage, load and warm the application; return what a person should know."""
         config, begun = self._config, time.monotonic()
-        missing = config["missing"]
+        missing, no_users = config["missing"], ""
         seed = Path(config["state"])
         if self._isolated:
             try:
                 kernel.unshare(kernel.NEW_MOUNTS)
                 kernel.make_mounts_private()
                 kernel.mount("proc", "/proc", "proc")  # of this process namespace
-                self._storage = Storage(self._folder, seed, config["disk_mb"], mounts=True)
+                no_users = self._separate(seed)
+                self._storage = self._stored(seed, mounts=True)
             except OSError as error:
                 self._isolated, missing = False, str(error)
         if not self._isolated:
-            self._storage = Storage(self._folder, seed, config["disk_mb"], mounts=False)
+            self._group = None
+            self._storage = self._stored(seed, mounts=False)
         warm, statuses = self._isolated and config["kind"] != "process", dict[str, int]()
         notices = [
             self._storage.notice,
-            f"instances share this machine's processes and network: {missing}" * bool(missing),
+            f"instances share this machine's processes, network and user, and limits.processes and "
+            f"limits.written_mb are not kept: {missing}" * bool(missing),
+            f"instances run as root, and limits.processes is not kept: {no_users}" * bool(no_users),
         ]
         if warm:
             os.chdir(seed)
@@ -97,10 +124,39 @@ class _Template:
         return {
             "warm": warm,
             "isolated": self._isolated,
+            "own_users": self._group is not None,
             "storage": self._storage.kind,
             "notices": [notice for notice in notices if notice],
             "seconds": time.monotonic() - begun,
         }
+
+    def _separate(self, seed: Path) -> str:
+        """Hide what an instance's user may not see; return why there can be no such users."""
+        program = shutil.which(self._config["command"][0]) if self._config["command"] else None
+        program = sys.executable if program is None else program
+        needed = [seed.parent, Path(sys.base_prefix), Path(sys.prefix), Path(program).parent, *map(Path, sys.path)]
+        needed = [folder for folder in needed if folder.is_dir()]
+        kept = [*needed, self._folder]
+        for folder in needed:
+            while (closed := closed_above(folder)) is not None:
+                if closed in needed:
+                    return f"other users may not enter {closed}"
+                hide(closed, kept)
+        for place in [place for place in self._shared if any(folder.is_relative_to(place) for folder in kept)]:
+            hide(place, kept)
+            if any(folder.is_relative_to(place) for folder in needed):
+                self._shared.remove(place)
+        if not any(place == OWN_FOLDER.parent for place in self._shared):
+            OWN_FOLDER.mkdir()
+            self._shared.append(OWN_FOLDER)
+        group = new_user(())
+        if not (why := problem_of(group, group, needed, program)):
+            self._group = group
+        return why
+
+    def _stored(self, seed: Path, *, mounts: bool) -> Storage:
+        disk_mb, written_mb = self._config["disk_mb"], self._bounds.written_mb
+        return Storage(self._folder, seed, disk_mb, written_mb, mounts=mounts, group=self._group)
 
     def answer(self, control: socket.socket) -> None:
         """Answer lines until the socket closes."""
@@ -132,16 +188,17 @@ class _Template:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._folder / f"{name}.socket"))
         listener.listen(128)
+        user = None if self._group is None else new_user(one.user or 0 for one in self._instances.values())
         try:
-            self._storage.make(name)
-            pid = self._fork(lambda: self._serve(name, listener))
+            self._storage.make(name, user)
+            pid = self._fork(lambda: self._serve(name, listener, user))
         except BaseException:
             self._storage.drop(name)
             (self._folder / f"{name}.socket").unlink()
             raise
         finally:
             listener.close()
-        self._instances[name] = _Instance(pid, self._storage.folder_of(name))
+        self._instances[name] = _Instance(pid, self._storage.folder_of(name), user)
         return {"pid": pid}
 
     def _drop(self, asked: dict[str, Any]) -> dict[str, Any]:
@@ -155,14 +212,16 @@ class _Template:
         return {}
 
     def _look(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return whether an instance lives, and the end of its log."""
+        """Return whether an instance lives, the end of its log, and the limit that it reached."""
         instance = self._instances[asked["name"]]
         log = self._folder / f"{asked['name']}.log"
         text = log.read_text(errors="replace")[-MAX_LOG:] if log.exists() else ""
-        ended, _ = os.waitpid(instance.pid, os.WNOHANG)
-        if ended:
-            instance.pid = 0
-        return {"alive": instance.pid != 0, "log": text}
+        if instance.pid:
+            ended, status = os.waitpid(instance.pid, os.WNOHANG)
+            if ended:
+                instance.pid, instance.status = 0, os.waitstatus_to_exitcode(status)
+        alive = instance.pid != 0
+        return {"alive": alive, "status": instance.status, "log": text, "limit": reached_limit(text)}
 
     def _hash(self, asked: dict[str, Any]) -> None:
         patterns = [*asked["ephemeral"], *asked["derived"]]
@@ -194,6 +253,8 @@ class _Template:
             try:
                 if self._isolated:
                     kernel.enter(f"/proc/{instance.pid}/ns/mnt", kernel.NEW_MOUNTS)
+                if instance.user is not None and self._group is not None:
+                    become(instance.user, self._group)
                 answer = work()
             except BaseException as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
@@ -231,7 +292,7 @@ class _Template:
             sys.stderr.flush()
         os._exit(1)
 
-    def _serve(self, name: str, listener: socket.socket) -> None:
+    def _serve(self, name: str, listener: socket.socket, user: int | None) -> None:
         """Become the instance: isolate it, make its handles anew, and serve."""
         config = self._config
         os.setsid()
@@ -246,10 +307,18 @@ class _Template:
             kernel.unshare(kernel.NEW_MOUNTS | kernel.NEW_NETWORK | kernel.NEW_IPC | kernel.NEW_HOST_NAME)
             self._storage.lay(name)
             kernel.mount("proc", "/proc", "proc")
-            if not any(Path(used).is_relative_to("/tmp") for used in (state, *sys.path)):
-                kernel.bind(temporary, Path("/tmp"))
-                temporary = Path("/tmp")
+            own = os.open(temporary, os.O_PATH)  # its path may be below one of them
+            for place in self._shared:
+                kernel.bind(Path(f"/proc/self/fd/{own}"), place)
+            os.close(own)
+            temporary = OWN_FOLDER if OWN_FOLDER in self._shared else OWN_FOLDER.parent
             kernel.raise_loopback()
+        self._bounds.apply(self._storage.largest_mb, own_user=user is not None)
+        if user is not None and self._group is not None:
+            become(user, self._group)
+            kernel.stay_readable()
+            kernel.die_with_parent()  # the change of user has undone it
+            os.environ["HOME"] = str(temporary)
         os.environ.update(SITE_STATE=state, TMPDIR=str(temporary))
         os.chdir(state)
         random.seed(0)  # after a fork Python seeds it anew
