@@ -73,8 +73,7 @@ def build(names: Sequence[str]) -> None:
     from tasks_lib.building.sites import build_recipe
     from tasks_lib.processes.prefect_api import check_api
 
-    for name in names:
-        find_recipe(name)  # all are read before the first one is built
+    names = [member for name in names for member in find_recipe(name).built_names]  # all are read first
 
     @flow(name="build-sites", persist_result=False)
     def build_sites(names: Sequence[str]) -> list[str]:

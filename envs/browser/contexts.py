@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.background import start_background
@@ -81,6 +83,19 @@ class ContextLender:
             return context
         finally:
             self._opening -= 1
+
+    def lead(self, context: BrowserContext, site: Site, routes: Mapping[tuple[str, int], Path]) -> None:
+        """Lead a context's connections to hosts that are served here under their true names.
+
+        Raises:
+            BrowserError: The browser is somebody else's, which does not trust our certificates.
+        """
+        if routes and self.options.browser_address:
+            raise BrowserError(
+                f"site {site.name} is served over HTTPS by certificates that only browsers of ours trust; "
+                "leave out browser_address"
+            )
+        self.cache.listeners[context].routes = routes
 
     def lent_page(self, page: TaskPage) -> LentPage:
         """Return the page of an episode as a foreign DevTools client gets it."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from types import TracebackType
-from typing import Any, TypeVar
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -28,6 +29,7 @@ T = TypeVar("T")
 MAX_SCRATCH_TABS = 2
 """Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would
 slow the episodes."""
+NO_ROUTES: Mapping[tuple[str, int], Path] = MappingProxyType({})
 
 
 class BrowserPool:
@@ -102,7 +104,13 @@ class BrowserPool:
                 await session.close()
 
     async def scratch_tab(
-        self, where: Device | Site, work: Callable[[Tab], Coroutine[Any, Any, T]], *, deadline: float, what: str
+        self,
+        where: Device | Site,
+        work: Callable[[Tab], Coroutine[Any, Any, T]],
+        *,
+        deadline: float,
+        what: str,
+        routes: Mapping[tuple[str, int], Path] = NO_ROUTES,
     ) -> T:
         """Run ``work`` on a blank tab in a context of its own, closed afterwards.
 
@@ -113,6 +121,7 @@ class BrowserPool:
                 as one that a policy wrote: the tab then reaches nothing.
             deadline: Real seconds for ``work``; opening the tab may take as long as a step.
             what: Name of the work in errors.
+            routes: Those of the site's episode (`SiteEpisode.routes`).
 
         Raises:
             BrowserError: No browser or context, or the work failed or took longer.
@@ -127,6 +136,7 @@ class BrowserPool:
                 return await self._run_scratch(options, EPOCH_SECONDS, work, deadline, what)
             await self.contexts.egress.start()
             listener = await self.contexts.egress.open(AllowList.of(where.origin, *where.hosts))
+            listener.routes = routes
             try:
                 options = replace(self.contexts.options_of(where), proxy=listener.address)
                 return await self._run_scratch(options, self.contexts.date(where), work, deadline, what)

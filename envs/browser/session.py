@@ -148,6 +148,7 @@ class WebSession:
                 async with asyncio.timeout(self._step_deadline):
                     opened = self._site_episode = await _opened(self._site, task, seed)
                     self._context = await self._contexts.acquire(self._site, task)
+                    self._contexts.lead(self._context, self._site, opened.routes)
             except TimeoutError as error:
                 raise BrowserError(f"no page for {task.task_id} within {self._step_deadline:g} s") from error
             finally:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -263,6 +264,15 @@ class UserPageLender(ContextLender):
         return await UserPageContext.attach(
             self._page, replace(self.options_of(site), virtual=False), emptied=site.origin if served else ""
         )
+
+    def lead(self, context: BrowserContext, site: Site, routes: Mapping[tuple[str, int], Path]) -> None:
+        """Refuse hosts under true names: the caller's browser does not find them.
+
+        Raises:
+            BrowserError: There are some.
+        """
+        if routes:
+            raise BrowserError(f"site {site.name} has hosts that only browsers of ours find; leave out page")
 
     async def release(self, context: BrowserContext, site: Site) -> None:
         """Give the page back to its owner."""

@@ -8,9 +8,9 @@ there. Nothing of a request but host, port and method is kept, and nothing of it
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.cancel_scope import finish_shielded
@@ -20,6 +20,7 @@ from envs.egress.message import ProxyRequest, ServerResponse
 from envs.egress.relay import Relay, Upstream
 from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
+from envs.loop_thread import LoopThread
 from envs.types import BrowserError
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Listener:
         self.now: Callable[[], float] = float
         """The pages' time in seconds since 1970, which answers of servers then have; 0 leaves them
         as they are."""
+        self.routes: Mapping[tuple[str, int], Path] = {}
+        """Unix sockets that tunnels to a host and port lead to, instead of the network."""
         self.requests = 0
         """Requests and tunnels that were let through."""
         self._proxy = proxy
@@ -122,6 +125,10 @@ class Listener:
             Refused: what its name resolves to may not be reached. OSError: nothing answers.
         """
         loop = asyncio.get_running_loop()
+        place = self.routes.get((canonical_host(request.host) or "", request.port)) if request.tunnel else None
+        if place is not None:
+            await loop.create_unix_connection(lambda: upstream, str(place))
+            return
         failed: OSError = ConnectionRefusedError(f"{request.host} has no address")
         async with asyncio.timeout(CONNECT_SECONDS):
             for address in await resolve_allowed(request.host, self.allow):
@@ -155,8 +162,7 @@ class EgressProxy:
         """Refusals by reason, of closed listeners too."""
         self.listeners: set[Listener] = set()
         """The open ones; changed in the proxy's thread."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread("egress-proxy")
 
     async def __aenter__(self) -> EgressProxy:
         await self.start()
@@ -167,10 +173,6 @@ class EgressProxy:
 
     async def start(self) -> None:
         """Start the thread. Starting twice is one start."""
-        if self._thread is not None:
-            return
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_run_forever, args=(loop,), name="egress-proxy", daemon=True)
         self._thread.start()
 
     async def open(self, allow: AllowList) -> Listener:
@@ -189,27 +191,13 @@ class EgressProxy:
 
     async def close(self) -> None:
         """Close every listener, end every connection and the thread."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
         for listener in list(self.listeners):
             await listener.close()
-        self._loop = self._thread = None
-        loop.call_soon_threadsafe(loop.stop)
-        await asyncio.to_thread(thread.join)
+        await self._thread.close()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` in the proxy's thread."""
-        if self._loop is None:
+        if not self._thread.running:
             work.close()
             raise BrowserError("the egress proxy is not running; call start() first")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-
-def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        loop.close()
+        return await self._thread.run(work)

@@ -154,6 +154,7 @@ class ReferenceSource:
                 lambda tab: self._begun(tab, site, task, seed, episode.path),
                 deadline=DEADLINE,
                 what=f"loading the reference {task.path}",
+                routes=episode.routes,
             )
         finally:
             await episode.close()

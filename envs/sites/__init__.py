@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from envs.sites.mirror.record import record_site
     from envs.sites.recipes.build import build_of, build_site, clean_builds
     from envs.sites.recipes.check import check_site
+    from envs.sites.recipes.group import SiteGroup
+    from envs.sites.recipes.kinds import site_of
     from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
-    from envs.sites.recipes.site import RecipeSite, site_of
+    from envs.sites.recipes.site import RecipeSite
     from envs.sites.registry import SITES, is_served, make_site
     from envs.sites.shared import SharedSites
 
@@ -39,6 +41,7 @@ __all__ = [
     "SharedSites",
     "Site",
     "SiteEpisode",
+    "SiteGroup",
     "SiteRecipe",
     "SiteState",
     "StaticServer",
@@ -67,7 +70,9 @@ __getattr__ = lazy_names(
         "envs.sites.recipes.build": ("build_of", "build_site", "clean_builds"),
         "envs.sites.recipes.check": ("check_site",),
         "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),
-        "envs.sites.recipes.site": ("RecipeSite", "site_of"),
+        "envs.sites.recipes.group": ("SiteGroup",),
+        "envs.sites.recipes.kinds": ("site_of",),
+        "envs.sites.recipes.site": ("RecipeSite",),
         "envs.sites.registry": ("SITES", "is_served", "make_site"),
         "envs.sites.shared": ("SharedSites",),
     },

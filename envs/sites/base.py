@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from envs.observation import FULL, ObservationOptions
@@ -23,6 +24,8 @@ class SiteEpisode:
     """Path at which the browser enters the episode; it leads to the task's path."""
     state: ServerState | None = None
     """State of the server, for grading, until `close`; ``None`` if it cannot be asked."""
+    routes: Mapping[tuple[str, int], Path] = field(default_factory=dict, kw_only=True)
+    """Unix sockets that serve HTTPS under true names, by host and port."""
 
     async def close(self) -> None:
         """Drop the episode's state. A second close does nothing."""

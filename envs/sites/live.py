@@ -48,6 +48,11 @@ class LiveOptions:
     """Log-in of the sites that ``logins`` does not name."""
     pictures: str = ""
     """Folder of the pictures that tasks and their checks name (`envs.sites.pictures`)."""
+    recipes: dict[str, str] = field(default_factory=dict)
+    """Recipes that serve hosts in place of their owners, by host: ``{"shop.example": "oscar"}``.
+
+    Tasks that begin on one of these hosts reach all of them (`SiteGroup`), over HTTPS.
+    """
 
 
 class LiveSite(Site):
@@ -65,10 +70,13 @@ class LiveSite(Site):
         """
         options = options or LiveOptions()
         self.name = name
-        self._origin, self._below = _locate(name, options.addresses)
+        self._origin, below = _locate(name, options.addresses)
+        self.below = below
+        """Path below which tasks begin."""
         self.hosts = (*(_domain_origins(self._origin) if options.subdomains else ()), *options.reach)
         AllowList.of(self._origin, *self.hosts)
-        self._login = options.logins.get(name, options.login)
+        self.login = options.logins.get(name, options.login)
+        """Its log-in: a file, a script, or empty."""
 
     @property
     def origin(self) -> str:
@@ -84,12 +92,12 @@ class LiveSite(Site):
             SiteError: The file cannot be read, or the script fails.
             ConfigError: The script cannot be imported.
         """
-        if not self._login:
+        if not self.login:
             return
-        if is_reference(self._login):
-            state = await run_login(self._login, self._origin + self._below, AllowList.of(self._origin, *self.hosts))
+        if is_reference(self.login):
+            state = await run_login(self.login, self._origin + self.below, AllowList.of(self._origin, *self.hosts))
         else:
-            state = await asyncio.to_thread(read_storage_state, Path(self._login))
+            state = await asyncio.to_thread(read_storage_state, Path(self.login))
         self.cookies, self.stores = state.cookies, state.stores
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
@@ -98,7 +106,7 @@ class LiveSite(Site):
         The server's state is shared by everybody.
         """
         state = SiteState(origin=self.origin, allow=AllowList.of(self.origin))
-        return SiteEpisode(self._below + task.path, state)
+        return SiteEpisode(self.below + task.path, state)
 
 
 def check_login(login: str) -> None:

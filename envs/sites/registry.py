@@ -11,8 +11,9 @@ from envs.sites.base import Site
 from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite
 from envs.sites.miniwob import MiniWobSite
-from envs.sites.recipes.recipe import recipe_files
-from envs.sites.recipes.site import recipe_site
+from envs.sites.recipes.group import SiteGroup
+from envs.sites.recipes.kinds import recipe_site
+from envs.sites.recipes.recipe import find_recipe, recipe_files
 from envs.types import ConfigError, TaskError
 from envs.types.extensions import Extensions, is_reference
 from envs.types.near import near
@@ -53,10 +54,23 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
     if is_served(name, (live or LiveOptions()).addresses):
         return _make_served(name)
     try:
-        return LiveSite(name, live)
+        site = LiveSite(name, live)
     except ConfigError as error:
         known = [*SITES, *recipe_files()]
         raise TaskError(f"{error}. {near(name, known).capitalize()}Bundled sites are: {', '.join(known)}") from error
+    return _by_recipes(site, live or LiveOptions())
+
+
+def _by_recipes(site: LiveSite, live: LiveOptions) -> Site:
+    """Return the group of hosts that recipes serve if a site's host is one of them, else the
+    site."""
+    scheme, _, host = site.origin.partition("://")
+    if host not in live.recipes:
+        return site
+    if scheme != "https":
+        raise ConfigError(f"site {site.name}: its address is {site.origin}; recipes serve https://{host}")
+    recipes = {served: find_recipe(name) for served, name in live.recipes.items()}
+    return SiteGroup(site.name, recipes, main=host, below=site.below, login=site.login)
 
 
 def _make_served(name: str) -> Site:

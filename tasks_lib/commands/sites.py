@@ -9,7 +9,17 @@ from contextlib import asynccontextmanager
 
 import yaml
 
-from envs.sites import RecipeSite, Site, build_of, check_site, find_recipe, recipe_files, record_site, site_of
+from envs.sites import (
+    RecipeSite,
+    Site,
+    SiteGroup,
+    build_of,
+    check_site,
+    find_recipe,
+    recipe_files,
+    record_site,
+    site_of,
+)
 from envs.types import ConfigError, RollwrightError
 
 
@@ -22,10 +32,11 @@ def list_sites() -> list[str]:
     for name in sorted(recipe_files()):
         try:
             recipe = find_recipe(name)
+            parts = [find_recipe(part) for part in recipe.built_names]
         except RollwrightError as error:
             lines.append(f"{name:16} {error}")
             continue
-        built = not recipe.served_by_process or build_of(recipe).finished
+        built = all(not part.served_by_process or build_of(part).finished for part in parts)
         lines.append(f"{name:16} {recipe.kind:8} {'built' if built else 'not built':10} {recipe.about}")
     return lines
 
@@ -68,7 +79,10 @@ def record(options: argparse.Namespace) -> list[str]:
 
 
 async def _serve(name: str, path: str) -> None:
-    async with _started(site_of(find_recipe(name))) as site:
+    site = site_of(find_recipe(name))
+    if isinstance(site, SiteGroup):
+        raise ConfigError(f"site {name}: only browsers of an episode find its hosts; start {_members(name)}")
+    async with _started(site):
         if isinstance(site, RecipeSite):
             instance = await site.launch()
             entrance = f"/-/begin/{instance.token}?to={path}"
@@ -80,6 +94,8 @@ async def _serve(name: str, path: str) -> None:
 
 async def _check(name: str) -> tuple[bool, list[str]]:
     site = site_of(find_recipe(name))
+    if isinstance(site, SiteGroup):
+        raise ConfigError(f"site {name} is a group of hosts; check {_members(name)}")
     if not isinstance(site, RecipeSite):
         raise ConfigError(
             f"site {name} is of kind {find_recipe(name).kind}, whose states are exact copies; nothing to check"
@@ -94,6 +110,10 @@ async def _check(name: str) -> tuple[bool, list[str]]:
     lines += [f"changed: {', '.join(seen.changed) or 'nothing'}"]
     lines += [f"differs: {difference}" for difference in seen.differences]
     return seen.ok, [*lines, f"{name}: {'alike' if seen.ok else 'not alike'}"]
+
+
+def _members(name: str) -> str:
+    return " or ".join(find_recipe(name).built_names)
 
 
 @asynccontextmanager

@@ -62,13 +62,16 @@ class TasksConfig(Settings):
         "shopping_site_admin: a file with username and password (docs/webarena.md).",
     )
 
+    recipes: dict[str, str] = Field({}, description="Site recipes by host (shop.example: oscar).")
     pictures: str = Field("", description="Folder of pictures that tasks and checks name (docs/webarena.md).")
 
     @property
     def live(self) -> LiveOptions:
         """Options of live sites for the workers."""
         reach, logins = tuple(self.reach), dict(self.logins)
-        return LiveOptions(dict(self.addresses), self.subdomains, reach, logins, pictures=self.pictures)
+        return LiveOptions(
+            dict(self.addresses), self.subdomains, reach, logins, pictures=self.pictures, recipes=dict(self.recipes)
+        )
 
     @model_validator(mode="after")
     def _addresses_can_be_reached(self) -> Self:

@@ -326,6 +326,8 @@ def _site_problems(sites: Iterable[str], live: LiveOptions, here: bool) -> Itera
         if _is_live(name, live):
             try:
                 LiveSite(name, live)
+                if live.recipes and here and (problem := make_site(name, live).problem()):
+                    yield problem
             except ConfigError as error:
                 yield str(error)
         elif name not in SITES.own and here:

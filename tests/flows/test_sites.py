@@ -99,3 +99,11 @@ def test_a_site_is_recorded_and_gets_a_recipe(folder: Path, capsys: pytest.Captu
         main(command) == 1 and "/ cannot be recorded: 127.0.0.1 does not answer" in capsys.readouterr().err
     )  # nothing is served any more
     assert len(read_har(folder / "wiki.har").exchanges) == 2
+
+
+def test_a_group_is_built_and_checked_by_its_members(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "town.yaml").write_text("kind: group\nsites: {page.town.example: page}\n")
+    assert main(["build", "town"]) == 0 and "page: built in" in capsys.readouterr().out
+    assert main(["list"]) == 0 and capsys.readouterr().out.splitlines()[1].split() == ["town", "group", "built"]
+    assert main(["check", "town"]) == 2 and "check page" in capsys.readouterr().err
+    assert main(["start", "town"]) == 2 and "start page" in capsys.readouterr().err

@@ -14,6 +14,7 @@ from envs.browser.process.chromium import find_chromium, launch_args, prompt_fra
 from envs.cancel_scope import finish_shielded
 from envs.cdp.client import ConnectionLost
 from envs.egress import AllowList, EgressProxy, Listener
+from envs.egress.certificates import trust_args
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask
 
@@ -227,7 +228,8 @@ class BrowserSet:
         else:
             executable = options.executable or find_chromium()
             prompt = prompt_frames(executable) if options.prompt_frames else ()
-            arguments = (*launch_args((await self.blocked_listener()).address), *prompt)
+            trust = await asyncio.to_thread(trust_args)
+            arguments = (*launch_args((await self.blocked_listener()).address), *trust, *prompt)
             browser = await Browser.launch(executable, arguments, options.times)
             self._counters.launches += 1
         self.browsers.append(browser)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from envs.egress.addresses import as_address, canonical_host, is_local_name
 from envs.types import ConfigError
 from envs.types.near import near
 
@@ -124,7 +125,7 @@ class SiteRecipe(RecipePart):
     name: str
     folder: Path
     """Folder of the file; other paths are relative to it."""
-    kind: Literal["static", "app", "wsgi", "asgi", "process", "mirror"]
+    kind: Literal["static", "app", "wsgi", "asgi", "process", "mirror", "group"]
     about: str = Field("", description="What the site is, in a line.")
     build: BuildSteps = BuildSteps()
     start: StartSteps = StartSteps()
@@ -134,11 +135,14 @@ class SiteRecipe(RecipePart):
     limits: InstanceLimits = InstanceLimits()
     check: CheckSteps = CheckSteps()
     hosts: tuple[str, ...] = Field((), description="Further origins that its pages may reach.")
+    sites: dict[str, str] = Field({}, description="Recipes of kind group, by the host that each serves.")
     login: str = Field("", description="Playwright storage state in the state folder, made by the seed.")
     viewport: tuple[int, int] = (1280, 720)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.kind == "group" or self.sites:
+            return self._checked_group()
         key = {"static": "folder", "app": "site", "process": "command", "mirror": "recording"}.get(
             self.kind, "application"
         )
@@ -150,10 +154,23 @@ class SiteRecipe(RecipePart):
             raise ValueError(f"start.after_fork: {self.start.after_fork!r} is no module:function")
         return self
 
+    def _checked_group(self) -> Self:
+        if self.kind != "group" or not self.sites:
+            raise ValueError("sites: are those of kind group, by host; give both or neither")
+        for host in self.sites:
+            if canonical_host(host) != host or as_address(host) or is_local_name(host) or "." not in host:
+                raise ValueError(f"sites: {host!r} is no name of a host; write it as in shop.example")
+        return self
+
     @property
     def served_by_process(self) -> bool:
         """True if each episode has a server process of its own, which needs a build."""
         return self.kind in ("wsgi", "asgi", "process")
+
+    @property
+    def built_names(self) -> tuple[str, ...]:
+        """Names of the recipes that are built for it: itself, or those of its hosts."""
+        return tuple(dict.fromkeys(self.sites.values())) or (self.name,)
 
     def path_of(self, name: str) -> Path:
         """Return a path of the recipe, relative to its folder."""

@@ -18,21 +18,17 @@ from urllib.parse import quote
 
 import httpx
 
-from envs.bundled.sites import APPLICATIONS, BundledSite
 from envs.cancel_scope import finish_shielded
 from envs.sites.app_server import AppServer
 from envs.sites.base import Site, SiteEpisode
-from envs.sites.mirror.site import MirrorSite
 from envs.sites.recipes.build import SiteBuild, build_of
 from envs.sites.recipes.front import COOKIE, Front
-from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
+from envs.sites.recipes.recipe import SiteRecipe
 from envs.sites.recipes.template import SiteTemplate, TemplateReport
 from envs.sites.server_state import SiteState
 from envs.sites.site_http import Server
-from envs.sites.static_server import StaticSite
 from envs.sites.storage_state import read_storage_state
-from envs.types import ConfigError, SiteError, WebTask
-from envs.types.near import near
+from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
 
@@ -200,9 +196,9 @@ class RecipeSite(Site):
 
     def _ask_problem(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], Awaitable[str]]:
         """Return a function for the front's thread that asks in the loop of the site."""
-        return lambda token: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._problem_of(token), loop))
+        return lambda token: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.failure_of(token), loop))
 
-    async def _problem_of(self, token: str) -> str:
+    async def failure_of(self, token: str) -> str:
         """Return why the server of a token has ended or fails; empty if it cannot be seen."""
         place, template = self._front.instances.get(token), self._template
         if not isinstance(place, Path) or template is None or place.parent != template.folder or not template.alive:
@@ -308,40 +304,3 @@ async def _ask_once(place: Path, path: str) -> tuple[int, str]:
         except httpx.TransportError as error:
             return 0, type(error).__name__
         return answer.status_code, f"status {answer.status_code}"
-
-
-def site_of(recipe: SiteRecipe) -> Site:
-    """Make the site of a recipe, not started.
-
-    Raises:
-        ConfigError: It names a bundled application that is not there.
-    """
-    if recipe.kind == "static":
-        return StaticSite(recipe.name, recipe.path_of(recipe.start.folder), viewport=recipe.viewport)
-    if recipe.kind == "mirror":
-        start = recipe.start
-        return MirrorSite(
-            recipe.name,
-            recipe.path_of(start.recording),
-            address=start.address,
-            ignored=start.ignored,
-            viewport=recipe.viewport,
-        )
-    if recipe.kind == "app":
-        if recipe.start.site not in APPLICATIONS:
-            known = ", ".join(APPLICATIONS)
-            raise ConfigError(
-                f"recipe {recipe.name}: start.site: no application {recipe.start.site!r}; "
-                f"{near(recipe.start.site, APPLICATIONS)}there are {known}"
-            )
-        return BundledSite(APPLICATIONS[recipe.start.site], recipe.name)
-    return RecipeSite(recipe)
-
-
-def recipe_site(name: str) -> Site | None:
-    """Make the site of the recipe of a name; ``None`` if there is no such recipe.
-
-    Raises:
-        ConfigError: The recipe's file is wrong.
-    """
-    return site_of(find_recipe(name)) if name in recipe_files() else None

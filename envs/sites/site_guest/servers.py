@@ -90,6 +90,13 @@ class _Handler(WSGIRequestHandler):
         self.client_address = ("127.0.0.1", 0)  # a Unix socket has none
         super().setup()
 
+    def get_environ(self) -> dict[str, Any]:
+        """Return the request's variables; our gateway says if it came over HTTPS."""
+        environ = super().get_environ()
+        if environ.get("HTTP_X_FORWARDED_PROTO") == "https":
+            environ["HTTPS"] = "on"
+        return environ
+
     def log_message(self, format: str, *values: object) -> None:
         """Write no line for a request; the application's own log is kept."""
 
@@ -114,7 +121,7 @@ def serve_asgi(application: Any, listener: socket.socket) -> None:
     """Serve an ASGI application with uvicorn, which is among the site's packages."""
     import uvicorn
 
-    config = uvicorn.Config(application, log_level="warning", access_log=False)
+    config = uvicorn.Config(application, log_level="warning", access_log=False, forwarded_allow_ips="*")
     uvicorn.Server(config).run(sockets=[listener])
 
 

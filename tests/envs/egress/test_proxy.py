@@ -287,7 +287,7 @@ async def test_a_name_is_resolved_once_and_its_checked_address_is_reached(monkey
     reached: list[str] = []
     async with canary() as bird, EgressProxy() as proxy:
         listener = await proxy.open(AllowList.of(f"http://shop.test:{bird.port}"))
-        loop = proxy._loop
+        loop = proxy._thread._loop
         assert loop is not None
 
         async def connect(_: Any, host: str, port: int) -> None:

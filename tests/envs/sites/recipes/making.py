@@ -28,7 +28,7 @@ VALUES: dict[str, Any] = {
 def write_recipe(folder: Path, name: str = "canary", /, **changes: Any) -> Path:
     """Write the recipe of the canary application with some keys changed."""
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({**VALUES, **changes}))
+    path.write_text(yaml.safe_dump({**VALUES, **changes}, sort_keys=False))
     return path
 
 

@@ -1,0 +1,201 @@
+"""Ends TLS for the hosts of a group of sites, and leads each request to the episode's instance.
+
+An episode has a socket of its own, to which only its browser context's egress listener connects.
+The ``Host`` header chooses the instance. A connection serves one request: the instance is asked to
+close after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from envs.egress.certificates import local_key
+from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER
+from envs.loop_thread import LoopThread
+from envs.types import SiteError
+
+T = TypeVar("T")
+
+SHUTDOWN_SECONDS = 1.0
+"""Real seconds that a browser has to confirm the end of a connection."""
+PIECE = 1 << 16
+"""Bytes that are passed on at once."""
+_LINE = b"\r\n"
+_OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for", b"x-forwarded-host")
+
+FindInstance = Callable[[str], Awaitable[Path | None]]
+"""Returns the socket of a host's instance; ``None`` if the episode has no such host."""
+ExplainFailure = Callable[[str], Awaitable[str]]
+"""Returns why a host's instance fails; empty if it cannot be seen."""
+
+
+class HostGateway:
+    """The TLS servers of a group's episodes, in one thread."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._hosts = tuple(hosts)
+        self._thread = LoopThread("host-gateway")
+        self._context: ssl.SSLContext | None = None
+
+    async def start(self) -> None:
+        """Make the certificate and start the thread."""
+        self._context = await asyncio.to_thread(lambda: local_key().server_context(self._hosts))
+        self._thread.start()
+
+    async def close(self) -> None:
+        """End the thread. Episodes are closed before."""
+        await self._thread.close()
+
+    async def open(self, place: Path, find: FindInstance, explain: ExplainFailure) -> EpisodeServer:
+        """Serve an episode on a Unix socket.
+
+        Args:
+            find: Asked in the caller's event loop, as is ``explain``.
+        """
+        assert self._context is not None, "start it first"
+        episode = EpisodeServer(asyncio.get_running_loop(), find, explain, self._thread)
+        await self._thread.run(episode.listen(place, self._context))
+        return episode
+
+
+class EpisodeServer:
+    """The TLS server of one episode."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, find: FindInstance, explain: ExplainFailure, thread: LoopThread
+    ) -> None:
+        self._loop = loop
+        self._find = find
+        self._explain = explain
+        self._thread = thread
+        self._server: asyncio.Server | None = None
+        self._leading: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Stop listening and end the connections."""
+        if self._thread.running:
+            await self._thread.run(self._close())
+
+    # --- in the gateway's thread
+
+    async def listen(self, place: Path, context: ssl.SSLContext) -> None:
+        """Listen on a new Unix socket."""
+        self._server = await asyncio.start_unix_server(
+            self._begin, str(place), ssl=context, ssl_shutdown_timeout=SHUTDOWN_SECONDS, limit=MAX_HEAD
+        )
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._leading:
+            task.cancel()
+        await asyncio.gather(*self._leading, return_exceptions=True)
+
+    async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._leading.add(task)
+        try:
+            await self._lead(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the browser has closed the connection, or sends no HTTP; it gets no answer
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
+        finally:
+            self._leading.discard(task)
+            writer.close()
+
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Lead one request to its instance, and the answer back."""
+        head = await reader.readuntil(HEAD_END)
+        host = _host_of(head)
+        try:
+            place = await self._asked(self._find(host))
+        except SiteError as error:
+            writer.write(_answer(b"502 Bad Gateway", str(error)))
+            return
+        if place is None:
+            writer.write(_answer(b"421 Misdirected Request", "this episode has no such host"))
+            return
+        up_reader, up_writer = await asyncio.open_unix_connection(str(place), limit=MAX_HEAD)
+        try:
+            up_writer.write(_forwarded(head))
+            sending = asyncio.ensure_future(_pass_on(reader, up_writer))
+            answering = asyncio.ensure_future(self._answer(host, up_reader, writer))
+            # When the browser closes first, nobody reads the answer.
+            ended, pending = await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            for task in ended:
+                task.result()
+        finally:
+            up_writer.close()
+
+    async def _answer(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(HEAD_END)
+        except (OSError, asyncio.IncompleteReadError):
+            why = await self._asked(self._explain(host)) or f"the server of {host} closed the connection"
+            writer.write(_answer(b"502 Bad Gateway", why))
+            await writer.drain()
+            return
+        failed = head.split(b" ", 2)[1][:1] == b"5"
+        writer.write(_answered(head, await self._asked(self._explain(host)) if failed else ""))
+        await _pass_on(reader, writer)
+
+    async def _asked(self, question: Awaitable[T]) -> T:
+        """Return an answer of the caller's event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(question), self._loop))
+
+
+async def _awaited(question: Awaitable[T]) -> T:
+    return await question
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(PIECE):
+        writer.write(piece)
+        await writer.drain()
+
+
+def _host_of(head: bytes) -> str:
+    """Return the host that a request names, without a port."""
+    for line in head.split(_LINE)[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"host":
+            return value.strip().decode("latin-1").lower().partition(":")[0]
+    return ""
+
+
+def _forwarded(head: bytes) -> bytes:
+    """Return a request's head as an instance gets it: of HTTPS, and the last of its connection."""
+    first, *lines = head.removesuffix(HEAD_END).split(_LINE)
+    upgraded = any(line.lower().startswith(b"upgrade:") for line in lines)
+    kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in _OURS]
+    connection = b"Connection: Upgrade" if upgraded else b"Connection: close"
+    return _LINE.join([first, *kept, b"X-Forwarded-Proto: https", connection]) + HEAD_END
+
+
+def _answered(head: bytes, problem: str) -> bytes:
+    """Return an answer's head as the browser gets it, with our reason for a failure."""
+    ours = PROBLEM_HEADER.encode() + b":"
+    lines = [line for line in head.removesuffix(HEAD_END).split(_LINE) if not line.lower().startswith(ours)]
+    return _LINE.join([*lines, *([ours + b" " + _one_line(problem)] if problem else [])]) + HEAD_END
+
+
+def _answer(status: bytes, text: str) -> bytes:
+    """Return an answer of our own."""
+    content = _one_line(text)
+    headers = [b"HTTP/1.1 " + status, PROBLEM_HEADER.encode() + b": " + content, b"Content-Type: text/plain"]
+    length = f"Content-Length: {len(content)}".encode()
+    return _LINE.join([*headers, length, b"Connection: close"]) + HEAD_END + content
+
+
+def _one_line(text: str) -> bytes:
+    return " ".join(text.split()).encode("latin-1", "replace")

@@ -1,0 +1,221 @@
+"""A site of several hosts, each served by a recipe, under their true names and over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs.sites.base import VIEWPORT, Site, SiteEpisode
+from envs.sites.recipes.gateway import EpisodeServer, HostGateway
+from envs.sites.recipes.recipe import SiteRecipe
+from envs.sites.recipes.site import InstanceEpisode, RecipeSite
+from envs.sites.storage_state import read_storage_state
+from envs.types import ConfigError, SiteError, WebTask
+from envs.types.evidence import ServerState
+from envs.types.extensions import is_reference
+
+PORT = 443
+"""Port of all hosts."""
+_LOCAL = ("127.0.0.1", "localhost")
+
+
+class SiteGroup(Site):
+    """The `Site` of a task that has several hosts. An episode begins on the main one.
+
+    A host's instance is launched at the first request to it, the main one's before the episode.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        recipes: Mapping[str, SiteRecipe],
+        *,
+        main: str = "",
+        below: str = "",
+        login: str = "",
+        viewport: tuple[int, int] = VIEWPORT,
+    ) -> None:
+        """
+        Args:
+            recipes: Recipes by host.
+            main: Host on which episodes begin; the first one by default.
+            below: Path below which tasks begin.
+            login: File of a log-in, beside those of the recipes.
+
+        Raises:
+            ConfigError: A recipe has no server process, or the log-in is a script.
+        """
+        for host, recipe in recipes.items():
+            if not recipe.served_by_process:
+                raise ConfigError(
+                    f"site {name}: {host}: recipe {recipe.name} is of kind {recipe.kind}; a group's sites are of "
+                    "kind wsgi, asgi or process"
+                )
+        if is_reference(login):
+            raise ConfigError(f"site {name}: log-in {login} is a script; hosts of recipes take a file")
+        self.name = name
+        self.viewport = viewport
+        self._main = main or next(iter(recipes))
+        self._below = below
+        self._login = login
+        by_name = {recipe.name: RecipeSite(recipe) for recipe in recipes.values()}
+        self.members = {host: by_name[recipe.name] for host, recipe in recipes.items()}
+        """Sites by host; two hosts may have one."""
+        self.hosts = tuple(f"https://{host}" for host in self.members if host != self._main)
+        self._gateway = HostGateway(self.members)
+        self._numbers = itertools.count(1)
+
+    @property
+    def origin(self) -> str:
+        """Origin of the main host."""
+        return f"https://{self._main}"
+
+    def problem(self) -> str:
+        """Return why it cannot be started on this machine."""
+        return "; ".join(dict.fromkeys(filter(None, (site.problem() for site in self.members.values()))))
+
+    async def start(self) -> None:
+        """Start the sites of all hosts.
+
+        Raises:
+            SiteError: One cannot be started, or a log-in cannot be read.
+        """
+        for site in dict.fromkeys(self.members.values()):
+            await site.start()
+        cookies, stores = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+        for host, site in self.members.items():
+            cookies += [
+                {**cookie, "domain": host} if cookie.get("domain") in _LOCAL else cookie for cookie in site.cookies
+            ]
+            stores += [{**store, "origin": f"https://{host}"} for store in site.stores]
+        if self._login:
+            state = await asyncio.to_thread(read_storage_state, Path(self._login))
+            cookies, stores = [*cookies, *state.cookies], [*stores, *state.stores]
+        self.cookies, self.stores = cookies, stores
+        await self._gateway.start()
+
+    async def close(self) -> None:
+        """Stop all sites."""
+        await self._gateway.close()
+        for site in dict.fromkeys(self.members.values()):
+            await site.close()
+
+    async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
+        """Launch the main host's instance, and open the way to all.
+
+        Raises:
+            SiteError: It cannot be launched.
+        """
+        instances = EpisodeInstances(self, task, seed)
+        try:
+            main = await instances.of(self._main)
+            place = main.instance.template.folder / f"group-{next(self._numbers)}.socket"
+            instances.server = await self._gateway.open(place, instances.find, instances.explain)
+        except BaseException:
+            await instances.close()
+            raise
+        routes = {(host, PORT): place for host in self.members}
+        state = GroupState(instances, self._main)
+        return GroupEpisode(path=self._below + task.path, state=state, routes=routes, instances=instances, place=place)
+
+
+class EpisodeInstances:
+    """The instances of one episode, by host; each is launched when it is needed."""
+
+    def __init__(self, site: SiteGroup, task: WebTask, seed: int) -> None:
+        self.server: EpisodeServer | None = None
+        self._site = site
+        self._task = task
+        self._seed = seed
+        self._opening: dict[str, asyncio.Task[InstanceEpisode]] = {}
+        self._closed = False
+
+    async def of(self, host: str) -> InstanceEpisode:
+        """Return the episode on a host's instance, launched at the first call.
+
+        Raises:
+            SiteError: The group has no such host, it cannot be launched, or the episode is over.
+        """
+        if host not in self._site.members:
+            raise SiteError(f"site {self._site.name} has no host {host!r}; there are {', '.join(self._site.members)}")
+        if self._closed:
+            raise SiteError(f"site {self._site.name}: the episode is over")
+        if host not in self._opening:
+            opening = self._site.members[host].open_episode(self._task, self._seed)
+            self._opening[host] = asyncio.get_running_loop().create_task(opening)
+        return await asyncio.shield(self._opening[host])
+
+    async def find(self, host: str) -> Path | None:
+        """Return the socket of a host's instance; ``None`` for another host."""
+        if host not in self._site.members:
+            return None
+        instance = (await self.of(host)).instance
+        return instance.template.socket_of(instance.name)
+
+    async def explain(self, host: str) -> str:
+        """Return why a host's instance fails; empty if it cannot be seen."""
+        return await self._site.members[host].failure_of((await self.of(host)).instance.token)
+
+    async def close(self) -> None:
+        """Drop all instances. A second close does nothing."""
+        self._closed = True
+        if self.server is not None:
+            await self.server.close()
+        opening, self._opening = list(self._opening.values()), {}
+        for task in opening:
+            task.cancel()
+        for episode in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(episode, InstanceEpisode):
+                await episode.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupEpisode(SiteEpisode):
+    """An episode on several hosts; its end drops all of their instances."""
+
+    instances: EpisodeInstances
+    place: Path
+
+    async def close(self) -> None:
+        """Drop the instances."""
+        await self.instances.close()
+        self.place.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A `ServerState` over all hosts.
+
+    Databases are named ``HOST`` or ``HOST/NAME``; those of the main host also by their own names.
+    """
+
+    instances: EpisodeInstances
+    main: str
+
+    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a ``SELECT`` over one host's database.
+
+        Raises:
+            SiteError: There is no such database, or the query fails.
+        """
+        host, _, name = database.partition("/")
+        if "." in host:
+            return await (await self._state(host)).sql(query, name)
+        return await (await self._state(self.main)).sql(query, database)
+
+    async def get_json(self, path: str) -> Any:
+        """Return the JSON at a path of the main host; ``None`` for a 404.
+
+        Raises:
+            SiteError: The request failed.
+        """
+        return await (await self._state(self.main)).get_json(path)
+
+    async def _state(self, host: str) -> ServerState:
+        state = (await self.instances.of(host)).state
+        assert state is not None, "instances have one"
+        return state

@@ -1,0 +1,199 @@
+"""A site of several hosts: true names, HTTPS, cookies, links, redirects and forms across them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from envs.browser import BrowserPool
+from envs.egress.certificates import LocalKey, local_key
+from envs.env import WebEnv, open_env
+from envs.sites import find_recipe, site_of
+from envs.sites.live import LiveOptions
+from envs.sites.recipes.build import build_site
+from envs.sites.recipes.group import SiteGroup
+from envs.sites.recipes.recipe import FOLDERS
+from envs.tasks.imports import import_tasks
+from envs.types import BrowserError, Click, ConfigError, Goto, SiteError, StopReason, Terminate
+
+from .making import write_recipe
+from .test_instances import TASK
+
+TOWN = Path(__file__).parent / "town"
+SHOP, FORUM = "shop.town.example", "forum.town.example"
+TOWN_TASK = TASK.model_copy(update={"site": "town", "path": "/"})
+
+
+def write_group(folder: Path, name: str = "town", **sites: str) -> None:
+    hosts = sites or {SHOP: "town-shop", FORUM: "town-forum"}
+    write_recipe(folder, name, kind="group", build={}, start={}, warm=[], state={}, limits={}, sites=hosts)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
+    place = tmp_path_factory.mktemp("town")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROLLWRIGHT_SITE_BUILDS", str(place / "builds"))
+        patch.setenv(FOLDERS, str(place))
+        for name in ("shop", "forum"):
+            values = {
+                "build": {"code": str(TOWN), "seed": ["python", "-m", "town"]},
+                "start": {"application": f"town:{name}"},
+                "state": {"databases": {"": "notes.sqlite"}},
+            }
+            write_recipe(place, f"town-{name}", warm=[], **values)
+            build_site(find_recipe(f"town-{name}"))
+        write_group(place)
+        yield place
+
+
+@pytest.fixture(scope="module")
+async def site(folder: Path) -> AsyncIterator[SiteGroup]:
+    made = site_of(find_recipe("town"))
+    assert isinstance(made, SiteGroup)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture(scope="module")
+async def pool() -> AsyncIterator[BrowserPool]:
+    async with BrowserPool() as browsers:
+        yield browsers
+
+
+async def click(env: WebEnv, label: str) -> str:
+    """The page's text after a click on the element of this label."""
+    assert env.page_step is not None
+    (element,) = [one for one in env.page_step.observation.elements if one.text == label]
+    return (await env.step(Click(element=element.index))).observation.text
+
+
+async def test_hosts_work_together_under_their_true_names(site: SiteGroup, pool: BrowserPool) -> None:
+    async with (
+        open_env(TOWN_TASK, pool=pool, site=site, seed=0) as env,
+        open_env(TOWN_TASK, pool=pool, site=site, seed=0) as other,
+    ):
+        step = await env.reset()
+        assert step.observation.url == f"https://{SHOP}/" and f"https://{SHOP} no cookie" in step.observation.text
+        forum = await click(env, "Forum")
+        assert f"https://{FORUM} town=member" in forum and "basket" not in forum, "the parent domain's cookie alone"
+        shop = await click(env, "Back")
+        assert env.page_step is not None and env.page_step.observation.url == f"https://{SHOP}/?from=forum"
+        assert "basket=3" in shop and "town=member" in shop
+        assert "notes: hello" in await click(env, "Post"), "a form across hosts"
+        server = env._episode._session.server  # type: ignore[union-attr]
+        assert server is not None
+        query = "SELECT text FROM notes"
+        assert await server.sql(query, FORUM) == [("hello",)] and await server.sql(query, "") == []
+        with pytest.raises(SiteError, match="no host 'mill"):
+            await server.sql(query, "mill.town.example")
+        await other.reset()
+        elsewhere = (await other.step(Goto(url=f"https://{FORUM}/"))).observation.text
+        assert "notes: none" in elsewhere and "town=member" in elsewhere, "each episode has servers of its own"
+        wrong = await other.step(Goto(url="https://mill.town.example/"))
+        assert "mill.town.example" in (wrong.observation.error or "")
+    assert [member.instances for member in site.members.values()] == [0, 0]
+
+
+async def test_the_end_of_a_host_ends_its_episode_with_the_reason(site: SiteGroup, pool: BrowserPool) -> None:
+    async with open_env(TOWN_TASK, pool=pool, site=site, seed=0) as env:
+        await env.reset()
+        step = await env.step(Goto(url=f"https://{FORUM}/end"))
+        assert step.stop == StopReason.HTTP_ERROR
+        assert "town-forum: the server of this episode" in (env.trajectory.error or "")
+
+
+async def test_only_this_process_is_trusted(pool: BrowserPool) -> None:
+    async def reached(key: LocalKey) -> str:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=key.server_context([SHOP]))
+        async with server:
+            address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            async with open_env(address, instruction="Look.", pool=pool) as env:
+                return (await env.reset()).observation.text
+
+    assert "hello" in await reached(local_key())
+    with pytest.raises(BrowserError, match="ERR_CERT_AUTHORITY_INVALID"):
+        await reached(LocalKey())
+
+
+async def test_a_certificate_has_the_names_of_its_hosts() -> None:
+    server, client = local_key().server_context([SHOP, FORUM]), ssl.create_default_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = server.wrap_bio(outgoing, incoming, server_side=True)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    theirs = client.wrap_bio(incoming, outgoing, server_hostname=SHOP)
+    for side in (theirs, ours, theirs, ours, theirs):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    names = x509.load_der_x509_certificate(theirs.getpeercert(True) or b"").extensions
+    listed = names.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName)
+    assert listed == [SHOP, FORUM]
+
+
+@pytest.mark.parametrize(
+    ("sites", "words"),
+    [
+        ({"shop": "town-shop"}, "sites: 'shop' is no name of a host"),
+        ({"127.0.0.1": "town-shop"}, "is no name of a host"),
+        ({SHOP: "town-shops"}, "did you mean town-shop"),
+        ({SHOP: "town"}, "recipe town is of kind group; a group's sites are of kind wsgi"),
+    ],
+)
+def test_a_wrong_group_is_refused(folder: Path, sites: dict[str, str], words: str) -> None:
+    write_group(folder, "wrong", **sites)
+    with pytest.raises(ConfigError, match=words):
+        site_of(find_recipe("wrong"))
+
+
+WEBARENA = {
+    "task_id": 7,
+    "sites": ["reddit", "shopping"],
+    "start_url": "__REDDIT__/",
+    "intent": "Post hello to the forum.",
+    "eval": {
+        "eval_types": ["program_html"],
+        "program_html": [
+            {
+                "url": "__SHOPPING__/",
+                "locator": "document.querySelector('h1').outerText",
+                "required_contents": {"exact_match": "Shop"},
+            },
+            {"url": "__REDDIT__/", "locator": "", "required_contents": {"must_include": ["notes: hello"]}},
+        ],
+    },
+}
+
+
+async def test_webarena_tasks_run_on_recipes_in_place_of_its_hosts(
+    folder: Path, pool: BrowserPool, tmp_path: Path
+) -> None:
+    (tmp_path / "test.raw.json").write_text(json.dumps([WEBARENA]))
+    (imported,) = import_tasks("webarena", tmp_path / "test.raw.json")
+    hosts = {"reddit": FORUM, "shopping": SHOP}
+    hosts |= {name: f"{name}.town.example" for name in ("gitlab", "map", "wikipedia", "admin")}
+    live = LiveOptions(
+        addresses={name: f"https://{host}" for name, host in hosts.items()},
+        recipes={host: "town-forum" if name == "reddit" else "town-shop" for name, host in hosts.items()},
+    )
+    async with open_env(imported.task, pool=pool, live=live) as env:
+        assert (await env.reset()).observation.url == f"https://{FORUM}/"
+        assert (await env.step(Terminate())).reward == 0.5, "the shop is there, the post is not"
+        await env.reset()
+        assert "Shop" in await click(env, "Back")
+        await click(env, "Post")
+        assert (await env.step(Terminate())).reward == 1
