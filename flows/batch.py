@@ -47,7 +47,7 @@ def batch(config: BatchConfig) -> dict[str, Any]:
     Returns:
         What is in ``summary.json`` of the batch's folder.
     """
-    announce_run("batch", config.run_id)
+    announce_run("batch", config.run_id, config.run_dir)
     findings = check_once(check_batch, config)
     played = BatchRun(config)
     left = len(played.remaining())

@@ -60,7 +60,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         evaluation's folder, for version 20 of a run; ``v000000.json`` for a checkpoint that is no
         run's.
     """
-    announce_run("evaluate", config.run_id)
+    announce_run("evaluate", config.run_id, config.run_dir)
     findings = check_once(check_evaluation, config)
     config = with_template(config)
     tasks = open_tasks(config.tasks)

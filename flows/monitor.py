@@ -4,10 +4,10 @@
     python -m flows.monitor --scheduler tcp://10.0.0.5:8786
     python -m flows.monitor --run /shared/runs/miniwob-7b --host 0.0.0.0 --token-file token.txt
 
-It only reads, and may be started and ended at any time; the run does not notice. A run's folder
-shows states; its Dask scheduler also shows each episode as it runs. The browser of runs
-(flows.view) is at /runs of the same address, if the folder is given. Elsewhere than on this
-machine it needs a token, which a reader gives once as ?token=. Ends with Ctrl-C.
+It may be started and ended at any time; the run does not notice. A run's folder shows states; its
+Dask scheduler also shows each episode as it runs. The browser of runs (flows.view) is at /runs of
+the same address, if the folder is given. Elsewhere than on this machine it needs a token, which a
+reader gives once as ?token=; with it, flow runs can be approved and cancelled. Ends with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _serve(server: PageServer, store: RunStore | None, scheduler: str) -> None:
     """Serve until the process is interrupted."""
-    routes = [] if store is None else browser_of(store.root.parent).routes()
+    root = None if store is None else store.root.parent
+    routes = [] if root is None else browser_of(root).routes()
     with open_monitor(store, scheduler) as monitor:
-        application = server.application([*monitor.routes(), *routes], monitor.polling)
+        application = server.application([*monitor.routes(), *routes], monitor.polling, root)
         async with server.serving(application, monitor.end) as address:
             shown = f"the run {store.root.name}" if store is not None else f"the run of {scheduler}"
             print(f"{address} shows {shown}; Ctrl-C ends it", flush=True)

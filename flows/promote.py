@@ -23,7 +23,7 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.promotion import choose_promotion, person
 from tasks_lib.preflight.flows import check_promotion
 from tasks_lib.processes.approval import ask_approval
-from tasks_lib.processes.prefect_run import emit
+from tasks_lib.processes.prefect_run import emit, label_folder
 from training.ledger.aliases import remove_alias, set_alias
 
 
@@ -39,6 +39,7 @@ def promote(config: PromoteConfig) -> dict[str, Any]:
         The content of ``aliases/NAME.json`` in the run's folder.
     """
     check_promotion(config)
+    label_folder(config.run_dir)
     chosen, by = choose_promotion(config), person()
     progress = RunProgress(1)
     if config.remove:

@@ -43,7 +43,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
     Returns:
         The content of ``sweep.json`` in the sweep's folder.
     """
-    announce_run("sweep", config.run_id, preset=config.preset)
+    announce_run("sweep", config.run_id, config.run_dir, preset=config.preset)
     progress = RunProgress(1)  # only its lines: the bar is the arms'
 
     def log(message: str) -> None:

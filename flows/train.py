@@ -76,7 +76,7 @@ def train(config: TrainConfig) -> dict[str, Any]:
         What is in ``result.json`` of the run's folder.
     """
     started = time.perf_counter()
-    announce_run("train", config.run_id, mode=config.mode, preset=config.preset)
+    announce_run("train", config.run_id, config.run_dir, mode=config.mode, preset=config.preset)
     findings = check_once(check_training, config)
     with open_run(config) as run, RunProgress(config.iterations) as progress, MemoryMonitor() as memory:
         if finished := finished_result(config, run.store):

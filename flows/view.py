@@ -4,8 +4,8 @@
     python -m flows.view --root /shared/runs --port 8711
     python -m flows.view --host 0.0.0.0 --token-file token.txt
 
-It only reads, and shows runs that go on as well. Elsewhere than on this machine it needs a token,
-which a reader gives once as ?token=. Ends with Ctrl-C.
+It shows runs that go on as well. Elsewhere than on this machine it needs a token, which a reader
+gives once as ?token=; with it, flow runs can be approved and cancelled. Ends with Ctrl-C.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _serve(server: PageServer, root: Path) -> None:
     """Serve until the process is interrupted."""
-    async with server.serving(server.application(browser_of(root).routes())) as address:
+    async with server.serving(server.application(browser_of(root).routes(), root=root)) as address:
         print(f"{address}/runs shows the runs in {root}; Ctrl-C ends it", flush=True)
         await asyncio.Event().wait()
 

@@ -61,6 +61,10 @@ PROMISES: dict[str, dict[str, str]] = {
         "the first record wins, by a hard link": "training/test_store.py::test_of_many_writers_of_a_document_one_wins",
         "is rebuilt whenever a run is opened": "training/test_journal.py::test_a_ledger_of_another_run_is_replaced",
     },
+    "docs/monitor.md": {
+        "need the token and a page of this server; no other changes anything": "tasks_lib/monitor/test_gate.py::test_two_routes_change_something_and_say_why_they_do_not",
+        "with its form, and Cancel for those that a Prefect worker runs": "flows/test_monitor_changes.py::test_cancel_is_for_deployed_runs_of_this_root_once_it_is_confirmed",
+    },
     "docs/automations.md": {
         "once when its condition begins": "tasks_lib/test_alerts.py::test_a_run_that_stands_still_is_reported_once_until_it_moves",
         "so that an automation can name a deployment": "flows/test_automations.py::test_the_automations_act_on_runs_of_the_named_deployment",

@@ -81,7 +81,8 @@ def serve_monitor(store: RunStore, scheduler: str, server: PageServer) -> Iterat
 @contextmanager
 def _served(store: RunStore, monitor: LiveMonitor, server: PageServer) -> Iterator[str]:
     """Serve inside, in a thread, and yield the address."""
-    application = server.application([*monitor.routes(), *browser_of(store.root.parent).routes()], monitor.polling)
+    root = store.root.parent
+    application = server.application([*monitor.routes(), *browser_of(root).routes()], monitor.polling, root)
     listens, ended = threading.Event(), asyncio.Event()
     address, failed = "", list[ConfigError]()
     loop = asyncio.new_event_loop()

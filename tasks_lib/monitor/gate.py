@@ -2,7 +2,8 @@
 
 On loopback everybody on this machine reads. Elsewhere a token is needed. It is given once, as
 ``?token=`` in the address, and is a cookie from then on, so that no link or log holds it. Programs
-send it as ``Authorization: Bearer``.
+send it as ``Authorization: Bearer``. A request that changes something (POST) needs the token
+everywhere, and has to come from a page of the same server.
 """
 
 from __future__ import annotations
@@ -76,9 +77,11 @@ class PageGate:
 
     def _answer(self, scope: Scope) -> Response | None:
         """Return the answer to a request that does not pass, or ``None``."""
-        if scope["method"] not in ("GET", "HEAD"):
-            return _refusal(405, f"{scope['method']}: this server only shows")
         headers = Headers(scope=scope)
+        if scope["method"] == "POST":
+            return self._answer_change(headers)
+        if scope["method"] not in ("GET", "HEAD"):
+            return _refusal(405, f"{scope['method']}: this server has no such requests")
         if not self._digest:
             return None if _is_local(headers) else _refusal(403, "a server without a token serves this machine alone")
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -87,9 +90,18 @@ class PageGate:
             if not self._is_token(given):
                 return _refusal(401, "the token is not this server's")
             return _remember(scope, given, [pair for pair in query if pair[0] != "token"])
-        if self._is_token(_cookie(headers)) or self._is_token(_bearer(headers)):
-            return None
-        return _refusal(401, "open the address with ?token=TOKEN once")
+        return None if self._has_token(headers) else _refusal(401, "open the address with ?token=TOKEN once")
+
+    def _answer_change(self, headers: Headers) -> Response | None:
+        """Return the answer to a request that may not change anything, or ``None``."""
+        if not self._digest:
+            return _refusal(403, "a server without a token only shows; start it with --token-file")
+        if not self._has_token(headers):
+            return _refusal(401, "open the address with ?token=TOKEN once")
+        return None if _is_same_origin(headers) else _refusal(403, "the request comes from no page of this server")
+
+    def _has_token(self, headers: Headers) -> bool:
+        return self._is_token(_cookie(headers)) or self._is_token(_bearer(headers))
 
     def _is_token(self, given: str) -> bool:
         return hmac.compare_digest(sha256(given.encode()).digest(), self._digest)
@@ -131,6 +143,16 @@ def _is_local(headers: Headers) -> bool:
     except ValueError:
         return False
     return headers.get("sec-fetch-site", "none") in ("none", "same-origin") and is_this_machine(host)
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Return True for a request of a page of this server, as the browser says.
+
+    The scheme is not compared: before a server there may be another one that speaks https.
+    """
+    origin = headers.get("origin", "").partition("://")[2]
+    site = headers.get("sec-fetch-site", "same-origin")
+    return bool(origin) and origin == headers.get("host", "") and site == "same-origin"
 
 
 def _add_headers(headers: MutableHeaders) -> None:

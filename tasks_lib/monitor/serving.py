@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from envs.types import ConfigError
+from tasks_lib.monitor.flow_run_routes import FlowRunRoutes
 from tasks_lib.monitor.gate import PageGate, check_host, read_token
 from tasks_lib.monitor.static_files import PAGE, static_file
 
@@ -57,11 +58,14 @@ class PageServer:
         self,
         routes: Sequence[BaseRoute],
         lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
+        root: Path | None = None,
     ) -> Starlette:
-        """Return the application of these routes and of the pages' files, behind the gate."""
+        """Return the application of these routes, of the pages' files, and of the flow runs under a
+        root, behind the gate."""
         files = Route("/static/{name}", _page_file)
+        flow_runs = FlowRunRoutes(root, bool(self.token)).routes()
         gate = Middleware(PageGate, token=self.token)
-        return Starlette(routes=[files, *routes], middleware=[gate], lifespan=lifespan)
+        return Starlette(routes=[files, *flow_runs, *routes], middleware=[gate], lifespan=lifespan)
 
     def listen(self) -> socket.socket:
         """Return the socket that it listens on.

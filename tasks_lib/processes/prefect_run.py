@@ -9,6 +9,7 @@ import getpass
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -33,6 +34,9 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 use_patient_leases()  # here, because every flow imports this module before Prefect's engine runs it
+
+FOLDER_LABEL = "rollwright.folder"
+"""Label of a flow run with the folder of its run."""
 
 INTERRUPTED = "interrupted by Ctrl-C; start the same command again to go on"
 
@@ -121,9 +125,9 @@ def run_as_task(name: str, run_name: str, work: Callable[[], Result]) -> Result:
     return cast(Result, task())
 
 
-def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") -> None:
-    """Tag the flow run with ``run:…``, ``mode:…`` and ``preset:…``, and emit
-    ``rollwright.run.started``.
+def announce_run(flow: str, run_id: str, folder: Path, *, mode: str = "", preset: str = "") -> None:
+    """Tag the flow run with ``run:…``, ``mode:…`` and ``preset:…``, label it with its folder, and
+    emit ``rollwright.run.started``.
 
     Prefect 3.8.8 fills missing context of an event, such as a task run, from the context of the
     process's first event. So this is called before the first task, and later events are related to
@@ -138,7 +142,18 @@ def announce_run(flow: str, run_id: str, *, mode: str = "", preset: str = "") ->
     tags = {*flow_run.tags, *(f"{name}:{value}" for name, value in labels.items() if value)}
     with get_client(sync_client=True) as client:
         retry_until_reachable(lambda: client.update_flow_run(flow_run.id, tags=sorted(tags)))
+    label_folder(folder)
     emit("rollwright.run.started", run_id, {"flow": flow})
+
+
+def label_folder(folder: Path) -> None:
+    """Label the current flow run with the folder of its run, by which the monitor knows it."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    flow_run = context.flow_run
+    with get_client(sync_client=True) as client:
+        retry_until_reachable(lambda: client.update_flow_run_labels(flow_run.id, {FOLDER_LABEL: str(folder)}))
 
 
 def completed(sentence: str, result: Result) -> Result:

@@ -2,6 +2,7 @@
 import { Cells } from "./cells.mjs";
 import { Curve } from "./curve.mjs";
 import { Episode } from "./episode.mjs";
+import { FlowRuns } from "./flow_runs.mjs";
 import { Panels, showHead, showProblem, showTotals } from "./panels.mjs";
 
 const SORT_MS = 2000;
@@ -15,6 +16,9 @@ const cells = new Cells(document.getElementById("cells"), (cell) => episode.open
 const episode = new Episode(document.getElementById("episode"), cells);
 const curve = new Curve(document.getElementById("curve"));
 const panels = new Panels(document.querySelector("main > aside"), (path, name) => curve.open(path, name));
+
+new FlowRuns(document.getElementById("flow-runs"), document.getElementById("changes"),
+  (flowRun) => flowRun.question !== null || flowRun.run === run.run_id);
 
 document.getElementById("totals").addEventListener("click", ({ target }) => {
   const line = target.closest("button[data-figure]");

@@ -1,6 +1,7 @@
 // The browser of runs: the list, one run, one episode, two episodes side by side. The address says which.
 /* global el, present, visible, episodeDetail, decimals -- of the report's scripts */
 import { EpisodeList } from "./episode_list.mjs";
+import { FlowRuns } from "./flow_runs.mjs";
 import { drawCurves } from "./run_curves.mjs";
 import { duration } from "./words.mjs";
 
@@ -179,6 +180,7 @@ function alignTops(one, other) {
 }
 
 const [, , run, , episode] = location.pathname.split("/").map(decodeURIComponent);
+if (!episode) new FlowRuns(document.getElementById("flow-runs"), document.getElementById("changes"), (flowRun) => !run || flowRun.run === run);
 try {
   if (episode) await showEpisode(run, episode);
   else if (run) await showRun(run);

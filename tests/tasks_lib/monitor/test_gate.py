@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from starlette.requests import Request
@@ -11,8 +13,14 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from envs.types import ConfigError
+from tasks_lib.monitor import flow_run_routes
+from tasks_lib.monitor.browse import browser_of
 from tasks_lib.monitor.gate import check_host, read_token
+from tasks_lib.monitor.live_server import LiveMonitor
+from tasks_lib.monitor.live_source import FolderSource
+from tasks_lib.monitor.run_figures import RunFigures
 from tasks_lib.monitor.serving import PageServer
+from training.ledger.store import RunStore
 
 TOKEN = "a-token-of-24-characters"
 
@@ -68,9 +76,55 @@ def test_a_redirect_stays_on_the_server() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_no_request_changes_anything(method: str) -> None:
-    answer = client().request(method, "/secret")
-    assert answer.status_code == 405 and "secret" not in answer.text
+def test_without_a_token_no_request_changes_anything(method: str) -> None:
+    for headers in ({}, {"origin": "http://127.0.0.1:8711"}):
+        answer = client().request(method, "/secret", headers=headers)
+        assert answer.status_code == (403 if method == "POST" else 405) and "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://monitor.example"}, 200),
+        ({"origin": "https://monitor.example", "sec-fetch-site": "same-origin"}, 200),  # behind a proxy
+        ({}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://monitor.example.evil"}, 403),
+        ({"origin": "http://monitor.example", "sec-fetch-site": "cross-site"}, 403),
+    ],
+)
+def test_a_change_comes_from_a_page_of_the_server(headers: dict[str, str], status: int) -> None:
+    changing = client(TOKEN, "http://monitor.example")
+    assert changing.post("/secret", headers=headers).status_code == 401
+    assert changing.post("/secret", headers=headers, params={"token": TOKEN}).status_code == 401, "not by its address"
+    answer = changing.post("/secret", headers={**headers, "authorization": f"Bearer {TOKEN}"})
+    assert answer.status_code == status and ("secret" in answer.text) is (status == 200)
+
+
+def test_two_routes_change_something_and_say_why_they_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RunStore(tmp_path / "run")
+    routes = [*LiveMonitor(FolderSource(store), RunFigures(store)).routes(), *browser_of(tmp_path).routes()]
+
+    def why(token: str, root: Path | None) -> str:
+        application = PageServer(token=token).application(routes, root=root)
+        changing = [route.path for route in application.routes if set(route.methods) - {"GET", "HEAD"}]  # type: ignore[attr-defined]
+        assert changing == [f"/api/flow-runs/{{id:uuid}}/{act}" for act in ("approve", "cancel")]
+        reader = TestClient(application, base_url="http://127.0.0.1:8711", headers={"authorization": f"Bearer {token}"})
+        said: str = reader.get("/api/flow-runs").json()["read_only"]
+        answer = reader.post(f"/api/flow-runs/{uuid4()}/cancel", headers={"origin": "http://127.0.0.1:8711"})
+        assert (answer.status_code, answer.json()["error"]) == (409, said) if token else answer.status_code == 403
+        return said
+
+    monkeypatch.setattr(flow_run_routes, "PREFECT_API_URL", SimpleNamespace(value=lambda: None))
+    assert "--run" in why(TOKEN, None)
+    assert "PREFECT_API_URL" in why(TOKEN, tmp_path)
+    monkeypatch.setattr(flow_run_routes, "PREFECT_API_URL", SimpleNamespace(value=lambda: "http://127.0.0.1:4200/api"))
+    monkeypatch.setattr(flow_run_routes, "active_flow_runs", no_flow_runs)
+    assert "--token-file" in why("", tmp_path)
+
+
+async def no_flow_runs(root: Path) -> list[object]:
+    return []
 
 
 @pytest.mark.parametrize("path", ["/secret", "/static/monitor.mjs", "/nowhere"])
