@@ -31,7 +31,7 @@ from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.batch import check_batch
 from tasks_lib.preflight.flows import check_once
-from tasks_lib.processes.prefect_run import announce_run
+from tasks_lib.processes.prefect_run import announce_run, completed
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from training.ledger.store import RunStore
 
@@ -74,7 +74,7 @@ def batch(config: BatchConfig) -> dict[str, Any]:
         progress.log(f"result:  {config.run_dir / 'summary.json'}")
         if not summary["valid_only"]["n"]:
             raise EngineError("no episode has a reward; mend what is named above, then add --only-failed")
-    return summary
+    return completed(describe(summary)[0], summary)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from typing import Any
 from prefect import flow
 
 from tasks_lib.building.config import BuildTasksConfig
-from tasks_lib.building.shards import open_build, split_warnings, summary_rows
+from tasks_lib.building.shards import describe_set, open_build, split_warnings, summary_rows
 from tasks_lib.commands.command_line import run_command
 from tasks_lib.commands.task_check import check_command, file_to_check
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.flows import check_build, check_once
+from tasks_lib.processes.prefect_run import completed
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, use_cluster
 
@@ -50,7 +51,8 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
     with open_build(config) as build, RunProgress(shards) as progress:
         if build.finished:
             progress.log(f"set {config.run_id} is finished already: {build.folder}")
-            return build.manifest()
+            manifest = build.manifest()
+            return completed(describe_set(manifest), manifest)
         progress.log(f"set {config.run_id} in {build.folder}")
         if build.missing_shards():
             if line := build.spending():
@@ -69,7 +71,7 @@ def build_tasks(config: BuildTasksConfig) -> dict[str, Any]:
         progress.log(f"set:      {build.folder}")
         if manifest["rejected"]:
             progress.log(f"rejected: {build.plan.rejected}")
-    return manifest
+    return completed(describe_set(manifest), manifest)
 
 
 if __name__ == "__main__":

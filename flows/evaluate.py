@@ -33,6 +33,7 @@ from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.task_sets import open_tasks
 from tasks_lib.folder.values import freeze_config
+from tasks_lib.loops.alerts import AbstentionAlert, watched_run
 from tasks_lib.monitor.followed_run import serve_monitor
 from tasks_lib.monitor.serving import PageServer
 from tasks_lib.preflight.flows import check_evaluation, check_once
@@ -92,6 +93,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         with (
             serve_policy(config.serving, config.policy, store, version) if local else nullcontext() as servers,
             use_cluster(config.cluster, None) as workers,
+            watched_run(store, config.alerts, progress.log),
             serve_monitor(store, scheduler_address(), PageServer()) if config.monitor else nullcontext() as monitor,
         ):
             if monitor:
@@ -110,6 +112,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
                 greedy=config.greedy,
                 actor="policy" if local else "teacher",
             )
+        alert = AbstentionAlert(config.run_id, config.alerts.abstentions)
+        alert.report({"version": version}, result["abstained"], len(result["episodes"]), result.get("causes", {}))
         rows = [
             {"kind": kind, "success": round(entry["mean"], 3) if entry["n"] else None, "n": entry["n"]}
             for kind, entry in result["by_kind"].items()

@@ -23,7 +23,7 @@ from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.promotion import choose_promotion, person
 from tasks_lib.preflight.flows import check_promotion
 from tasks_lib.processes.approval import ask_approval
-from tasks_lib.processes.prefect_run import emit, label_folder
+from tasks_lib.processes.prefect_run import completed, emit, label_folder
 from training.ledger.aliases import remove_alias, set_alias
 
 
@@ -44,8 +44,9 @@ def promote(config: PromoteConfig) -> dict[str, Any]:
     progress = RunProgress(1)
     if config.remove:
         alias = remove_alias(chosen.store, config.alias)
-        progress.log(f"{escape(config.run_id)} is taken away; it was version {alias.version}")
-        return alias.model_dump()
+        sentence = f"{config.run_id} is taken away; it was version {alias.version}"
+        progress.log(escape(sentence))
+        return completed(sentence, alias.model_dump())
     if config.approval:
         progress.log(f"{escape(chosen.describe())}: paused until a person approves it on the flow run's page")
         by = ask_approval(chosen.describe(), config.approval_hours).by
@@ -54,7 +55,7 @@ def promote(config: PromoteConfig) -> dict[str, Any]:
     progress.log(f"{escape(config.run_id)} is version {alias.version}: {folder}")
     payload = {"alias": alias.name, "version": alias.version, "folder": str(folder), "by": by}
     emit("rollwright.version.promoted", chosen.store.root.name, payload)
-    return alias.model_dump()
+    return completed(f"{config.run_id} is version {alias.version}", alias.model_dump())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.flows import check_once, check_regrading
 from tasks_lib.preflight.tasks import ask_judge
-from tasks_lib.regrading.batches import Regrading, figure
+from tasks_lib.processes.prefect_run import completed
+from tasks_lib.regrading.batches import Regrading, describe_regrading, figure
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.report import build_report
 from tasks_lib.report.artifacts import artifact_key, publish_table
@@ -70,7 +71,7 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
             progress.log(f"{row['what'].replace('_', ' '):24s} {figure(row['value'])}")
         progress.log(f"rewards: {regrading.folder}")
         progress.log(f"report:  {report}")
-    return summary
+    return completed(describe_regrading(summary), summary)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from tasks_lib.config import resolve_path
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.flows import check_once, check_simulation
+from tasks_lib.processes.prefect_run import completed
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.simulation.compare import compare, describe_row, document_of, rows_of
 from tasks_lib.simulation.config import SimulateConfig
@@ -54,7 +55,7 @@ def simulate(config: SimulateConfig) -> list[dict[str, Any]]:
         if config.output:
             write_json(resolve_path(config.output), document_of(lines))
             progress.log(f"results: {config.output}")
-    return rows
+    return completed(f"{len(rows)} settings; the first: {describe_row(rows[0])}", rows)
 
 
 if __name__ == "__main__":

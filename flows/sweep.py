@@ -22,7 +22,7 @@ from tasks_lib.commands.command_line import run_command
 from tasks_lib.config.parameters import named_after, parameters_of, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.flows import check_sweep
-from tasks_lib.processes.prefect_run import announce_run
+from tasks_lib.processes.prefect_run import announce_run, completed
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.sweeps.approval import ask_for_budget
 from tasks_lib.sweeps.config import SweepConfig
@@ -63,7 +63,7 @@ def sweep(config: SweepConfig) -> dict[str, Any]:
             log(line)
         log(f"report:  {run.report}")
         run.check()
-        return run.summary.model_dump(mode="json")
+        return completed(lines(run.summary)[-1], run.summary.model_dump(mode="json"))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tasks_lib.config import WarmStartConfig
 from tasks_lib.config.parameters import named_after, takes_groups
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.preflight.flows import check_once, check_warm_start
+from tasks_lib.processes.prefect_run import completed
 from tasks_lib.report.artifacts import artifact_key, publish_table
 from tasks_lib.rollouts.cluster import RolloutTaskRunner, record_workers_browsers, use_cluster
 from tasks_lib.warm_start.stages import check_gate, measured_rows, measured_words, open_warm_start
@@ -47,7 +48,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
     with open_warm_start(config) as run, RunProgress(1) as progress:
         if run.finished:
             progress.log(f"warm start {config.run_id} is finished already: {run.output}")
-            return run.record()
+            return completed(f"finished already: {run.output}", run.record())
         progress.log(f"warm start {config.run_id} in {run.store.root}")
         with progress.phase("taking the base" if config.base else f"pre-training for {config.recipe.steps} steps"):
             run.pre_train()
@@ -67,7 +68,7 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
         record = run.publish(sampled, greedy)
         publish_table(artifact_key(config.run_id, "warm-start"), measured_rows(sampled, greedy))
         progress.log(f"{measured_words(sampled, greedy)}: {run.output}")
-    return record
+    return completed(measured_words(sampled, greedy), record)
 
 
 if __name__ == "__main__":

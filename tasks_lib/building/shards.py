@@ -304,6 +304,11 @@ def check_splits(config: BuildTasksConfig) -> list[str]:
     return [f"warning: {warning}" for warning in warnings]
 
 
+def describe_set(manifest: dict[str, Any]) -> str:
+    """Describe a set in a few words."""
+    return f"{manifest['tasks']:,} tasks, {manifest['rejected']:,} rejected"
+
+
 def split_warnings(manifest: dict[str, Any]) -> list[str]:
     """Return a warning for each generator whose split is empty in the whole set.
 

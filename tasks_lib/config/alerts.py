@@ -1,4 +1,4 @@
-"""Conditions of a training run of which Prefect is sent an event."""
+"""Conditions of a run of which Prefect is sent an event."""
 
 from __future__ import annotations
 

@@ -308,6 +308,7 @@ class EvaluateConfig(Settings):
         "held_out", description="Split of the page seeds."
     )
     greedy: bool = Field(True, description="Greedy decoding; false: policy.temperature.")
+    alerts: AlertConfig = AlertConfig()
     monitor: Monitor = False
     view: View = VIEW
     root: str = Field("runs", description="Folder of all runs, on shared storage.")

@@ -1,4 +1,4 @@
-"""Watches a training run for what a person or an automation should act on.
+"""Watches a run for what a person or an automation should act on.
 
 Each condition gives one Prefect event when it begins, and one more only after it has ended.
 """
@@ -10,7 +10,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from envs.types import StopReason
@@ -125,7 +125,7 @@ def watched_run(store: RunStore, config: AlertConfig, log: Callable[[str], objec
 
 
 class AbstentionAlert:
-    """Finds batches with many episodes without a reward."""
+    """Finds batches and evaluations with many episodes without a reward."""
 
     def __init__(self, run_id: str, limit: float) -> None:
         self._run_id, self._limit, self._high = run_id, limit, False
@@ -139,8 +139,12 @@ class AbstentionAlert:
             if episode.stop_reason is not StopReason.ABANDONED
         ]
         abstained = sum(episode.score is None for episode in played)
-        share = abstained / max(len(played), 1)
+        self.report({"iteration": iteration}, abstained, len(played), count_causes(played))
+
+    def report(self, place: Mapping[str, int], abstained: int, episodes: int, causes: Mapping[str, int]) -> None:
+        """Report the episodes of a batch or an evaluation; the place says which one."""
+        share = abstained / max(episodes, 1)
         was_high, self._high = self._high, share >= self._limit
         if self._high and not was_high:
-            payload = {"iteration": iteration, "share": share, "abstained": abstained, "episodes": len(played)}
-            emit("rollwright.abstentions.high", self._run_id, {**payload, "causes": count_causes(played)})
+            payload = {**place, "share": share, "abstained": abstained, "episodes": episodes, "causes": dict(causes)}
+            emit("rollwright.abstentions.high", self._run_id, payload)

@@ -162,7 +162,7 @@ def completed(sentence: str, result: Result) -> Result:
     Prefect shows the sentence with the flow run and as the last line of its log, and gives the
     caller of the flow the result.
     """
-    return cast(Result, Completed(message=sentence, data=result))
+    return result if FlowRunContext.get() is None else cast(Result, Completed(message=sentence, data=result))
 
 
 OWN_TAGS = ("run:", "mode:", "preset:")

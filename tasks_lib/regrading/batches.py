@@ -245,6 +245,14 @@ class Regrading:
         return opened
 
 
+def describe_regrading(summary: dict[str, Any]) -> str:
+    """Describe a regrading in a sentence."""
+    return (
+        f"{summary['with_reward']} of {summary['episodes']} episodes have a reward, mean {figure(summary['mean'])}; "
+        f"{summary['verdict_changed']} verdicts changed"
+    )
+
+
 def figure(value: object) -> str:
     """Format a value of a summary; an unknown one is no number."""
     return "unknown" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -95,8 +95,9 @@ def test_a_promotion_waits_for_a_yes_and_a_no_ends_it(server: PrefectServer, tmp
         else:
             assert isinstance(work.error, RefusedError)
             assert str(work.error).startswith("Ann did not approve (the last one is worse): version 0 of asked")
-    names = [run["state_name"] for run in server.flow_runs("asked@staging")]
-    assert names == ["Failed", "Completed"]
+    ended = server.flow_runs("asked@staging")
+    assert [run["state_name"] for run in ended] == ["Failed", "Completed"]
+    assert ended[-1]["state"]["message"] == "asked@staging is version 0"
 
 
 def test_no_answer_in_time_is_a_no(server: PrefectServer, tmp_path: Path) -> None:

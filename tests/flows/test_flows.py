@@ -35,6 +35,7 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog, describe_success
 from tasks_lib.folder.metrics_lines import IterationMetrics
+from tasks_lib.loops import alerts
 from tasks_lib.monitor.runs import run_row
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.dask_clients import worker_settings
@@ -240,15 +241,22 @@ def test_a_model_at_an_endpoint_is_evaluated_as_a_policy_is(
 
 
 def test_an_evaluation_of_eight_episodes(
-    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prefect_api: None,
+    dask_cluster: DaskCluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(alerts, "LOOK_SECONDS", 0.1)
     trained = RunStore(tmp_path / "trained")
     trained.publish_policy(10, PROJECT / "datasets/policies/reader", {"parent": 9, "source": "reader"})
     policy = {"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))}
-    config = small_evaluation(tmp_path, policy=policy, cluster={"address": dask_cluster.address}, monitor=True)
+    told = {"monitor": True, "alerts": {"disk_gb": 1e6}}
+    config = small_evaluation(tmp_path, policy=policy, cluster={"address": dask_cluster.address}, **told)
     with tags("nightly"):
         result = evaluate(**parameters_of(config))
-    assert re.search(r"monitor: http://127\.0\.0\.1:\d+", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search(r"monitor: http://127\.0\.0\.1:\d+", said) and said.count("(alerts.disk_gb)") == 1
     assert result["version"] == 10, "as the run calls it"
     assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"
     assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}

@@ -3,6 +3,7 @@ looks like a tag is not shown."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +54,14 @@ def test_the_form_has_a_titled_group_for_each_part(name: str) -> None:
         assert schema["definitions"][kinds[0]]["additionalProperties"] is False, (
             "an unknown key is refused by the server"
         )
+
+
+@pytest.mark.parametrize("name", sorted(FLOWS))
+def test_every_flow_ends_with_its_sentence(name: str) -> None:
+    body = ast.parse((PROJECT / "flows" / f"{name}.py").read_text()).body
+    (flow,) = [each for each in body if isinstance(each, ast.FunctionDef) and each.decorator_list]
+    returned = [ast.unparse(each.value) for each in ast.walk(flow) if isinstance(each, ast.Return) and each.value]
+    assert returned and all(value.startswith("completed(") for value in returned)
 
 
 def test_every_deployment_is_of_these_flows_and_has_no_markup() -> None:

@@ -157,3 +157,10 @@ def test_a_failed_probe_is_reported_and_ends_the_publication(
     assert events == []
     publish(ProbeError("http://a does not serve v3"))
     assert events == [("probe.failed", {"version": 3, "reason": "http://a does not serve v3"})]
+
+
+def test_an_evaluation_of_abstentions_is_reported_by_its_version(events: list[tuple[str, dict[str, Any]]]) -> None:
+    for abstained in (1, 2):
+        AbstentionAlert("mine", 0.5).report({"version": 7}, abstained, 4, {"the browser died": abstained})
+    expected = {"version": 7, "share": 0.5, "abstained": 2, "episodes": 4, "causes": {"the browser died": 2}}
+    assert events == [("abstentions.high", expected)]
