@@ -35,10 +35,7 @@ WRITE_SECONDS = 1.0
 """Seconds between two states of a worker."""
 
 MAX_LAG = 2.0
-"""Seconds that the worker's event loop may be late before a warning.
-
-Deadlines of pages and turns are then late by as much.
-"""
+"""Seconds that the event loop may be late before a warning; deadlines are late by as much."""
 
 
 class Doing(StrEnum):
@@ -76,7 +73,9 @@ WAITS_FOR_TURN = (Doing.QUEUE, Doing.TURN)
 MIN_TIMES = 100
 """Operations of a kind before one of them can be slow."""
 MAX_TIMES = 2000
-"""Last operations of a kind whose times are kept."""
+"""Times of a kind that are kept."""
+KEPT = 8
+"""One time of so many is kept once there are `MAX_TIMES`; a kept one costs memory in no cache."""
 
 
 class SlotState(Record):
@@ -136,7 +135,7 @@ class WorkerState(Record):
 
 @dataclass(slots=True)
 class _KindTimes:
-    """Times of the last operations of one kind."""
+    """Times of operations of one kind."""
 
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_TIMES))
     """Seconds of the operations that ended."""
@@ -160,7 +159,7 @@ class OperationTimes:
         kind = self.kinds[doing]
         if doing is Doing.IDLE or kind.count < MIN_TIMES:
             return False
-        if kind.count >= 2 * kind.counted or kind.count - kind.counted >= MAX_TIMES // 2:
+        if kind.count >= 2 * kind.counted or kind.count - kind.counted >= KEPT * MAX_TIMES // 2:
             times = sorted(kind.seconds)
             kind.counted, kind.limit = kind.count, times[len(times) * 99 // 100]
         return seconds > kind.limit
@@ -190,8 +189,9 @@ class SlotStatus:
         now = time.monotonic()
         if doing is not self.doing:
             ended = self.times.kinds[self.doing]  # here, as a call costs as much as all the rest
-            ended.seconds.append(now - self.since)
-            ended.count += 1
+            ended.count = count = ended.count + 1
+            if count <= MAX_TIMES or not count % KEPT:
+                ended.seconds.append(now - self.since)
         self.doing, self.since = doing, now
         if step is not None:
             self.step = step

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import distributed
@@ -35,7 +36,6 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.metrics import MetricsLog, describe_success
 from tasks_lib.folder.metrics_lines import IterationMetrics
-from tasks_lib.loops import alerts
 from tasks_lib.monitor.runs import run_row
 from tasks_lib.preflight.flows import check_evaluation, check_once, reuse_check
 from tasks_lib.processes.dask_clients import worker_settings
@@ -241,33 +241,25 @@ def test_a_model_at_an_endpoint_is_evaluated_as_a_policy_is(
 
 
 def test_an_evaluation_of_eight_episodes(
-    prefect_api: None,
-    dask_cluster: DaskCluster,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    prefect_api: None, dask_cluster: DaskCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(alerts, "LOOK_SECONDS", 0.1)
     trained = RunStore(tmp_path / "trained")
     trained.publish_policy(10, PROJECT / "datasets/policies/reader", {"parent": 9, "source": "reader"})
     policy = {"max_new_tokens": 24, "checkpoint": str(trained.policy_path(10))}
-    told = {"monitor": True, "alerts": {"disk_gb": 1e6}}
-    config = small_evaluation(tmp_path, policy=policy, cluster={"address": dask_cluster.address}, **told)
-    with tags("nightly"):
+    told = {"monitor": True, "alerts": {"disk_gb": 1e6}, "cluster": {"address": dask_cluster.address}}
+    config = small_evaluation(tmp_path, policy=policy, **told)
+    with tags("nightly"), patch("tasks_lib.loops.alerts.LOOK_SECONDS", 0.1):
         result = evaluate(**parameters_of(config))
-    said = capsys.readouterr().err
-    assert re.search(r"monitor: http://127\.0\.0\.1:\d+", said) and said.count("(alerts.disk_gb)") == 1
-    assert result["version"] == 10, "as the run calls it"
-    assert result["n"] == 8 and result["abstained"] == 0 and result["split"] == "validation"
+    assert re.search(r"monitor: http://127\.0\.0\.1:\d+\n(.*\n)*.*alerts\.disk_gb", capsys.readouterr().err)
+    assert (result["version"], result["n"], result["abstained"], result["split"]) == (10, 8, 0, "validation")
     assert {kind: entry["n"] for kind, entry in result["by_kind"].items()} == {"click-option": 4, "click-test": 4}
     assert 0 <= result["low"] <= result["mean"] <= result["high"] <= 1
     store = RunStore(tmp_path / "Small_Evaluation")
     document = read_json(store.config_path)
     assert state_message(document["started"]["flow_run"]) == f"success {describe_success(result)}, n = 8"
-    assert "Chrome/" in document["versions"]["chromium"]
     row = run_row(store, read_measurements(store.root))
     assert (row["started_by"], row["tags"], row["deployment"]) == (getpass.getuser(), ["nightly"], "")
-    assert row["flow_run"] == document["started"]["flow_run"] != ""
+    assert row["flow_run"] == document["started"]["flow_run"] != "" and "Chrome/" in document["versions"]["chromium"]
     assert [path.name for path in (store.root / "evaluations").iterdir()] == ["v000010.json"]
     assert read_json(store.evaluation_path(10)) == result and store.versions() == [10]
     for episode_id in result["episodes"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,16 @@ from typing import get_args
 import pytest
 
 from envs.browser import PageWork
-from tasks_lib.worker.live import Doing, LiveFile, LiveState, PlayedEpisode, WorkerState, update_live_file
+from tasks_lib.worker.live import (
+    KEPT,
+    MAX_TIMES,
+    Doing,
+    LiveFile,
+    LiveState,
+    PlayedEpisode,
+    WorkerState,
+    update_live_file,
+)
 from training.ledger.store import RunStore
 
 
@@ -126,6 +136,20 @@ def test_an_operation_is_slow_beyond_the_99th_percentile_of_its_kind(monkeypatch
     assert not slot.state().slow
     now += 2
     assert slot.state().slow and live.state().slots[0].slow
+
+
+def test_of_many_operations_few_times_are_kept_and_the_percentile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("tasks_lib.worker.live.time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+    live, draw = LiveState("i000003", 8, dict), random.Random(1)
+    slot, times = live.take_slot(), [draw.random() for _ in range(40_000)]
+    for seconds in times:
+        slot.set_doing(Doing.SETTLE)
+        now += seconds
+        slot.set_doing(Doing.OBSERVE)
+    kept = list(live.times.kinds[Doing.SETTLE].seconds)
+    assert kept == pytest.approx(times[KEPT - 1 :: KEPT][-MAX_TIMES:], abs=1e-6)
+    assert live.times.is_slow(Doing.SETTLE, 0.999) and not live.times.is_slow(Doing.SETTLE, 0.97)
 
 
 def test_each_name_of_a_sessions_work_is_an_operation() -> None:
