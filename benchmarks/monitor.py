@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import orjson
 import psutil
+from playwright.async_api import async_playwright
 from playwright.sync_api import sync_playwright
 
 from benchmarks import Figure
@@ -39,6 +40,17 @@ GROUPS, GROUP_SIZE = 1250, 8
 OPENINGS = 3
 WATCH_SECONDS = 10.0
 """Seconds of 10,240 changes each: more than 100,000 changes."""
+
+COUNT_FRAMES = """milliseconds => new Promise(done => {
+    let frames = 0, began = null;
+    const count = now => {
+        began ??= now;
+        if (now - began >= milliseconds) done(1000 * frames / (now - began));
+        else { frames += 1; requestAnimationFrame(count); }
+    };
+    requestAnimationFrame(count);
+})"""
+"""Gives the frames a second of a page over so many milliseconds."""
 
 
 def run() -> list[Figure]:
@@ -111,13 +123,27 @@ async def _watch(root: Path) -> list[Figure]:
         before, memory, began = process.cpu_times(), process.memory_info().rss, time.monotonic()
         await asyncio.sleep(WATCH_SECONDS)
         after, grown, seconds = process.cpu_times(), process.memory_info().rss / memory, time.monotonic() - began
+        frames = await _frames(address)
     share = (after.user + after.system - before.user - before.system) / seconds
     return [
+        Figure("page's frames in headless Chromium, 512 cells", frames, "1/s", ">= 50"),
         Figure("server's share of a core, three viewers", share, "core", "<= 0.1"),
         Figure("change to its message at a viewer, mean", statistics.fmean(delays) + 0.5, "s", "<= 1"),
         Figure("change to its message at a viewer, longest", max(delays) + 1.0, "s", ""),
         Figure("server's memory after 100,000 changes / before", grown, "ratio", "<= 1.02"),
     ]
+
+
+async def _frames(address: str) -> float:
+    """Return the frames a second of the page, by its own clock, while it shows all cells."""
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=str(find_chromium()))
+        page = await chromium.new_page(viewport={"width": 1280, "height": 1600})
+        await page.goto(address)
+        await page.wait_for_function(f"document.querySelectorAll('#cells button').length === {CELLS}")
+        frames: float = await page.evaluate(COUNT_FRAMES, WATCH_SECONDS * 1000)
+        await chromium.close()
+    return frames
 
 
 def _open_run(root: Path) -> list[Figure]:
