@@ -137,8 +137,9 @@ class TrainConfig(RunConfig):
     iterations: int = Field(10, ge=1, le=1_000_000, description="Updates of the run.")
     monitor: Monitor = False
     view: View = VIEW
-    trackers: tuple[Literal["wandb"], ...] = Field(
-        (), description="Services that get a copy of the metrics: `wandb`, if it is installed (docs/monitor.md)."
+    trackers: tuple[Literal["wandb", "mlflow"], ...] = Field(
+        (),
+        description="Services that get a copy of the metrics: `wandb`, if it is installed; `mlflow`, a server (docs/monitor.md).",
     )
     mode: Literal["sync", "async"] = Field("sync", description="Roll out, then train; or both at once (docs/async.md).")
     pacing: PacingConfig = PacingConfig()

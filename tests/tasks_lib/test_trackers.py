@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import orjson
+import psutil
 import pytest
 
 from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, resolve
 from tasks_lib.folder.metrics import MetricsLog, numbers
 from tasks_lib.folder.metrics_lines import EvaluationMetrics
+from tasks_lib.folder.trackers import open_trackers
 from tasks_lib.preflight.flows import check_training
-from tests.envs.adapters.own_environment import run_in
+from tests.envs.adapters.own_environment import framework_python, run_in
+from training.trainer.control.launch import free_port
 
 PLAY = """
 import json, logging, sys
@@ -71,6 +79,90 @@ def test_a_tracker_that_is_not_installed_is_refused_before_a_run(tmp_path: Path)
     with pytest.raises(ConfigError, match="trackers: wandb is not installed; install it: uv pip install"):
         check_training(config)
     assert not config.run_dir.exists()
+
+
+def test_mlflow_without_a_server_is_refused_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = resolve(TrainConfig, {"preset": "quickstart", "root": str(tmp_path), "trackers": ["mlflow"]})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    with pytest.raises(ConfigError, match=r"MLFLOW_TRACKING_URI=sqlite.* names none"):
+        check_training(config)
+    assert not config.run_dir.exists()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(ConfigError, match="refuses the run"):
+        open_trackers(["mlflow"], tmp_path, {})
+
+
+@pytest.mark.frameworks
+def test_mlflow_keeps_the_lines_of_both_starts_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On its own server, which is asked by its own address; and once that has ended."""
+    with mlflow_server(tmp_path) as address:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        config = {"seed": 7, "rollout": {"kinds": ["a"], **{f"key{number}": number for number in range(120)}}}
+        for start in range(2):
+            (tracker,) = open_trackers(["mlflow"], tmp_path / "run", {**config, "iterations": start})
+            tracker.log(
+                "train", {"train/loss": 0.5 + start, **{f"train/x/{number}": 0.0 for number in range(1100)}}, 3 + start
+            )
+            tracker.log("evaluation", {"evaluation/success/mean": 0.75}, 0)
+            tracker.close(failed=not start)
+        api, run = f"{address}/api/2.0/mlflow", (tmp_path / "run" / "mlflow.id").read_text()
+        kept = httpx.get(f"{api}/runs/get", params={"run_id": run}, timeout=60).json()["run"]
+        assert (kept["info"]["run_name"], kept["info"]["status"]) == ("run", "FINISHED")
+        params = {each["key"]: each["value"] for each in kept["data"]["params"]}
+        assert len(params) == 123 and (params["seed"], params["rollout.kinds"], params["iterations"]) == (
+            "7",
+            '["a"]',
+            "0",
+        )
+        assert len(kept["data"]["metrics"]) == 1102
+        history = httpx.get(
+            f"{api}/metrics/get-history", params={"run_id": run, "metric_key": "train/loss"}, timeout=60
+        ).json()
+        assert [(each["step"], each["value"]) for each in history["metrics"]] == [(3, 0.5), (4, 1.5)]
+        (tracker,) = open_trackers(["mlflow"], tmp_path / "run", config)
+    for step in (5, 6):
+        tracker.log("train", {"train/loss": 1.0}, step)
+    tracker.close(failed=False)
+    assert [message.partition(":")[0] for message in caplog.messages if message.startswith("MLflow")] == [
+        "MLflow does not take the metrics of step 5",
+        "MLflow does not take the end of the run",
+    ]
+
+
+@contextmanager
+def mlflow_server(folder: Path) -> Iterator[str]:
+    """A server of its own environment, on loopback; its address."""
+    port, python = free_port(), framework_python("mlflow")
+    store = f"sqlite:///{folder}/mlflow.db"
+    command = [str(python), "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    with open(folder / "mlflow.log", "wb") as log:
+        server = subprocess.Popen(
+            [*command, "--backend-store-uri", store],
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
+    family = psutil.Process(server.pid)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        while not answers(f"{address}/health"):
+            assert server.poll() is None, (folder / "mlflow.log").read_text()
+            time.sleep(0.2)
+        yield address
+    finally:
+        for process in [*family.children(recursive=True), family]:
+            process.kill()
+        server.wait()
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(address, timeout=60).is_success
+    except httpx.HTTPError:
+        return False
 
 
 @pytest.mark.frameworks
