@@ -55,7 +55,7 @@ def main(root: Path) -> dict[str, float]:
     from training.trainer.collate import features_of
     from training.trainer.plan import plan_minibatches
     from training.trainer.rows import read_batch_file, read_rows
-    from training.trainer.setup import llamafactory_arguments, prepare_deepspeed_for_cpu, set_threads
+    from training.trainer.setup import llamafactory_arguments, prepare_deepspeed, set_threads
 
     store = RunStore(root)
     spec = read_spec(store)
@@ -85,7 +85,7 @@ def main(root: Path) -> dict[str, float]:
             if state.global_step == len(plan):
                 self.epochs_began = time.perf_counter()
 
-    prepare_deepspeed_for_cpu()
+    prepare_deepspeed()
     arguments = llamafactory_arguments(store, spec, 0) | {
         "gradient_accumulation_steps": len(plan[0]),
         "max_steps": len(plan) * (settings.epochs + 1),

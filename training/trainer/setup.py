@@ -51,7 +51,7 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
     """
     state = state_path(store, version) if version else None
     disable_progress_bar()
-    prepare_deepspeed_for_cpu()
+    prepare_deepspeed()
     arguments = llamafactory_arguments(store, spec, version)
     try:
         model_args, data_args, training_args, finetuning_args, _ = get_train_args(arguments)
@@ -210,16 +210,19 @@ def deepspeed_config(stage: int, bf16: bool) -> dict[str, Any]:
     }
 
 
-def prepare_deepspeed_for_cpu() -> None:
-    """Keep DeepSpeed from compiling its shared-memory all-reduce at the start.
+def prepare_deepspeed() -> None:
+    """Keep DeepSpeed from preparing what no run uses, which takes seconds of each start.
 
-    The kernel serves only tensor-parallel inference, and needs a compiler and a minute of g++.
-    DeepSpeed builds it if its table of compatible ops allows, and no setting prevents that, so this
-    function changes the table.
+    Its Muon optimizer, imported whatever the optimizer is, decorates functions with torch.compile,
+    which loads Inductor. Its shared-memory all-reduce for CPUs serves only tensor-parallel
+    inference, and takes a minute of g++; no setting prevents that, so this function changes
+    DeepSpeed's table of compatible ops.
     """
-    if not torch.cuda.is_available():
-        import deepspeed
+    import deepspeed
+    from deepspeed.runtime import compiler
 
+    compiler.compile = lambda: lambda function: function
+    if not torch.cuda.is_available():
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
