@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from envs.types import EngineError, PolicyError
-from training.serving.vllm.checksums import ChecksumResult, compare_weights
+from training.serving.vllm.checksums import ChecksumResult, compare_adapter, compare_weights
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.in_server.rollwright_checksums import CHUNK, checksum
 
@@ -90,3 +91,44 @@ async def test_a_server_that_is_down_is_left_out(tmp_path: Path) -> None:
     assert list(result.failed) == ["http://down"] and result.compared == 1
     with pytest.raises(EngineError, match="v3 reached no server"):
         await compare(tmp_path, down)
+
+
+class AdapterRanks(Ranks):
+    """A client whose server's ranks hold these matrices of an adapter."""
+
+    def __init__(self, *ranks: dict[str, torch.Tensor], differ: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._held, self._differ = ranks, differ
+
+    async def post(self, path: str, seconds: float, **send: Any) -> dict[str, Any]:
+        assert send["json"]["kwargs"]["name"] == "policy-v3" and len(send["json"]["kwargs"]["tensors"]) == 2
+        sums = [{name: [str(each.dtype)[6:], checksum(each)] for name, each in rank.items()} for rank in self._held]
+        return {"results": [{"held": held, "differ": list(self._differ)} for held in sums]}
+
+
+FIRST, SECOND = (f"base_model.model.layers.0.up.lora_{letter}.weight" for letter in "AB")
+
+
+@pytest.mark.parametrize(
+    ("config", "factor"),
+    [({}, 2.0), ({"use_rslora": True}, 4.0), ({"rank_pattern": {"layers.0.up": 2}, "alpha_pattern": {"up": 3}}, 1.5)],
+)
+async def test_an_adapter_is_compared_as_servers_scale_it(
+    tmp_path: Path, config: dict[str, Any], factor: float
+) -> None:
+    first, second = torch.randn(4, 6), torch.randn(5, 4)
+    save_file({FIRST: first, SECOND: second}, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, **config}))
+
+    async def compare(*ranks: AdapterRanks) -> ChecksumResult:
+        return await compare_adapter([cast(ServerClient, rank) for rank in ranks], 3, tmp_path)
+
+    whole = {FIRST: first, SECOND: second * factor}
+    half = {name: tensor.bfloat16() for name, tensor in ((FIRST, first), (SECOND, second))}
+    half[SECOND] = half[SECOND] * factor
+    assert (await compare(AdapterRanks(whole, whole))).compared == (await compare(AdapterRanks(half))).compared == 2
+    for wrong, number in (({FIRST: first, SECOND: second}, 1), ({FIRST: first}, 1), ({}, 2)):
+        with pytest.raises(PolicyError, match=rf"http://server .*adapter of v3 .*: {number} of 2 tensors"):
+            await compare(AdapterRanks(whole, wrong))
+    with pytest.raises(PolicyError, match=r"layers\.0\.up"):
+        await compare(AdapterRanks(whole, differ=("layers.0.up",)))

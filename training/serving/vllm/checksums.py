@@ -9,6 +9,7 @@ another version and swapped layers are found at every publication, without a for
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,16 @@ from safetensors import safe_open
 
 from envs.types import EngineError, PolicyError
 from training.ledger.checkpoint_files import safetensors_headers
-from training.serving.vllm.client import ServerClient
+from training.policy.adapters import ADAPTER_CONFIG
+from training.serving.vllm.client import ServerClient, adapter_name
 from training.serving.vllm.in_server.rollwright_checksums import as_matrix, checksum, probed_columns
 from training.serving.vllm.publishing import engine_errors, load_seconds, require_one
 
 NAMED = 3
 """Number of tensors that an error names."""
+
+SECOND = ".lora_B."
+"""Part of the names of an adapter's second matrices."""
 
 Place = tuple[int, int, int, int, bool]
 """First row, rows, first column, columns of a part of a tensor; True for `probed_columns` only."""
@@ -58,21 +63,8 @@ async def compare_weights(clients: Sequence[ServerClient], version: int, folder:
     """
     shapes = {name: entry["shape"] for header in safetensors_headers(folder).values() for name, entry in header.items()}
     body = {"method": "rollwright_sum_weights", "kwargs": {"shapes": shapes, "seed": version}}
-
-    async def ask(client: ServerClient) -> list[dict[str, Any]] | EngineError:
-        try:
-            return list((await client.post("/collective_rpc", load_seconds(folder), json=body))["results"])
-        except EngineError as error:
-            return error
-
-    answers = await asyncio.gather(*map(ask, clients))
-    faults = [answer if isinstance(answer, EngineError) else None for answer in answers]
-    failed = require_one(clients, version, engine_errors(clients, faults))
-    held = {
-        client.address: held_sums(answer)
-        for client, answer in zip(clients, answers, strict=True)
-        if not isinstance(answer, EngineError)
-    }
+    answers, failed = await ask_ranks(clients, version, folder, body)
+    held = {address: held_sums(ranks) for address, ranks in answers.items()}
     expected = await asyncio.to_thread(checkpoint_sums, folder, held.values(), version)
     for address, sums in held.items():
         if wrong := [name for name in shapes if any(sums[name][part] != {expected[name][part]} for part in sums[name])]:
@@ -82,6 +74,83 @@ async def compare_weights(clients: Sequence[ServerClient], version: int, folder:
             )
     whole = [name for name, shape in shapes.items() if all(is_whole(sums[name], shape) for sums in held.values())]
     return ChecksumResult(len(whole), len(shapes), failed)
+
+
+async def compare_adapter(clients: Sequence[ServerClient], version: int, folder: Path) -> ChecksumResult:
+    """Compare the adapter of every server that answers with a folder's.
+
+    Raises:
+        PolicyError: a server holds another adapter, or only a part of it; names it.
+        EngineError: every server failed.
+    """
+    weights = dict(tensors_of(folder))
+    body = {"method": "rollwright_sum_adapter", "kwargs": {"name": adapter_name(version), "tensors": [*weights]}}
+    answers, failed = await ask_ranks(clients, version, folder, body)
+    scaled = await asyncio.to_thread(scale_adapter, folder, weights)
+    for address, ranks in answers.items():
+        wrong = [
+            name
+            for name, tensor in scaled.items()
+            if any(rank["held"].get(name) != adapter_sum(tensor, rank["held"].get(name)) for rank in ranks)
+        ]
+        wrong += [layer for rank in ranks for layer in rank["differ"]]
+        if wrong:
+            raise PolicyError(
+                f"{address} does not hold the adapter of v{version} ({folder}): {len(wrong)} of {len(scaled)} tensors "
+                f"are missing or have another checksum ({', '.join(wrong[:NAMED])})"
+            )
+    return ChecksumResult(len(scaled), len(scaled), failed)
+
+
+async def ask_ranks(
+    clients: Sequence[ServerClient], version: int, folder: Path, body: Mapping[str, Any]
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, EngineError]]:
+    """Return the answers of each server's ranks, and the faults of servers without, by address.
+
+    Raises:
+        PolicyError: a server refuses.
+        EngineError: every server failed.
+    """
+
+    async def ask(client: ServerClient) -> list[dict[str, Any]] | EngineError:
+        try:
+            return list((await client.post("/collective_rpc", load_seconds(folder), json=body))["results"])
+        except EngineError as error:
+            return error
+
+    answers = dict(zip((client.address for client in clients), await asyncio.gather(*map(ask, clients)), strict=True))
+    faults = [answer if isinstance(answer, EngineError) else None for answer in answers.values()]
+    failed = require_one(clients, version, engine_errors(clients, faults))
+    return {address: answer for address, answer in answers.items() if not isinstance(answer, EngineError)}, failed
+
+
+def scale_adapter(folder: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, float]]:
+    """Return an adapter's tensors, and by what servers multiply each when they load it.
+
+    That is 1 for the first matrix of a layer, and alpha / rank for the second (LoRA, Hu et al.
+    2021), or alpha / sqrt(rank) with ``use_rslora`` (Kalajdzievski 2023).
+    """
+    from peft.utils.other import get_pattern_key  # imported here, since it takes seconds
+
+    config = json.loads((folder / ADAPTER_CONFIG).read_bytes())
+    scaled = {}
+    for name, tensor in weights.items():
+        factor = 1.0
+        if SECOND in name:
+            layer = name.removeprefix("base_model.model.").partition(SECOND)[0]
+            ranks, alphas = config.get("rank_pattern") or {}, config.get("alpha_pattern") or {}
+            rank = ranks.get(get_pattern_key(ranks, layer), config["r"])
+            alpha = alphas.get(get_pattern_key(alphas, layer), config["lora_alpha"])
+            factor = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+        scaled[name] = tensor, factor
+    return scaled
+
+
+def adapter_sum(scaled: tuple[torch.Tensor, float], held: Sequence[str] | None) -> list[str]:
+    """Return data type and checksum that a tensor has in a server, by what the server answered."""
+    tensor, factor = scaled
+    dtype = held[0] if held else "float32"
+    return [dtype, checksum(tensor.to(getattr(torch, dtype)) * factor)]
 
 
 def held_sums(ranks: Iterable[Mapping[str, Any]]) -> Sums:

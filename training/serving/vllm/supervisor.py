@@ -20,7 +20,7 @@ from pathlib import Path
 from envs.types import EngineError, RollwrightError
 from training.policy.adapters import base_of, is_adapter, whole_model_of
 from training.serving.vllm.adapters import publish_adapter
-from training.serving.vllm.checksums import compare_weights
+from training.serving.vllm.checksums import compare_adapter, compare_weights
 from training.serving.vllm.client import ServerClient
 from training.serving.vllm.probe import Probe
 from training.serving.vllm.process import START_SECONDS, ServerProcess
@@ -225,6 +225,10 @@ class Supervisor:
         alive = [client for client in clients if client.address not in publication.failed]
         if self._checksums:
             sums = await compare_weights(alive, version, whole_model_of(folder))
+            if is_adapter(folder):
+                alive = [client for client in alive if client.address not in sums.failed]
+                adapter = await compare_adapter(alive, version, folder)
+                sums = replace(adapter, failed={**sums.failed, **adapter.failed})
             logger.info(
                 "v%d: the servers hold %d of %d tensors as the checkpoint", version, sums.compared, sums.tensors
             )

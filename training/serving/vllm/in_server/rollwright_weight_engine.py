@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rollwright_held_adapters import sum_adapter  # type: ignore[import-not-found]
 from rollwright_held_weights import sum_weights  # type: ignore[import-not-found]
 from safetensors import safe_open
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
@@ -210,6 +211,10 @@ class Extension:
     def rollwright_sum_weights(self, shapes: dict[str, list[int]], seed: int) -> dict[str, Any]:
         """Return the checksums of the weights that this worker holds, see `sum_weights`."""
         return dict(sum_weights(self.model_runner.get_model(), shapes, seed))  # type: ignore[attr-defined]
+
+    def rollwright_sum_adapter(self, name: str, tensors: list[str]) -> dict[str, Any]:
+        """Return the checksums of an adapter that this worker holds, see `sum_adapter`."""
+        return dict(sum_adapter(self.model_runner.lora_manager, name, tensors))  # type: ignore[attr-defined]
 
 
 if "disk" not in WeightTransferEngineFactory._registry:
