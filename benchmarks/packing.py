@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from benchmarks import Figure
+from envs.types import write_ids
 from training.ledger.store import RunStore, write_json
 from training.records.batches import BatchRow, TrainingBatch
 from training.records.groups import StepShape
@@ -201,7 +202,9 @@ def _write_input(store: RunStore) -> TrainingBatch:
         name = f"e{number:04d}"
         steps = [
             {
-                "prompt_ids": [(31 * number + 17 * step + index * index) % 151_000 for index in range(INPUT_IDS)],
+                "prompt_ids": write_ids(
+                    [(31 * number + 17 * step + index * index) % 151_000 for index in range(INPUT_IDS)]
+                ),
                 "response_ids": [number % 100 + index for index in range(64)],
                 "logprobs": [-0.5 - index / 7 for index in range(64)],
                 "screenshot": "",

@@ -86,6 +86,7 @@ from envs.types.rubrics import (
 from envs.types.rubrics.base import FactBase
 from envs.types.tasks import SeedRange, Split, WebTask
 from envs.types.text import break_control_tokens, writable
+from envs.types.token_ids import read_ids, write_ids
 from envs.types.trajectories import (
     TRAJECTORY_SCHEMA,
     ContextMessage,
@@ -200,6 +201,8 @@ __all__ = [
     "needs",
     "read_action",
     "read_date",
+    "read_ids",
     "rubric_hash",
     "writable",
+    "write_ids",
 ]

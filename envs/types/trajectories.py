@@ -15,6 +15,7 @@ from envs.types.observations import Observation
 from envs.types.record import Record
 from envs.types.rewards import RewardBundle
 from envs.types.signals import EpisodeSignals, PageSignals
+from envs.types.token_ids import TokenIds
 
 TRAJECTORY_SCHEMA = 2
 """Version of the stored trajectory. Version 1 had one picture and one policy version for each step;
@@ -100,7 +101,7 @@ class Step(Record):
     """Messages before the present turn, oldest first."""
     cut_rounds: int = Field(0, ge=0)
     """Number of rounds left out because the prompt had too many tokens."""
-    prompt_ids: tuple[int, ...]
+    prompt_ids: TokenIds
     """Token ids of the whole prompt, image placeholders expanded."""
     response: str
     response_ids: tuple[int, ...]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from envs.types import TrainingError
-from training.ledger.store import write_json
+from training.ledger.store import read_json, write_json
 from training.records.batches import BatchRow
 from training.records.groups import shapes_of
 from training.trainer.control.link import LinkToOwner, OwnerLink
@@ -79,6 +79,16 @@ def test_a_torn_trajectory_is_named(run: HandMadeRun) -> None:
     batch, path = run.add_batch(1, [row("e").model_copy(update={"shape": shape})]), run.store.trajectory_path("e")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TrainingError, match=r"row e/0: trajectory .*e\.json cannot be read"):
+        read_rows(run.store, batch)
+
+
+def test_ids_that_are_no_ids_are_named(run: HandMadeRun) -> None:
+    shape = shapes_of(run.add_episode("e", 1, 1.0, seed=1))[0]
+    batch, path = run.add_batch(1, [row("e").model_copy(update={"shape": shape})]), run.store.trajectory_path("e")
+    document = read_json(path)
+    document["steps"][0]["prompt_ids"] += "A"
+    write_json(path, document)
+    with pytest.raises(TrainingError, match="row e/0: its prompt's ids cannot be read"):
         read_rows(run.store, batch)
 
 

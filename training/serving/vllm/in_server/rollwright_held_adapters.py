@@ -44,7 +44,9 @@ def sum_adapter(worker_manager: Any, name: str, tensors: Sequence[str]) -> dict[
         buffers do not hold what the adapter does.
     """
     manager = worker_manager._adapter_manager
-    loaded = [each for each in manager.list_adapters().values() if getattr(each, "rollwright_name", "") == name]
+    loaded = [
+        adapter for adapter in manager.list_adapters().values() if getattr(adapter, "rollwright_name", "") == name
+    ]
     if not loaded:
         return {"held": {}, "differ": []}
     adapter = loaded[-1]
