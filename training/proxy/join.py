@@ -14,18 +14,22 @@ One session is one episode. How calls and steps are matched:
 A call without an action is an *extra*: refused by default, left out (``drop``), or kept as a turn
 with the episode's reward (``keep``). After an episode that a failure ended, calls whose action was
 cut off are left out.
+
+An agent that acted on the page itself, over a DevTools address, has left no steps. With ``all``,
+each of its calls but retries is a turn with the episode's reward.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
@@ -33,9 +37,9 @@ from envs.types import (
     AnyPath,
     ContextMessage,
     Invalid,
+    Observation,
     RollwrightError,
     Step,
-    StepSeconds,
     StorageError,
     TrainingError,
     Trajectory,
@@ -46,7 +50,7 @@ from training.ledger.store import read_json
 from training.proxy.prefixes import PrefixReport, prefix_report
 from training.proxy.records import CallStore, RecordedCall
 
-ExtraRule = Literal["refuse", "drop", "keep"]
+ExtraRule = Literal["refuse", "drop", "keep", "all"]
 """Treatment of calls without an action."""
 EXTRA_FORM = "extra"
 """``Step.form`` of a kept call without an action."""
@@ -108,22 +112,24 @@ def join(
         raise TrainingError("the session has no call: is its name right?")
     session = calls[0].session
     temperature = _temperature(session, calls)
-    uses, actions = _match(session, calls, trajectory)
+    uses, actions = _all_extra(calls) if extra == "all" else _match(session, calls, trajectory)
     extras = [index for index, use in uses.items() if use is CallUse.EXTRA]
     if extras and extra == "refuse":
         raise TrainingError(
             f"session {session}: {len(calls)} calls and {len(trajectory.steps)} steps; the calls {_listed(extras)} decided no "
-            "step. Leave them out with extra=drop, or train on them with the episode's reward with extra=keep"
+            "step. Leave them out with extra=drop, or train on them with the episode's reward with extra=keep; if the agent "
+            "acted over a DevTools address, use extra=all"
         )
+    pages = [step.observation for step in trajectory.steps] + [page for page in (trajectory.final,) if page]
     steps: list[Step] = []
-    shown = 0
+    shown = 0 if extra == "keep" else len(pages) - 1
     for call in calls:
         if uses[call.index] is CallUse.ACTION:
             shown = actions[call.index]
             steps.append(_step(len(steps), call, trajectory.steps[shown]))
             shown = min(shown + 1, len(trajectory.steps) - 1)
-        elif uses[call.index] is CallUse.EXTRA and extra == "keep" and trajectory.steps:
-            steps.append(_extra_step(len(steps), call, trajectory.steps[shown]))
+        elif uses[call.index] is CallUse.EXTRA and extra in ("keep", "all") and pages:
+            steps.append(_extra_step(len(steps), call, pages[shown]))
     episode_id = episode_id or session
     joined = trajectory.model_copy(
         update={
@@ -170,6 +176,11 @@ def _match(
         else:
             uses[call.index] = CallUse.RETRY if call.index in repeated else CallUse.EXTRA
     return uses, deciding
+
+
+def _all_extra(calls: Sequence[RecordedCall]) -> tuple[dict[int, CallUse], dict[int, int]]:
+    repeated = _repeated(calls)
+    return {call.index: CallUse.RETRY if call.index in repeated else CallUse.EXTRA for call in calls}, {}
 
 
 def _choose(session: str, calls: Sequence[RecordedCall], trajectory: Trajectory) -> list[RecordedCall]:
@@ -238,8 +249,10 @@ def _by_text(session: str, calls: Sequence[RecordedCall], steps: Sequence[Step],
 
 
 def _holds(call: RecordedCall, step: Step) -> bool:
-    """Return True if a call's text holds the step's response, or that is not known."""
-    return step.response.strip() in call.text
+    """Return True if a call's text or an argument of its tools holds the step's response, or that
+    is not known."""
+    arguments = [json.loads(tool["function"]["arguments"]).values() for tool in call.tool_calls]
+    return any(step.response.strip() in str(text) for text in (call.text, *chain.from_iterable(arguments)))
 
 
 def _step(index: int, call: RecordedCall, step: Step) -> Step:
@@ -264,19 +277,13 @@ def _step(index: int, call: RecordedCall, step: Step) -> Step:
     )
 
 
-def _extra_step(index: int, call: RecordedCall, step: Step) -> Step:
-    """Return a call without an action as a step, on the page of the step that came next."""
-    return _step(index, call, step).model_copy(
-        update={
-            "action": Invalid(reason="a call of the model that decided no action"),
-            "form": EXTRA_FORM,
-            "error": None,
-            "settled": "",
-            "signals": None,
-            "point": None,
-            "seconds": StepSeconds(generate=call.seconds),
-        }
-    )
+def _extra_step(index: int, call: RecordedCall, page: Observation) -> Step:
+    """Return a call without an action as a step on a page."""
+    action = Invalid(reason="a call of the model that decided no action")
+    tokens: dict[str, Any] = {name: () for name in ("prompt_ids", "response_ids", "logprobs")}
+    texts = {"screenshot": "", "prompt": "", "response": "", "form": EXTRA_FORM}
+    step = Step(index=index, observation=page, policy_version=0, action=action, **tokens, **texts)
+    return _step(index, call, step)
 
 
 def _shown(call: RecordedCall) -> tuple[tuple[ContextMessage, ...], str, str]:
@@ -336,7 +343,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("root", type=Path, help="folder of the proxy's records")
     parser.add_argument("session", help="name of the session")
     parser.add_argument("trajectory", type=Path, help="JSON of the episode's trajectory")
-    parser.add_argument("--extra", choices=("refuse", "drop", "keep"), default="refuse", help="calls without an action")
+    parser.add_argument("--extra", choices=get_args(ExtraRule), default="refuse", help="calls without an action")
     parser.add_argument("--episode", default="", metavar="ID", help="id of the episode; by default the session's name")
     parser.add_argument("--sample", type=int, default=0, help="place of the episode in its group")
     given = parser.parse_args(arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from training.records.batches import build_batch
 from training.records.groups import EpisodeSummary
 from training.trainer.rows import read_rows
 
-from ...builders import make_step, make_trajectory
+from ...builders import make_observation, make_step, make_trajectory
 from .conftest import MakeCall
 
 
@@ -93,6 +94,28 @@ def test_calls_without_an_action_follow_the_rule(make_call: MakeCall) -> None:
     steps = join(calls, trajectory, extra="keep").trajectory.steps
     assert [step.action.type for step in steps] == ["invalid", "click", "invalid", "click", "invalid"]
     assert [step.form for step in steps] == ["extra", "", "extra", "", "extra"]
+
+
+def test_an_agent_on_the_page_itself_leaves_calls_alone(make_call: MakeCall) -> None:
+    """Over a DevTools address: no steps, or the one that closed the lease."""
+    calls = [make_call(0, (5,)), make_call(1, (5,)), make_call(2, (6,))]
+    seen = episode().model_copy(update={"final": make_observation("the end")})
+    for trajectory in (seen, episode("")):
+        with pytest.raises(TrainingError, match=r"extra=all|x-rollwright-step"):
+            join(calls, trajectory)
+        joined = join(calls, trajectory, extra="all")
+        assert joined.uses == {0: CallUse.RETRY, 1: CallUse.EXTRA, 2: CallUse.EXTRA}
+        assert decided(calls, trajectory, extra="all") == [(5,), (6,)]
+    assert {step.observation.text for step in join(calls, seen, extra="all").trajectory.steps} == {"the end"}
+
+
+def test_an_argument_of_a_tool_is_matched_as_it_was_given(make_call: MakeCall) -> None:
+    call = make_call(0, text=r'<tool_call>{"action": "type [1] \"A\""}</tool_call>')
+    arguments = {"name": "act", "arguments": json.dumps({"action": 'type [1] "A"'})}
+    calls = [call.model_copy(update={"tool_calls": ({"id": "1", "type": "function", "function": arguments},)})]
+    assert decided(calls, episode('type [1] "A"')) == [(0,)]
+    with pytest.raises(TrainingError, match="step 0 was"):
+        join(calls, episode('type [1] "B"'))
 
 
 def test_calls_that_name_their_step_are_matched_by_it(make_call: MakeCall) -> None:
