@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -44,11 +45,16 @@ class _Server(uvicorn.Server):
 
 
 class AppServer:
-    """Serves ``app`` at ``origin``. ``name`` names it in errors."""
+    """Serves ``app`` at ``origin``, or at a Unix socket. ``name`` names it in errors."""
 
-    def __init__(self, app: ASGIApp, name: str) -> None:
+    def __init__(self, app: ASGIApp, name: str, place: Path | None = None) -> None:
+        """
+        Args:
+            place: Path of the Unix socket; without it a free port of loopback is bound.
+        """
         self._app = app
         self._name = name
+        self._place = place
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
         self._listener: socket.socket | None = None
@@ -58,13 +64,13 @@ class AppServer:
 
     @property
     def origin(self) -> str:
-        """``http://127.0.0.1:<port>``; `SiteError` before ``start``."""
+        """``http://127.0.0.1:<port>``; `SiteError` before ``start`` and at a Unix socket."""
         if self._origin is None:
             raise SiteError(f"the server of {self._name} is not started; call start() first")
         return self._origin
 
     async def start(self) -> None:
-        """Bind a free port of loopback and serve.
+        """Bind the port or the socket and serve.
 
         A second start does nothing. A start that fails or is cancelled leaves nothing behind.
 
@@ -87,10 +93,7 @@ class AppServer:
             await finish_shielded(self._stop_thread())
 
     def _start_thread(self) -> None:
-        listener = self._listener = socket.create_server(("127.0.0.1", 0))
-        # asyncio sets this only on sockets that name their protocol, which these do not. Without it
-        # a body waits 40 ms for the acknowledgement of the head.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener = self._listener = self._bound()
         server = self._server = _Server(
             uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off")
         )
@@ -102,6 +105,15 @@ class AppServer:
         self._thread = threading.Thread(target=serve, name=self._name, daemon=True)
         self._thread.start()
 
+    def _bound(self) -> socket.socket:
+        if self._place is not None:
+            return socket.create_server(str(self._place), family=socket.AF_UNIX)
+        listener = socket.create_server(("127.0.0.1", 0))
+        # asyncio sets this only on sockets that name their protocol, which these do not. Without it
+        # a body waits 40 ms for the acknowledgement of the head.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+
     async def _wait_until_started(self) -> None:
         server, thread, listener = self._server, self._thread, self._listener
         assert server is not None and thread is not None and listener is not None
@@ -112,7 +124,8 @@ class AppServer:
             if time.monotonic() > deadline:
                 raise SiteError(f"the server of {self._name} did not start within {START_SECONDS:g} s")
             await asyncio.sleep(0.01)
-        self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        if self._place is None:
+            self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     async def _stop_thread(self) -> None:
         server, thread, listener = self._server, self._thread, self._listener

@@ -20,7 +20,7 @@ from envs.sites import (
     record_site,
     site_of,
 )
-from envs.types import ConfigError, RollwrightError
+from envs.types import ConfigError, RollwrightError, SeedRange, WebTask
 
 
 def list_sites() -> list[str]:
@@ -82,14 +82,19 @@ async def _serve(name: str, path: str) -> None:
     site = site_of(find_recipe(name))
     if isinstance(site, SiteGroup):
         raise ConfigError(f"site {name}: only browsers of an episode find its hosts; start {_members(name)}")
+    visit = WebTask(
+        task_id=name, site=name, kind="visit", path=path, instruction="Look.", difficulty=1, horizon=1,
+        seeds={"train": SeedRange(start=0, stop=1)},
+    )  # fmt: skip
     async with _started(site):
-        if isinstance(site, RecipeSite):
-            instance = await site.launch()
-            entrance = f"/-/begin/{instance.token}?to={path}"
-        else:
-            entrance = path
-        print(f"{name}: {site.origin}{entrance}", flush=True)
-        await asyncio.Event().wait()
+        episode = await site.open_episode(visit, 0)
+        try:
+            if episode.routes:
+                raise ConfigError(f"site {name}: only browsers of an episode find {site.origin}; play a task of it")
+            print(f"{name}: {site.origin}{episode.path}", flush=True)
+            await asyncio.Event().wait()
+        finally:
+            await episode.close()
 
 
 async def _check(name: str) -> tuple[bool, list[str]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +12,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -107,3 +111,18 @@ def test_a_group_is_built_and_checked_by_its_members(folder: Path, capsys: pytes
     assert main(["list"]) == 0 and capsys.readouterr().out.splitlines()[1].split() == ["town", "group", "built"]
     assert main(["check", "town"]) == 2 and "check page" in capsys.readouterr().err
     assert main(["start", "town"]) == 2 and "start page" in capsys.readouterr().err
+
+
+def test_a_person_can_open_what_start_prints(folder: Path) -> None:
+    (folder / "docs.yaml").write_text("{kind: mirror, start: {recording: docs.har}}")
+    request, answer = {"method": "GET", "url": "http://docs.example/guide"}, {"status": 200, "headers": []}
+    exchange = {"request": request, "response": {**answer, "content": {"text": "the guide"}}}
+    (folder / "docs.har").write_text(json.dumps({"log": {"entries": [exchange]}}))
+    command = [sys.executable, "-m", "flows.sites", "start", "docs", "--path", "/guide"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            address = program.stdout.readline().removeprefix("docs: ").strip()
+            assert httpx.Client(follow_redirects=True, trust_env=False).get(address).text == "the guide"
+        finally:
+            program.terminate()

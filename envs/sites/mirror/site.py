@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -13,11 +15,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from envs.cancel_scope import finish_shielded
 from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange, Recording, read_har
 from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
 from envs.sites.recipes.front import Front
+from envs.sites.recipes.gateway import EpisodeServer, HostGateway
+from envs.sites.recipes.group import PORT
 from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
@@ -30,17 +35,33 @@ NOT_SENT = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEpisode(SiteEpisode):
-    """An episode on a recording."""
+    """An episode on a recording at the address of the front."""
 
     token: str
     front: Front
 
     async def close(self) -> None:
+        """Forget the episode's place in the recording."""
         self.front.instances.pop(self.token, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedEpisode(SiteEpisode):
+    """An episode on a recording under the recorded hosts' true names."""
+
+    servers: tuple[AppServer | EpisodeServer, ...]
+
+    async def close(self) -> None:
+        """Stop serving the episode."""
+        for server in self.servers:
+            await server.close()
 
 
 class MirrorSite(Site):
     """A `Site` that answers with what was recorded. What was not is answered with 404.
+
+    A site that was recorded over HTTPS is served under its own name, with the other hosts of the
+    recording. Any other one is served at an address of loopback.
 
     Args:
         recording: An HTTP archive.
@@ -67,11 +88,16 @@ class MirrorSite(Site):
         self._recorded = RecordedAnswers(())
         self._front = Front(name)
         self._server = AppServer(self._front, name)
+        self._gateway: HostGateway | None = None
+        self._named: tuple[str, ...] = ()
+        """Recorded hosts that are served under their names."""
+        self._sockets: tempfile.TemporaryDirectory[str] | None = None
+        self._numbers = itertools.count(1)
 
     @property
     def origin(self) -> str:
-        """``http://127.0.0.1:<port>``, the same for all episodes."""
-        return self._server.origin
+        """The recorded origin, or ``http://127.0.0.1:<port>``, the same for all episodes."""
+        return self._address if self._named else self._server.origin
 
     def problem(self) -> str:
         """Return why it cannot be started on this machine."""
@@ -90,12 +116,23 @@ class MirrorSite(Site):
         self._recorded = RecordedAnswers(recording.exchanges, self._ignored)
         for reason, count in recording.skipped.items():
             logger.warning("site %s: %d exchanges %s are not replayed", self.name, count, reason)
-        await self._server.start()
+        if not _named_host(self._address):
+            await self._server.start()
+            return
+        self._named = tuple(dict.fromkeys(filter(None, (_named_host(one.url) for one in recording.exchanges))))
+        self.hosts = tuple(f"https://{host}" for host in self._named if f"https://{host}" != self._address)
+        self._sockets = tempfile.TemporaryDirectory(prefix="rollwright-mirror-")
+        self._gateway = HostGateway(self._named)
+        await self._gateway.start()
 
     async def close(self) -> None:
         """Stop serving."""
         await self._server.close()
         self._front.instances.clear()
+        if self._gateway is not None:
+            await self._gateway.close()
+        if self._sockets is not None:
+            self._sockets.cleanup()
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
         """Begin the recording anew for an episode; the seed changes nothing.
@@ -106,9 +143,33 @@ class MirrorSite(Site):
         key = self._recorded.key("GET", self._address + task.path)
         if not self._recorded.answers(key):
             raise SiteError(f"site {self.name}: {self._recorded.miss(key)}; record it, or correct the task's path")
+        application = MirrorApplication(self, MirroredEpisode(self._recorded))
+        if self._gateway is not None and self._sockets is not None:
+            return await self._open_named(application, task.path, self._gateway, Path(self._sockets.name))
         token = secrets.token_urlsafe(24)
-        self._front.instances[token] = MirrorApplication(self, MirroredEpisode(self._recorded))
+        self._front.instances[token] = application
         return RecordedEpisode(path=self._front.entrance(token, quote(task.path)), token=token, front=self._front)
+
+    async def _open_named(
+        self, application: MirrorApplication, path: str, gateway: HostGateway, folder: Path
+    ) -> NamedEpisode:
+        number = next(self._numbers)
+        inside, outside = folder / f"{number}.inside", folder / f"{number}.outside"
+
+        async def find(host: str) -> Path | None:
+            return inside if host in self._named else None
+
+        async def explain(host: str) -> str:
+            return f"the server of the recording of {host} failed"
+
+        server = AppServer(application, self.name, inside)
+        await server.start()
+        try:
+            opened = await gateway.open(outside, find, explain)
+        except BaseException:
+            await finish_shielded(server.close())
+            raise
+        return NamedEpisode(path=path, routes={(host, PORT): outside for host in self._named}, servers=(opened, server))
 
     async def answer(self, episode: MirroredEpisode, request: Request) -> Response:
         """Return the recorded answer of a request, or a page that says what is missing."""
@@ -136,7 +197,9 @@ class MirrorSite(Site):
         return f"{origin}{target}{f'?{query}' if query else ''}"
 
     def _headers(self, answer: RecordedExchange) -> list[tuple[str, str]]:
-        """Return the headers that are sent again. Redirects to the site's own origin stay on it."""
+        """Return the headers that are sent again. At loopback, redirects to the site stay there."""
+        if self._named:
+            return [(name, value) for name, value in answer.headers if name not in NOT_SENT]
         return [
             (name, value.removeprefix(self._address) or "/" if name == "location" else value)
             for name, value in answer.headers
@@ -161,6 +224,12 @@ class MirrorApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._site.answer(self._episode, Request(scope, receive))
         await response(scope, receive, send)
+
+
+def _named_host(url: str) -> str:
+    """Return the host of an HTTPS address without a port of its own; empty for another address."""
+    parts = urlsplit(url)
+    return parts.hostname or "" if parts.scheme == "https" and parts.port in (None, PORT) else ""
 
 
 def _origin_of(recording: Recording) -> str:

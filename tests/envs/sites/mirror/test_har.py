@@ -12,31 +12,14 @@ from envs.sites.mirror.har import read_har
 from envs.sites.mirror.replay import FORM, RecordedAnswers
 from envs.types import ConfigError
 
-URL = "https://shop.example/"
-
-
-def entry(response: dict[str, Any], method: str = "GET", url: str = URL, **request: Any) -> dict[str, Any]:
-    """An entry in the form of Chrome's DevTools."""
-    headers = [{"name": ":authority", "value": "shop.example"}, {"name": "accept", "value": "*/*"}]
-    answer = {"status": 200, "httpVersion": "h3", "headers": [], "content": {"size": 0, "mimeType": "x-unknown"}}
-    return {
-        "_resourceType": "document",
-        "request": {"method": method, "url": url, "httpVersion": "h3", "headers": headers, **request},
-        "response": answer | response,
-    }
-
-
-def write(folder: Path, *entries: Any) -> Path:
-    path = folder / "shop.har"
-    path.write_text(json.dumps({"log": {"version": "1.2", "entries": entries}}))
-    return path
+from .archives import URL, entry, headers, write_har
 
 
 def test_chromes_archives_are_read(tmp_path: Path) -> None:
-    kept = [{"name": "Set-Cookie", "value": "a=1\nb=2"}, {"name": ":status", "value": "200"}]
+    kept = headers(("Set-Cookie", "a=1\nb=2"), (":status", "200"))
     cached = {"status": 304, "content": {"text": "of the cache"}}
     recording = read_har(
-        write(
+        write_har(
             tmp_path,
             entry({"headers": kept, "content": {"text": "AAH/", "encoding": "base64"}}),
             entry(cached),
@@ -44,7 +27,7 @@ def test_chromes_archives_are_read(tmp_path: Path) -> None:
             entry({"content": {"size": 900}}),
             entry({"status": 101}, url="wss://shop.example/live"),
             entry({}, url="data:image/gif;base64,R0lGOD"),
-            entry({"status": 302, "headers": [{"name": "location", "value": "/home"}]}),
+            entry({"status": 302, "headers": headers(("location", "/home"))}),
         )
     )
     first, second, third = recording.exchanges

@@ -23,6 +23,7 @@ from envs.sites.mirror.site import MirrorSite
 from envs.sites.recipes.recipe import FOLDERS
 from envs.types import ConfigError, SiteError, Terminate, WebTask
 
+from .archives import entry, headers, write_har
 from .small_shop import SmallShop, visit
 
 TASK = WebTask.model_validate(
@@ -145,6 +146,40 @@ async def test_a_browser_acts_on_it_as_on_the_site(site: MirrorSite) -> None:
         assert "Basket: red lamp" in step.observation.text
         step = await env.step(Terminate())
         assert step.reward == 1
+
+
+NAMED = """<!doctype html><title>Shop</title><h1>Welcome</h1><a href="https://www.shop.example/lamps">Lamps</a>
+<p id=seen></p><script>fetch("https://api.example/stock").then(answer => answer.text())
+  .then(stock => { document.getElementById("seen").textContent = `${stock} left, ${isSecureContext}` })</script>"""
+
+
+async def test_sites_of_https_keep_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cookie, allowed = (
+        ("Set-Cookie", "of=shop; Secure; Domain=shop.example; Path=/"),
+        ("Access-Control-Allow-Origin", "*"),
+    )
+    lamps = (
+        "<title>Lamps</title><p id=of></p><script>document.getElementById('of').textContent = document.cookie</script>"
+    )
+    html = ("Content-Type", "text/html")
+    write_har(
+        tmp_path,
+        entry({"headers": headers(html, cookie), "content": {"text": NAMED}}, url="https://shop.example/"),
+        entry({"headers": headers(allowed), "content": {"text": "7"}}, url="https://api.example/stock"),
+        entry({"status": 302, "headers": headers(("Location", "/all"))}, url="https://www.shop.example/lamps"),
+        entry({"headers": headers(html), "content": {"text": lamps}}, url="https://www.shop.example/all"),
+    )
+    (tmp_path / "small-shop.yaml").write_text("{kind: mirror, start: {recording: shop.har}}")
+    monkeypatch.setenv(FOLDERS, str(tmp_path))
+    async with open_env(TASK, seed=0) as env:
+        step = await env.reset()
+        assert step.observation.url == "https://shop.example/" and "7 left, true" in step.observation.text
+        step = await env.step({"type": "click", "element": 1})
+        assert step.observation.url == "https://www.shop.example/all" and "of=shop" in step.observation.text
+        step = await env.step({"type": "goto", "url": "https://shop.example/more"})
+        assert "not part of the recording" in step.observation.text
+        step = await env.step({"type": "goto", "url": "https://other.example/"})
+        assert step.observation.url == "https://shop.example/more"  # a host that was not recorded
 
 
 async def test_a_task_whose_page_is_missing_is_refused(site: MirrorSite) -> None:
