@@ -92,7 +92,7 @@ class StepRenderer(Record):
         return self.page_text(step, history)
 
     def page_text(self, step: ShownStep, history: Sequence[str] = ()) -> str:
-        """Return the same text, for a reader who does without the instruction's pictures."""
+        """Return the same text; the instruction's pictures are left out, not an error."""
         page = user_text(step.observation, history, self.mode)
         return f"{page}\n{ending_line(step)}" if step.done else page
 

@@ -282,7 +282,7 @@ def _graded_later(
             continue
         values = _reward(regraded.reward)
         values["missing"] = None
-        if not evidence.room(sum(len(part["evidence"]) for part in values["parts"])):
+        if not evidence.reserve(sum(len(part["evidence"]) for part in values["parts"])):
             values |= {"parts": [], "missing": LEFT_OUT}
         for part in values["parts"]:
             part["first"] = [first[part["name"]]] if part["name"] in first else []

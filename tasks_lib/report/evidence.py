@@ -1,6 +1,7 @@
 """Evidence that an episode was graded on, as plain values for the viewer.
 
-It is the changes of its steps, the judge's words, facts, its last page, and what was read there.
+It covers the page changes of each step, the judge's calls, the facts, the last page, and the values
+that were read from it.
 
 All of it comes from pages, policies or models and is untrusted. It leaves as JSON values, and the
 viewer puts it on the page as text. Texts and tables are cut, with a count of what is missing;
@@ -142,8 +143,8 @@ class Evidence:
             kept.append(row)
         return {"rows": kept, "more": more + len(rows) - len(kept)}
 
-    def room(self, size: int) -> bool:
-        """Return True if so many more characters may be shown, and count them then."""
+    def reserve(self, size: int) -> bool:
+        """Take ``size`` characters from the budget; return False if they do not fit."""
         fits = size <= self.left
         self.left -= size if fits else 0
         return fits

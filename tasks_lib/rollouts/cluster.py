@@ -51,8 +51,8 @@ from training.ledger.store import RunStore
 logger = logging.getLogger(__name__)
 
 TELL_SECONDS = 900.0
-"""Longest wait for a worker to do what `tell_workers` says, such as to load a policy; more than a
-server is given for it (`serving.vllm.engine.ARRIVAL_SECONDS`)."""
+"""Longest call of a worker (`tell_workers`), such as to load a policy. Longer than a vLLM server
+may take to load one (`serving.vllm.engine.ARRIVAL_SECONDS`)."""
 TRIAL_SECONDS = 30.0
 """Longest trial of writing to the run's folder. A lost network file system never answers."""
 
@@ -71,7 +71,8 @@ def use_cluster(
     Yields the number of workers that can run rollouts.
 
     Args:
-        places: Units that each worker has to offer; those of a local cluster do.
+        places: Units of the resource that each worker must offer. Local workers start with this
+            many.
         evaluator: Have one more worker, which plays evaluations only.
 
     Raises:
@@ -131,8 +132,8 @@ def places_of_worker(resource: str) -> int:
 def follow_groups(run_dir: Path, seen: Callable[[str], None]) -> None:
     """Call ``seen``, in a thread of Dask's, with the id of each group that a worker commits.
 
-    A message may be lost with its worker; the end of the group's shard says the same. Where there
-    is no cluster, no worker commits any.
+    A message can be lost when its worker dies; the result of the shard reports the group anyway.
+    Without a cluster this does nothing.
     """
     if (client := _connection.get()) is not None:
         client.subscribe_topic(group_topic(str(run_dir)), lambda event: seen(event[1]))
@@ -242,7 +243,7 @@ def _cluster(config: ClusterConfig, places: int, evaluator: bool) -> Iterator[di
                 cluster.worker_spec[config.workers] = {**spec, "options": options}
             # Dask's own ``sync`` would cancel the start at Ctrl-C, and half-started workers cannot
             # be closed.
-            asyncio.run_coroutine_threadsafe(_started(cluster), cluster.loop.asyncio_loop).result()
+            asyncio.run_coroutine_threadsafe(_wait_until_started(cluster), cluster.loop.asyncio_loop).result()
             yield cluster
     finally:
         # Nannies set the workers' environment in this process too, and leave it there.
@@ -275,8 +276,8 @@ def _empty_cluster(places: int) -> distributed.LocalCluster:
         )
 
 
-async def _started(cluster: distributed.LocalCluster) -> None:
-    """Wait for the cluster's workers. Raises what keeps one from starting."""
+async def _wait_until_started(cluster: distributed.LocalCluster) -> None:
+    """Wait until all workers are up; an error of their start is raised."""
     await cluster
 
 
@@ -304,8 +305,8 @@ class _TaskSettings(SettingsContext):
 def _name_only(flow: Flow[..., Any]) -> Flow[..., Any]:
     """Return a flow of the same name, version and task runner, which is all that tasks need.
 
-    The flow itself, its function's code and the schema of its parameters, was three quarters of a
-    message that starts a task.
+    The whole flow (its code and the schema of its parameters) was three quarters of each message
+    that starts a task.
     """
     return Flow(_elsewhere, name=flow.name, version=flow.version, task_runner=flow.task_runner)
 

@@ -20,8 +20,9 @@ from envs.server import SessionError
 from envs.server.sessions import SessionCode
 from envs.types import BrowserError, CapacityError, RollwrightError
 
-PLACE_SECONDS = 0.5
-"""Wait for a place before a client is refused: the one before may still be closing its browser."""
+SESSION_SECONDS = 0.5
+"""Longest wait for a free session before a client is refused; the client before it may still be
+closing its browser."""
 
 MAX_EPISODES = 1000
 """HTTP episodes that are remembered after their end, so that a repeated request is answered."""
@@ -36,12 +37,12 @@ class OpenEnvFront:
         self._episodes: dict[str, OpenEnvEnvironment] = {}
 
     def used(self) -> int:
-        """Number of places that WebSocket clients and HTTP episodes hold."""
+        """Number of sessions that WebSocket clients and HTTP episodes hold."""
         return self._sockets + sum(env.holds_browser for env in self._episodes.values())
 
-    async def check_place(self) -> None:
-        """Raise `CapacityError` unless a place is free or becomes free in `PLACE_SECONDS`."""
-        end = time.monotonic() + PLACE_SECONDS
+    async def wait_for_session(self) -> None:
+        """Raise `CapacityError` unless a session is free or becomes free in `SESSION_SECONDS`."""
+        end = time.monotonic() + SESSION_SECONDS
         while self.used() >= self._max_sessions:
             if time.monotonic() >= end:
                 raise CapacityError(f"all {self._max_sessions} sessions are in use: close one, or ask another server")
@@ -62,7 +63,7 @@ class OpenEnvFront:
         @app.websocket("/ws")
         async def socket(websocket: WebSocket) -> None:
             try:
-                await self.check_place()
+                await self.wait_for_session()
             except CapacityError as error:
                 await websocket.accept()
                 data = {"message": str(error), "code": WSErrorCode.CAPACITY_REACHED, **self._counts()}
@@ -83,7 +84,7 @@ class OpenEnvFront:
         episode_id = request.episode_id or uuid.uuid4().hex
         env = self._episodes.get(episode_id) or OpenEnvEnvironment(self._shared)
         if not env.holds_browser:
-            await self.check_place()
+            await self.wait_for_session()
         self._episodes[episode_id] = env
         try:
             shown = await env.reset_async(**{**request.model_dump(exclude_unset=True), "episode_id": episode_id})

@@ -1,4 +1,4 @@
-"""Ends TLS for the hosts of a group of sites, and leads each request to the episode's instance.
+"""Terminates TLS for the hosts of a group of sites, and forwards each request to the instance.
 
 An episode has a socket of its own, to which only its browser context's egress listener connects.
 The ``Host`` header chooses the instance. A connection serves one request: the instance is asked to
@@ -29,8 +29,9 @@ _OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for",
 
 FindInstance = Callable[[str], Awaitable[Path | None]]
 """Returns the socket of a host's instance; ``None`` if the episode has no such host."""
-ExplainFailure = Callable[[str], Awaitable[str]]
-"""Returns why a host's instance fails; empty if it cannot be seen."""
+ExplainFailure = Callable[[str, bool], Awaitable[str]]
+"""Returns why a host's instance fails, given whether it closed a connection without an answer; empty
+if it cannot be seen."""
 
 
 class HostGateway:
@@ -73,7 +74,7 @@ class EpisodeServer:
         self._explain = explain
         self._thread = thread
         self._server: asyncio.Server | None = None
-        self._leading: set[asyncio.Task[None]] = set()
+        self._forwarding: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Stop listening and end the connections."""
@@ -91,42 +92,42 @@ class EpisodeServer:
     async def _close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for task in self._leading:
+        for task in self._forwarding:
             task.cancel()
-        await asyncio.gather(*self._leading, return_exceptions=True)
+        await asyncio.gather(*self._forwarding, return_exceptions=True)
 
     async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._leading.add(task)
+        self._forwarding.add(task)
         try:
-            await self._lead(reader, writer)
+            await self._forward_request(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the browser has closed the connection, or sends no HTTP; it gets no answer
         except asyncio.CancelledError:
             writer.transport.abort()
             raise
         finally:
-            self._leading.discard(task)
+            self._forwarding.discard(task)
             writer.close()
 
-    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Lead one request to its instance, and the answer back."""
+    async def _forward_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward one request to its instance, and relay the answer."""
         head = await reader.readuntil(HEAD_END)
         host = _host_of(head)
         try:
-            place = await self._asked(self._find(host))
+            place = await self._await_on_caller_loop(self._find(host))
         except SiteError as error:
-            writer.write(_answer(b"502 Bad Gateway", str(error)))
+            writer.write(_error_answer(b"502 Bad Gateway", str(error)))
             return
         if place is None:
-            writer.write(_answer(b"421 Misdirected Request", "this episode has no such host"))
+            writer.write(_error_answer(b"421 Misdirected Request", "this episode has no such host"))
             return
         up_reader, up_writer = await asyncio.open_unix_connection(str(place), limit=MAX_HEAD)
         try:
-            up_writer.write(_forwarded(head))
+            up_writer.write(_request_head(head))
             sending = asyncio.ensure_future(_pass_on(reader, up_writer))
-            answering = asyncio.ensure_future(self._answer(host, up_reader, writer))
+            answering = asyncio.ensure_future(self._relay_answer(host, up_reader, writer))
             # When the browser closes first, nobody reads the answer.
             ended, pending = await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
@@ -137,20 +138,25 @@ class EpisodeServer:
         finally:
             up_writer.close()
 
-    async def _answer(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _relay_answer(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(HEAD_END)
         except (OSError, asyncio.IncompleteReadError):
-            why = await self._asked(self._explain(host)) or f"the server of {host} closed the connection"
-            writer.write(_answer(b"502 Bad Gateway", why))
+            why = (
+                await self._await_on_caller_loop(self._explain(host, True))
+                or f"the server of {host} closed the connection"
+            )
+            writer.write(_error_answer(b"502 Bad Gateway", why))
             await writer.drain()
             return
         failed = head.split(b" ", 2)[1][:1] == b"5"
-        writer.write(_answered(head, await self._asked(self._explain(host)) if failed else ""))
+        writer.write(
+            _with_problem(head, await self._await_on_caller_loop(self._explain(host, False)) if failed else "")
+        )
         await _pass_on(reader, writer)
 
-    async def _asked(self, question: Awaitable[T]) -> T:
-        """Return an answer of the caller's event loop."""
+    async def _await_on_caller_loop(self, question: Awaitable[T]) -> T:
+        """Await this on the caller's event loop and return the result."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(question), self._loop))
 
 
@@ -173,8 +179,8 @@ def _host_of(head: bytes) -> str:
     return ""
 
 
-def _forwarded(head: bytes) -> bytes:
-    """Return a request's head as an instance gets it: of HTTPS, and the last of its connection."""
+def _request_head(head: bytes) -> bytes:
+    """Return the head for the instance: marked as HTTPS, with no further request after it."""
     first, *lines = head.removesuffix(HEAD_END).split(_LINE)
     upgraded = any(line.lower().startswith(b"upgrade:") for line in lines)
     kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in _OURS]
@@ -182,14 +188,14 @@ def _forwarded(head: bytes) -> bytes:
     return _LINE.join([first, *kept, b"X-Forwarded-Proto: https", connection]) + HEAD_END
 
 
-def _answered(head: bytes, problem: str) -> bytes:
-    """Return an answer's head as the browser gets it, with our reason for a failure."""
+def _with_problem(head: bytes, problem: str) -> bytes:
+    """Return the head for the browser, with our reason for a failure."""
     ours = PROBLEM_HEADER.encode() + b":"
     lines = [line for line in head.removesuffix(HEAD_END).split(_LINE) if not line.lower().startswith(ours)]
     return _LINE.join([*lines, *([ours + b" " + _one_line(problem)] if problem else [])]) + HEAD_END
 
 
-def _answer(status: bytes, text: str) -> bytes:
+def _error_answer(status: bytes, text: str) -> bytes:
     """Return an answer of our own."""
     content = _one_line(text)
     headers = [b"HTTP/1.1 " + status, PROBLEM_HEADER.encode() + b": " + content, b"Content-Type: text/plain"]
