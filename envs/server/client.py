@@ -22,6 +22,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 import httpx
+import orjson
 
 from envs.background import start_background
 from envs.prompts import ObservationMode
@@ -294,7 +295,7 @@ class RemoteEnv:
             method, f"{self._url}{path}", json=body, params=query, headers=self._headers
         )
         if answer.is_success:
-            return answer.json()
+            return orjson.loads(answer.content)  # a fifth of the time of httpx
         raise _error_of(answer)
 
 
