@@ -6,35 +6,55 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from benchmarks.adapter_steps.arms import ARMS
+from benchmarks.adapter_steps.floors import FLOORS, Idle
 from benchmarks.adapter_steps.inner_clock import InnerClock
 from benchmarks.adapter_steps.turns import MOVES
 from envs.adapters import close_hosts
 
 
 async def measure(name: str, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each step, ``outside`` and ``inside``."""
-    outside, rewards = list[float](), list[float | None]()
+    """Return the seconds of each step, ``outside`` and ``inside``, and of what is not ours of it,
+    ``floor``, where that is measured."""
+    outside, floor, rewards = list[float](), list[float](), list[float | None]()
     with NamedTemporaryFile("r") as file:
         clock = InnerClock(Path(file.name))
         clock.start()
-        async with ARMS[name](clock) as begin:
+        async with ARMS[name](clock) as begin, FLOORS.get(name, _nothing)() as idle:
             for _ in range(rounds + 1):
                 step = await begin()
                 for move in MOVES:
                     started = time.perf_counter()
                     reward = await step(move)
                     outside.append(time.perf_counter() - started)
+                    started = time.perf_counter()
+                    await idle()
+                    floor.append(time.perf_counter() - started)
                 rewards.append(reward)
         inside = [float(line) for line in file]
     assert rewards == [1.0] * len(rewards), f"{name}: the rewards are {rewards}"
     assert len(inside) == len(outside), f"{name}: {len(inside)} steps inside, {len(outside)} outside"
     # Without the first round, which opens pages, and without the ends.
     kept = [number for number in range(len(MOVES), len(outside)) if (number + 1) % len(MOVES)]
-    return {"outside": [outside[number] for number in kept], "inside": [inside[number] for number in kept]}
+    seconds = {"outside": outside, "inside": inside, **({"floor": floor} if name in FLOORS else {})}
+    steps = {of: [times[number] for number in kept] for of, times in seconds.items()}
+    if clock.chromium:  # for each episode that of its reset and of all steps but the end
+        assert len(clock.chromium) == len(outside), f"{len(clock.chromium)} pages were read in {len(outside)} steps"
+        steps["floor"] = [one for place, one in enumerate(clock.chromium) if place % len(MOVES)][len(MOVES) - 1 :]
+    return steps
+
+
+@asynccontextmanager
+async def _nothing() -> AsyncIterator[Idle]:
+    async def idle() -> None:
+        """Nothing."""
+
+    yield idle
 
 
 if __name__ == "__main__":

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 from benchmarks.adapter_steps import inner_clock
+from benchmarks.adapter_steps.floors import answering, free_port
 from benchmarks.adapter_steps.inner_clock import InnerClock
 from benchmarks.adapter_steps.turns import (
     MOVES,
@@ -62,7 +62,7 @@ def _browsergym(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
 
     from envs.adapters import browsergym, browsergym_page
 
-    vars(browsergym)["capture"] = clock.exclude(browsergym_page.capture)
+    vars(browsergym)["capture"] = clock.exclude(clock.of_chromium(browsergym_page.capture))
     name = f"{browsergym.__name__}:rollwright-browsergym/{TASK.replace('/', '.')}"
     env = gym.make(name, disable_env_checker=True)
     calls = {"type": 'fill("{element}", "{text}")', "click": 'click("{element}")', "terminate": 'report_infeasible("")'}
@@ -326,22 +326,3 @@ ARMS: Mapping[str, Callable[[InnerClock], AbstractAsyncContextManager[Begin]]] =
     "verl's agent loop": verl_loop,
     "verifiers 0.4": verifiers_v1,
 }
-
-
-def free_port() -> int:
-    """Return a port of loopback that nothing listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
-async def answering(port: int) -> None:
-    """Wait until something listens on a port of loopback."""
-    async with asyncio.timeout(60):
-        while True:
-            with suppress(OSError):
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.close()
-                return
-            await asyncio.sleep(0.1)

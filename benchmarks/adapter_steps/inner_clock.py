@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from envs.env import WebEnv
@@ -28,6 +29,8 @@ class InnerClock:
         self.file = file
         self.excluded = 0.0
         """Seconds of the present step that are the adapter's, though they pass inside."""
+        self.chromium = list[float]()
+        """Seconds for which calls of `of_chromium` waited for Chromium, each."""
 
     def start(self) -> None:
         """Time the steps of this process."""
@@ -52,6 +55,26 @@ class InnerClock:
                 return await function(*args)
             finally:
                 self.excluded += time.perf_counter() - started
+
+        return timed
+
+    def of_chromium(self, function: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+        """Return the function of a `Cdp`, whose waits for Chromium are noted."""
+
+        async def timed(cdp: Any) -> Any:
+            waited = 0.0
+
+            async def send(*args: Any) -> Any:
+                nonlocal waited
+                started = time.perf_counter()
+                try:
+                    return await cdp.send(*args)
+                finally:
+                    waited += time.perf_counter() - started
+
+            result = await function(SimpleNamespace(send=send))
+            self.chromium.append(waited)
+            return result
 
         return timed
 
