@@ -43,9 +43,13 @@ async def measure(name: str, rounds: int) -> dict[str, list[float]]:
     kept = [number for number in range(len(MOVES), len(outside)) if (number + 1) % len(MOVES)]
     seconds = {"outside": outside, "inside": inside, **({"floor": floor} if name in FLOORS else {})}
     steps = {of: [times[number] for number in kept] for of, times in seconds.items()}
-    if clock.chromium:  # for each episode that of its reset and of all steps but the end
-        assert len(clock.chromium) == len(outside), f"{len(clock.chromium)} pages were read in {len(outside)} steps"
-        steps["floor"] = [one for place, one in enumerate(clock.chromium) if place % len(MOVES)][len(MOVES) - 1 :]
+    if clock.chromium:
+        # Each episode has one of its reset and of each step; at the end no page is read.
+        rounds_played, moves = len(rewards), len(MOVES)
+        assert (len(clock.chromium), len(clock.pictures)) == (rounds_played * moves, rounds_played * (moves + 1))
+        waits = [one for place, one in enumerate(clock.chromium) if place % moves]
+        pictures = [one for place, one in enumerate(clock.pictures) if 0 < place % (moves + 1) < moves]
+        steps["floor"] = [sum(pair) for pair in zip(waits, pictures, strict=True)][moves - 1 :]
     return steps
 
 

@@ -57,11 +57,14 @@ def _gymnasium(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
 
 
 def _browsergym(clock: InnerClock) -> AbstractAsyncContextManager[Begin]:
-    """CDP's objects are read inside, and are the adapter's."""
+    """CDP's objects are read inside, and are the adapter's. So is the picture, which the target
+    leaves out."""
     import gymnasium as gym
 
     from envs.adapters import browsergym, browsergym_page
+    from envs.adapters.gymnasium import RollwrightEnv
 
+    RollwrightEnv._observation = clock.of_pictures(RollwrightEnv._observation)  # type: ignore[method-assign]
     vars(browsergym)["capture"] = clock.exclude(clock.of_chromium(browsergym_page.capture))
     name = f"{browsergym.__name__}:rollwright-browsergym/{TASK.replace('/', '.')}"
     env = gym.make(name, disable_env_checker=True)

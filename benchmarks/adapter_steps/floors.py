@@ -157,7 +157,7 @@ FLOORS: Mapping[str, Callable[[], AbstractAsyncContextManager[Idle]]] = {
     "NeMo-Gym": _nemo_gym,
     "verifiers 0.4": _model_call,
 }
-"""By adapter. Of BrowserGym's shape it is the time of Chromium, in `InnerClock.chromium`."""
+"""By adapter. Of BrowserGym's shape: Chromium and the picture (`InnerClock`)."""
 
 
 def free_port() -> int:
@@ -214,7 +214,7 @@ def _serve_http(port: int) -> None:
 def _serve_mcp(port: int) -> None:
     from mcp.server.fastmcp import FastMCP
 
-    server = FastMCP("nothing", host="127.0.0.1", port=port, log_level="ERROR")
+    server = FastMCP("nothing", host="127.0.0.1", port=port, log_level="ERROR", json_response=True)
 
     @server.tool()  # type: ignore[untyped-decorator]
     def click(target: str) -> str:

@@ -31,6 +31,8 @@ class InnerClock:
         """Seconds of the present step that are the adapter's, though they pass inside."""
         self.chromium = list[float]()
         """Seconds for which calls of `of_chromium` waited for Chromium, each."""
+        self.pictures = list[float]()
+        """Seconds of calls of `of_pictures`, each."""
 
     def start(self) -> None:
         """Time the steps of this process."""
@@ -74,6 +76,17 @@ class InnerClock:
 
             result = await function(SimpleNamespace(send=send))
             self.chromium.append(waited)
+            return result
+
+        return timed
+
+    def of_pictures(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, which decodes a picture and whose seconds are noted."""
+
+        def timed(*args: Any) -> Any:
+            started = time.perf_counter()
+            result = function(*args)
+            self.pictures.append(time.perf_counter() - started)
             return result
 
         return timed
