@@ -180,9 +180,10 @@ class RecipeSite(Site):
     async def _launch_from(self, template: SiteTemplate) -> SiteInstance:
         instance = SiteInstance(f"i{next(self._numbers)}", secrets.token_urlsafe(24), template)
         try:
-            await template.launch(instance.name)
+            ready = await template.launch(instance.name)
             self._front.instances[instance.token] = template.socket_of(instance.name)
-            await self._wait_until_ready(instance)
+            if not ready:
+                await self._wait_until_ready(instance)
         except BaseException:
             await finish_shielded(self.drop(instance))
             raise

@@ -171,15 +171,17 @@ class SiteTemplate:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._held.close()
 
-    async def launch(self, name: str) -> int:
-        """Start an instance and return its process id in the template's namespace.
+    async def launch(self, name: str) -> bool:
+        """Start an instance and return whether it is known to be ready.
+
+        A fork is, once it serves, if the template itself has answered the ready path.
 
         Raises:
             SiteError: Too little memory is free, or it cannot be started.
         """
         self._require_memory()
         answer = await self.ask("launch", name=name)
-        return int(answer["pid"])
+        return bool(answer["ready"])
 
     async def ask(self, do: str, **values: Any) -> dict[str, Any]:
         """Ask the template and return its answer.
@@ -229,6 +231,7 @@ class SiteTemplate:
             "command": recipe.start.command,
             "after_fork": recipe.start.after_fork,
             "warm": recipe.warm,
+            "ready": recipe.ready.path,
             "disk_mb": recipe.limits.disk_mb,
             "bounds": recipe.limits.model_dump(include={"memory_mb", "processes", "open_files", "written_mb"}),
         }

@@ -75,10 +75,14 @@ class _Template:
         self._instances: dict[str, _Instance] = {}
         self._asked: dict[int, tuple[int, str]] = {}
         """Pipes of children that answer a question, each with the question's id and the child."""
+        self._launched: dict[int, dict[str, Any]] = {}
+        """Pipes of instances that do not serve yet, each with the answer to its launch."""
         self._application: Any = None
         self._storage: Storage
         self._isolated = not config["missing"]
         self._bounds = InstanceBounds(**config["bounds"])
+        self._answers = False
+        """The application has answered the ready path: its forks are ready once they serve."""
         self._group: int | None = None
         """Group of the instances' users; ``None`` if they run as the template does."""
         self._shared = [place for place in SHARED_FOLDERS if place.is_dir()]
@@ -114,9 +118,14 @@ class _Template:
             if config["kind"] == "asgi":
                 importlib.import_module("uvicorn")
             ask = servers.warm_asgi if config["kind"] == "asgi" else servers.warm_wsgi
-            statuses = {path: ask(self._application, path) for path in config["warm"]}
+            statuses = {
+                path: ask(self._application, path) for path in dict.fromkeys([*config["warm"], config["ready"]])
+            }
+            self._answers = statuses.get(config["ready"], 500) < 400
             notices += [
-                f"{path} answered {status} to a warm request" for path, status in statuses.items() if status >= 400
+                f"{path} answered {status} to a warm request"
+                for path, status in statuses.items()
+                if status >= 400 and path in config["warm"]
             ]
             notices += _not_forkable(seed)
             gc.collect()
@@ -162,7 +171,7 @@ class _Template:
         """Answer lines until the socket closes."""
         unread = b""
         while True:
-            readable, _, _ = select.select([control.fileno(), *self._asked], [], [])
+            readable, _, _ = select.select([control.fileno(), *self._asked, *self._launched], [], [])
             for pipe in [number for number in readable if number != control.fileno()]:
                 self._finish(control, pipe)
             if control.fileno() not in readable:
@@ -183,23 +192,27 @@ class _Template:
         if answer is not None:
             _send(control, {"id": asked["id"], **answer})
 
-    def _launch(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _launch(self, asked: dict[str, Any]) -> None:
+        """Fork an instance; the answer comes when it serves, or has ended."""
         name = asked["name"]
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._folder / f"{name}.socket"))
         listener.listen(128)
         user = None if self._group is None else new_user(one.user or 0 for one in self._instances.values())
+        serving, signal_serving = os.pipe()
         try:
             self._storage.make(name, user)
-            pid = self._fork(lambda: self._serve(name, listener, user))
+            pid = self._fork(lambda: self._serve(name, listener, user, signal_serving))
         except BaseException:
             self._storage.drop(name)
             (self._folder / f"{name}.socket").unlink()
+            os.close(serving)
             raise
         finally:
             listener.close()
+            os.close(signal_serving)
         self._instances[name] = _Instance(pid, self._storage.folder_of(name), user)
-        return {"pid": pid}
+        self._launched[serving] = {"id": asked["id"], "pid": pid}
 
     def _drop(self, asked: dict[str, Any]) -> dict[str, Any]:
         name = asked["name"]
@@ -217,7 +230,7 @@ class _Template:
         log = self._folder / f"{asked['name']}.log"
         text = log.read_text(errors="replace")[-MAX_LOG:] if log.exists() else ""
         if instance.pid:
-            ended, status = os.waitpid(instance.pid, os.WNOHANG)
+            ended, status = os.waitpid(instance.pid, 0 if kernel.is_exiting(instance.pid) else os.WNOHANG)
             if ended:
                 instance.pid, instance.status = 0, os.waitstatus_to_exitcode(status)
         alive = instance.pid != 0
@@ -265,6 +278,11 @@ class _Template:
         self._asked[read] = (pid, "")
 
     def _finish(self, control: socket.socket, pipe: int) -> None:
+        if pipe in self._launched:
+            served = os.read(pipe, 1) != b""
+            os.close(pipe)
+            _send(control, {**self._launched.pop(pipe), "ready": served and self._answers})
+            return
         pid, text = self._asked[pipe]
         piece = os.read(pipe, 65536).decode()
         if piece:
@@ -292,14 +310,14 @@ class _Template:
             sys.stderr.flush()
         os._exit(1)
 
-    def _serve(self, name: str, listener: socket.socket, user: int | None) -> None:
+    def _serve(self, name: str, listener: socket.socket, user: int | None, serving: int) -> None:
         """Become the instance: isolate it, make its handles anew, and serve."""
         config = self._config
         os.setsid()
         log = os.open(self._folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        for handle in (config["control"], *self._asked):
+        for handle in (config["control"], *self._asked, *self._launched):
             os.close(handle)
         temporary = self._storage.temporary(name)
         state = str(self._storage.folder_of(name))
@@ -323,11 +341,14 @@ class _Template:
         os.chdir(state)
         random.seed(0)  # after a fork Python seeds it anew
         if config["kind"] == "process":
+            os.close(serving)
             servers.serve_process(config["command"], state, listener, own_network=self._isolated)
             return
         application = self._application or servers.load(config["application"])
         if config["after_fork"]:
             servers.load(config["after_fork"])()
+        os.write(serving, b"1")
+        os.close(serving)
         (servers.serve_asgi if config["kind"] == "asgi" else servers.serve_wsgi)(application, listener)
 
 

@@ -170,6 +170,10 @@ async def test_a_launch_is_refused_while_memory_is_short(folder: Path) -> None:
     ("changes", "words"),
     [
         ({"start": {"application": "canary:app"}}, "has no attribute 'app'"),
+        (
+            {"start": {"application": "canary:application", "after_fork": "canary:made"}},
+            "ended before it was ready(?s:.*)has no attribute 'made'",
+        ),
         ({"ready": {"path": "/nowhere", "seconds": 0.2}}, "/nowhere answers status 404 after 0.2 s"),
         (
             {"kind": "process", "start": {"command": ["python", "-c", "raise SystemExit('no port')"]}, "warm": []},
