@@ -159,7 +159,7 @@ class MirrorSite(Site):
         async def find(host: str) -> Path | None:
             return inside if host in self._named else None
 
-        async def explain(host: str, closed: bool) -> str:
+        async def explain(host: str) -> str:
             return f"the server of the recording of {host} failed"
 
         server = AppServer(application, self.name, inside)

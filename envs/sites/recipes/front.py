@@ -35,7 +35,7 @@ MAX_PROBLEM = 300
 """Characters of the header that says why a server fails."""
 
 
-async def _unknown(token: str, closed: bool) -> str:
+async def _unknown(token: str) -> str:
     return ""
 
 
@@ -49,9 +49,8 @@ class Front:
     def __init__(self, name: str) -> None:
         self._name = name
         self.instances: dict[str, Path | ASGIApp] = {}
-        self.problem_of: Callable[[str, bool], Awaitable[str]] = _unknown
-        """Returns why the server of a token fails, given whether it closed a connection without an
-        answer; empty if it cannot be seen."""
+        self.problem_of: Callable[[str], Awaitable[str]] = _unknown
+        """Returns why the server of a token fails; empty if it cannot be seen."""
 
     def entrance(self, token: str, quoted_path: str) -> str:
         """Return the path at which a browser enters an episode."""
@@ -106,7 +105,7 @@ class Front:
                 answer = await transport.handle_async_request(sent)
                 kept_headers = [(name.lower(), value) for name, value in answer.headers.raw]
                 kept_headers = [header for header in kept_headers if header[0] not in _OF_ONE_CONNECTION | {_OURS}]
-                if answer.status_code >= 500 and (problem := await self._problem(token, closed=False)):
+                if answer.status_code >= 500 and (problem := await self._problem(token)):
                     kept_headers.append((_OURS, problem.encode("latin-1", "replace")))
                 begun = True
                 await send({"type": "http.response.start", "status": answer.status_code, "headers": kept_headers})
@@ -118,16 +117,13 @@ class Front:
             except httpx.TransportError as error:
                 if begun:  # a cut answer must not look whole
                     raise
-                why = (
-                    await self._problem(token, closed=True)
-                    or f"the server of this episode failed: {type(error).__name__}"
-                )
+                why = await self._problem(token) or f"the server of this episode failed: {type(error).__name__}"
                 return PlainTextResponse(why, status_code=502, headers={PROBLEM_HEADER: why})
         return None
 
-    async def _problem(self, token: str, *, closed: bool) -> str:
+    async def _problem(self, token: str) -> str:
         """Return the reason why a server fails, in one line that a header can hold."""
-        why = "the episode is over" if token not in self.instances else await self.problem_of(token, closed)
+        why = "the episode is over" if token not in self.instances else await self.problem_of(token)
         return " ".join(why.split())[:MAX_PROBLEM].encode("latin-1", "replace").decode("latin-1")
 
 

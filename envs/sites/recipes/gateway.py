@@ -29,9 +29,8 @@ _OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for",
 
 FindInstance = Callable[[str], Awaitable[Path | None]]
 """Returns the socket of a host's instance; ``None`` if the episode has no such host."""
-ExplainFailure = Callable[[str, bool], Awaitable[str]]
-"""Returns why a host's instance fails, given whether it closed a connection without an answer; empty
-if it cannot be seen."""
+ExplainFailure = Callable[[str], Awaitable[str]]
+"""Returns why a host's instance fails; empty if it cannot be seen."""
 
 
 class HostGateway:
@@ -142,17 +141,12 @@ class EpisodeServer:
         try:
             head = await reader.readuntil(HEAD_END)
         except (OSError, asyncio.IncompleteReadError):
-            why = (
-                await self._await_on_caller_loop(self._explain(host, True))
-                or f"the server of {host} closed the connection"
-            )
+            why = await self._await_on_caller_loop(self._explain(host)) or f"the server of {host} closed the connection"
             writer.write(_error_answer(b"502 Bad Gateway", why))
             await writer.drain()
             return
         failed = head.split(b" ", 2)[1][:1] == b"5"
-        writer.write(
-            _with_problem(head, await self._await_on_caller_loop(self._explain(host, False)) if failed else "")
-        )
+        writer.write(_with_problem(head, await self._await_on_caller_loop(self._explain(host)) if failed else ""))
         await _pass_on(reader, writer)
 
     async def _await_on_caller_loop(self, question: Awaitable[T]) -> T:

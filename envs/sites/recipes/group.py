@@ -156,9 +156,9 @@ class EpisodeInstances:
         instance = (await self.of(host)).instance
         return instance.template.socket_of(instance.name)
 
-    async def explain(self, host: str, closed: bool) -> str:
+    async def explain(self, host: str) -> str:
         """Return why a host's instance fails; empty if it cannot be seen."""
-        return await self._site.members[host].failure_of((await self.of(host)).instance.token, closed)
+        return await self._site.members[host].failure_of((await self.of(host)).instance.token)
 
     async def close(self) -> None:
         """Drop all instances. A second close does nothing."""

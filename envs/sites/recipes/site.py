@@ -32,8 +32,6 @@ from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
 
-END_SECONDS = 1.0
-"""Real seconds in which the end of a server that closed a connection must be seen."""
 READY_PAUSE = 0.02
 """Seconds between tries of an instance that does not answer yet."""
 
@@ -197,27 +195,18 @@ class RecipeSite(Site):
             with _unless_ended(instance.template):
                 await instance.template.ask("drop", name=instance.name)
 
-    def _ask_problem(self, loop: asyncio.AbstractEventLoop) -> Callable[[str, bool], Awaitable[str]]:
+    def _ask_problem(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], Awaitable[str]]:
         """Return a function for the front's thread that asks in the loop of the site."""
-        return lambda token, closed: asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(self.failure_of(token, closed), loop)
-        )
+        return lambda token: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.failure_of(token), loop))
 
-    async def failure_of(self, token: str, closed: bool) -> str:
-        """Return why the server of a token has ended or fails; empty if it cannot be seen.
-
-        Args:
-            closed: True if it closed a connection without an answer. Its end may then be seen a
-                little later.
-        """
+    async def failure_of(self, token: str) -> str:
+        """Return why the server of a token has ended or fails; empty if it cannot be seen."""
         place, template = self._front.instances.get(token), self._template
         if not isinstance(place, Path) or template is None or place.parent != template.folder or not template.alive:
             return f"site {self.name}: the template ended, and this episode's server with it"
-        deadline = time.monotonic() + END_SECONDS * closed
-        while (look := await template.ask("look", name=place.stem))["alive"] and not look["limit"]:
-            if time.monotonic() > deadline:
-                return ""
-            await asyncio.sleep(READY_PAUSE)
+        look = await template.ask("look", name=place.stem)
+        if look["alive"] and not look["limit"]:
+            return ""
         lines = look["log"].strip().splitlines()
         what = "failed" if look["alive"] else f"ended with status {look['status']}"
         limit = f"; it reached {look['limit']} of the recipe" * bool(look["limit"])
