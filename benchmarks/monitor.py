@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import statistics
@@ -41,6 +42,7 @@ OPENINGS = 3
 WATCH_SECONDS = 10.0
 """Seconds of 10,240 changes each: more than 100,000 changes."""
 
+MESSAGE = json.dumps({"id": 7, "result": {"node": {"name": "button", "box": [1.5, 2.5, 3.5, 4.5]}}})
 COUNT_FRAMES = """milliseconds => new Promise(done => {
     let frames = 0, began = null;
     const count = now => {
@@ -76,12 +78,12 @@ async def _loss(folder: Path) -> float:
     live, store = LiveState("i000000", CELLS, dict), RunStore(folder)
     slots = [live.take_slot() for _ in range(CELLS)]
     blocks: dict[bool, list[float]] = {True: [], False: []}
-    work = _work()
+    count = _messages()
     for turn in range(BLOCKS):
         on = turn % 2 == turn // 2 % 2  # ABBA, so that a drift of the machine falls on both
         began = time.process_time()
         for number, slot in enumerate(slots):
-            sum(work)
+            _read_messages(count)
             doing, step = STEPS[(turn + number) % len(STEPS)], turn % 10
             if on:
                 slot.set_doing(doing, step)
@@ -96,15 +98,21 @@ async def _loss(folder: Path) -> float:
     return 1 - without / (CHANGES * statistics.median(blocks[True]) + statistics.median(writings))
 
 
-def _work() -> range:
-    """Return numbers whose sum takes what a core has for a change where each of 512 cells has 20 of
+def _read_messages(count: int) -> None:
+    """Work as a worker does: read messages of a browser, and write their answers."""
+    for _ in range(count):
+        json.dumps(json.loads(MESSAGE))
+
+
+def _messages() -> int:
+    """Return how many messages take what a core has for a change where each of 512 cells has 20 of
     them in a second: 98 microseconds."""
-    size, seconds = 4000, []
-    for _ in range(500):
+    count, seconds = 400, []
+    for _ in range(100):
         began = time.process_time()
-        sum(range(size))
+        _read_messages(count)
         seconds.append(time.process_time() - began)
-    return range(round(size / statistics.median(seconds) / (CELLS * CHANGES)))
+    return round(count / statistics.median(seconds) / (CELLS * CHANGES))
 
 
 async def _watch(root: Path) -> list[Figure]:
