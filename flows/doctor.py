@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _of_run(folder: Path) -> tuple[dict[str, str], Iterator[Finding]]:
-    from tasks_lib.commands.doctor import examine  # seconds
+    from tasks_lib.commands.doctor import examine  # takes seconds
 
     def checks() -> Iterator[Finding]:
         yield from examine(folder)
@@ -75,7 +75,7 @@ def _of_run(folder: Path) -> tuple[dict[str, str], Iterator[Finding]]:
 
 
 def _of_machine(options: argparse.Namespace) -> tuple[dict[str, str], Iterator[Finding]]:
-    from tasks_lib.preflight.machine import MachineOptions, examine_machine, server_config  # seconds
+    from tasks_lib.preflight.machine import MachineOptions, examine_machine, server_config  # takes seconds
 
     given = MachineOptions(
         storage=options.storage or Path("runs"),

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.har and options.no_browser:
         parser.error("--har needs the browser: the requests are those of the replay")
     try:
-        from tasks_lib.commands.replay import (  # seconds
+        from tasks_lib.commands.replay import (  # takes seconds
             episode_of_file,
             episode_of_run,
             list_episodes,

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Run one of the command's actions, and return its exit status."""
-    from envs.sites import clean_builds, find_recipe, recipe_files  # seconds
+    from envs.sites import clean_builds, find_recipe, recipe_files  # takes seconds
     from tasks_lib.commands import sites
 
     match options.action:

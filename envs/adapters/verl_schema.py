@@ -1,4 +1,4 @@
-"""The tool ``step_browser`` as verl takes it: verl keeps scalar parameters alone."""
+"""Schema of the tool ``step_browser`` for verl, which takes scalar parameters only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Chromium's remote debugging pipe: a descriptor to read from and one to write to, which live as
 long as the process.
 
-Unlike a socket it cannot be dropped or half open, and there is no other one: who gives a
-`CdpClient` up takes the same pipe again. When our ends are closed, Chromium ends.
+Unlike a socket it cannot be dropped or half open. A process has one pipe only, so a new `CdpClient`
+uses it again. When our ends are closed, Chromium exits.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ class Pipe(asyncio.Protocol):
     def __init__(self, reading: int, writing: int, *, max_size: int) -> None:
         """
         Args:
-            reading: Descriptor to read from, and…
-            writing: …one to write to; both belong to the pipe from now on.
-            max_size: Bytes of one message; a longer one, which a page can bring about, is left out.
+            reading: Descriptor to read from; the pipe owns it from now on.
+            writing: Descriptor to write to; likewise.
+            max_size: Bytes of one message. A longer one, which a page can cause, is skipped.
         """
         self._files = os.fdopen(reading, "rb", 0), os.fdopen(writing, "wb", 0)
         self._max_size = max_size
         self._reading: asyncio.ReadTransport | None = None
         self._writing: asyncio.WriteTransport | None = None
-        self._came = bytearray()
-        self._left_out = 0
-        self._leaving: list[bytes] = []
+        self._read_buffer = bytearray()
+        self._bytes_to_skip = 0
+        self._pending_writes: list[bytes] = []
         self.on_message: Callable[[bytes], None] = lambda _message: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done when the browser has closed its ends or wrote what is no message, with the
-        reason."""
+        """Resolves with the reason when the browser closes the pipe or sends malformed data."""
 
     async def open(self) -> None:
         """Have the event loop read and write."""
@@ -51,12 +50,12 @@ class Pipe(asyncio.Protocol):
     def send(self, message: bytes) -> None:
         """Send a message, with all others of this turn of the loop.
 
-        Each write wakes the browser, which takes our core. To a browser that is gone it is dropped:
-        `ended` has the reason.
+        Messages are written together because each write wakes the browser, which then competes for
+        our core. When the browser has exited, a message is dropped; `ended` has the reason.
         """
-        if not self._leaving:
+        if not self._pending_writes:
             asyncio.get_running_loop().call_soon(self._write)
-        self._leaving.append(message)
+        self._pending_writes.append(message)
 
     def abort(self) -> None:
         """Hand nothing on any more, until somebody else takes the pipe."""
@@ -76,23 +75,23 @@ class Pipe(asyncio.Protocol):
     # event loop
 
     def data_received(self, data: bytes) -> None:
-        if self._left_out:
-            data, self._left_out = data[self._left_out :], max(0, self._left_out - len(data))
-        self._came += data
-        while len(self._came) >= HEADER:
-            if not self._came.startswith(ENVELOPE):
-                self._end(f"what came is no message: it begins with {self._came[:HEADER].hex(' ')}")
+        if self._bytes_to_skip:
+            data, self._bytes_to_skip = data[self._bytes_to_skip :], max(0, self._bytes_to_skip - len(data))
+        self._read_buffer += data
+        while len(self._read_buffer) >= HEADER:
+            if not self._read_buffer.startswith(ENVELOPE):
+                self._end(f"what came is no message: it begins with {self._read_buffer[:HEADER].hex(' ')}")
                 return
-            size = HEADER + int.from_bytes(self._came[len(ENVELOPE) : HEADER], "big")
+            size = HEADER + int.from_bytes(self._read_buffer[len(ENVELOPE) : HEADER], "big")
             if size > self._max_size:
                 logger.error("a message of %d bytes was left out; at most %d are read", size, self._max_size)
-                self._left_out = max(0, size - len(self._came))
-                del self._came[:size]
+                self._bytes_to_skip = max(0, size - len(self._read_buffer))
+                del self._read_buffer[:size]
                 continue
-            if len(self._came) < size:
+            if len(self._read_buffer) < size:
                 return
-            message = bytes(self._came[:size])
-            del self._came[:size]
+            message = bytes(self._read_buffer[:size])
+            del self._read_buffer[:size]
             self.on_message(message)
 
     def eof_received(self) -> None:
@@ -102,8 +101,8 @@ class Pipe(asyncio.Protocol):
         self._end(str(exc or "it was closed"))
 
     def _write(self) -> None:
-        data = b"".join(self._leaving)
-        self._leaving.clear()
+        data = b"".join(self._pending_writes)
+        self._pending_writes.clear()
         if self._writing is not None and not self._writing.is_closing():
             self._writing.write(data)
 

@@ -57,7 +57,7 @@ class ReferenceAnswers(Foreign):
     one_of: tuple[str, ...] = ()
     """VisualWebArena: one of them is a part of the answer."""
     required_values: tuple[str, ...] = ()
-    """VisualWebArena: what holds of the number that the answer is: ``>= 5``, ``< 3 |OR| > 9``."""
+    """VisualWebArena: inequalities that the answer satisfies (``>= 5``, ``< 3 |OR| > 9``)."""
     fuzzy_match: tuple[str, ...] | str = ()
     """Answers in other words, or ``N/A``."""
 
@@ -131,7 +131,7 @@ class ImageCheck(Foreign):
     eval_image_class: str = Field(default="", pattern=r"^\s*(\..*)?$")
     """Selector (``.photo``) of pictures, or of what they lie in; empty for all of the page."""
     eval_vqa: tuple[VisualQuestion, ...] = ()
-    """One of the pictures must have each of these answers."""
+    """Questions; one picture of the page must have the answer of each."""
     eval_fuzzy_image_match: str = ""
     """Pictures, separated by `` |OR| ``, of which one must look like one of the page's."""
     ssim_threshold: float = Field(default=0.8, ge=-1, le=1)

@@ -215,7 +215,7 @@ def check_gpus(devices: Path = Path("/dev"), torch_version: str | None = None) -
         todo = "install a CUDA build: `make setup` without UV_FIND_LINKS and PIP_FIND_LINKS" if count else ""
         yield Finding("GPUs", what, todo, "note")
         return
-    import torch  # seconds
+    import torch  # takes seconds
 
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")

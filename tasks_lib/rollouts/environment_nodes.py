@@ -1,7 +1,7 @@
 """Environment servers on the workers of a Dask cluster, as the nodes of a master.
 
-`tasks_lib.worker.environment_node` draws who runs. A worker that joins later gets a server too; the
-sessions of one that dies are refused as closed.
+See the drawing in `tasks_lib.worker.environment_node`. A worker that joins later gets a server too.
+When a worker dies, requests to its sessions are refused as closed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class EnvironmentNodes:
         Args:
             client: Client of the cluster.
             master: Gets the servers as nodes.
-            options: Options of each server, but for its sessions: one for each place of its worker
-                (a unit of its ``browser`` resource).
+            options: Options of every server. Its number of sessions is another one: one for each
+                unit of its worker's ``browser`` resource.
         """
         self._client, self._master, self._options = client, master, options
         self._tasks: dict[str, distributed.Future] = {}
@@ -70,7 +70,7 @@ class EnvironmentNodes:
     async def watched(self) -> AsyncIterator[None]:
         """Start a server on every worker, and follow the workers until the block ends.
 
-        Begins when one server serves; then ends all of them.
+        The block is entered once one server is ready. All servers are stopped at its end.
 
         Raises:
             RollwrightError: None started.

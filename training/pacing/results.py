@@ -29,11 +29,11 @@ class Totals:
     lags: Counter[int] = field(default_factory=Counter)
     """Episodes trained on, by staleness."""
     browsers: float = 0.0
-    """Browser-seconds lent."""
+    """Total seconds for which browsers were leased."""
     engine: float = 0.0
-    """Turn-seconds generated, in seconds of an unloaded engine."""
+    """Seconds of generation, as they would be on an unloaded engine."""
     hosts: float = 0.0
-    """Seconds of browser steps, in seconds of unloaded hosts."""
+    """Seconds of browser steps, as they would be on unloaded hosts."""
     trainer: float = 0.0
     """Seconds of updates."""
 

@@ -31,7 +31,7 @@ TOP, MARGIN, LINE = 52.0, 15.0, 11.0
 def grid(seen: Observation, history: Sequence[Action]) -> Action:
     """Click the named point of the grid.
 
-    The first point shown is (-2, 2). The distances are those of the shown points.
+    The top left point is (-2, 2). The spacing is measured from the points on the page.
     """
     point = re.search(r"\((-?\d),(-?\d)\)", seen.instruction)
     points = [middle(shape) for shape in tagged(seen, "shape")]
@@ -94,8 +94,8 @@ def scroll_to_end(seen: Observation, history: Sequence[Action]) -> Action:
 def highlight(seen: Observation, history: Sequence[Action]) -> Action:
     """Drag over the paragraph, then submit.
 
-    Long texts are not listed. The page has only the paragraph and the button, so the paragraph is
-    below a button at the top, and else above it.
+    Observations leave out long texts, so the place of the paragraph follows from that of the
+    button: below it if the button is at the top of the page, otherwise above it.
     """
     button = next(iter(tagged(seen, "button")), None)
     if history or button is None:

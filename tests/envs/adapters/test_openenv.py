@@ -130,7 +130,7 @@ async def test_two_clients_share_no_store(server: str) -> None:
         assert "found: nothing" in (await first.reset(task=CANARY.task_id)).observation["text"]
         await first.step({"action": "click [1]"})
         again = await first.step({"action": {"type": "refresh"}})
-        assert "cookie" in again.observation["text"], "the canary sings"
+        assert "cookie" in again.observation["text"], "an episode must see its own marks"
         assert "found: nothing" in (await second.reset(task=CANARY.task_id)).observation["text"]
         over_http = post(server, "/reset", episode_id="canary", task=CANARY.task_id).json()
         assert "found: nothing" in over_http["observation"]["text"]

@@ -97,10 +97,13 @@ def test_two_episodes_share_no_store(tmp_path: Path) -> None:
     assert "found: nothing" in page_of(first.init([])[0][-1])[1]
     first.step("click [1]")
     again = first.step('{"action": "refresh"}')
-    assert "cookie" in page_of(again["observations"][0])[1], "the canary sings"
+    assert "cookie" in page_of(again["observations"][0])[1], "an episode must see its own marks"
     assert "found: nothing" in page_of(second.init([])[0][-1])[1]
-    assert "found: nothing" in page_of(first.init([])[0][-1])[1], "nor with its next episode"
-    first.close(), second.close()
+    assert "found: nothing" in page_of(first.init([])[0][-1])[1], (
+        "a new episode must not see the marks of the one before"
+    )
+    first.close()
+    second.close()
 
 
 def test_modes_turns_and_system_messages_are_the_caller_s() -> None:

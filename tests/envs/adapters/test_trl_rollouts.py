@@ -115,7 +115,7 @@ def test_rollouts_share_nothing(tokenizer: Any) -> None:
         for prompt, ids in zip(output["prompt_ids"], output["completion_ids"], strict=True)
     )
     assert reader.count("found: nothing") == 3 and reader.count("found: ") == 3
-    assert "found: k=cookie,local,session,name" in writer, "the canary sings"
+    assert "found: k=cookie,local,session,name" in writer, "an episode must see its own marks"
 
 
 def test_an_episode_that_does_not_begin_is_an_abstention(tokenizer: Any) -> None:

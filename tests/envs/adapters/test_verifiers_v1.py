@@ -105,4 +105,4 @@ def test_rollouts_share_nothing(tmp_path: Path) -> None:
     ]
     reader, writer = sorted(pages, key=len)
     assert all("found: nothing" in page for page in (writer[0], *reader)) and len(reader) == 2
-    assert "cookie,local,session,name" in writer[2].replace("k=", ""), "the canary sings"
+    assert "cookie,local,session,name" in writer[2].replace("k=", ""), "an episode must see its own marks"

@@ -64,7 +64,7 @@ def test_sessions_share_nothing(found: Any) -> None:
     assert "cookie,local,session,name" in written.replace("k=", "")
     reader, writer = found["loop canary"]
     assert reader.count("found: nothing") == reader.count("found: ") == 2
-    assert "found: k=cookie,local,session,name" in writer, "the canary sings"
+    assert "found: k=cookie,local,session,name" in writer, "an episode must see its own marks"
 
 
 def test_verls_own_loop_plays_to_the_reward(found: Any) -> None:

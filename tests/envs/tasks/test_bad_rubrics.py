@@ -121,17 +121,15 @@ def _names(found: list[str], expected: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    "change",
     [
-        (("fact_groups", 0, "facts", 0, "url", "/orders/13"), "the rubric was changed after it was frozen"),
-        (("pass_threshold", 0.1), "the rubric was changed after it was frozen"),
-        (("gates", []), "the rubric was changed after it was frozen"),
-        (("fact_groups", 1, "after", []), "the rubric was changed after it was frozen"),
+        ("fact_groups", 0, "facts", 0, "url", "/orders/13"),
+        ("pass_threshold", 0.1),
+        ("gates", []),
+        ("fact_groups", 1, "after", []),
     ],
 )
-def test_a_rubric_that_was_changed_after_it_was_frozen_is_refused(
-    tmp_path: Path, change: tuple[Any, ...], says: str
-) -> None:
+def test_a_rubric_that_was_changed_after_it_was_frozen_is_refused(tmp_path: Path, change: tuple[Any, ...]) -> None:
     row = graded(0).model_dump(mode="json", exclude_none=True)
     *way, key, value = change
     inner = row["rubric"]
@@ -140,7 +138,7 @@ def test_a_rubric_that_was_changed_after_it_was_frozen_is_refused(
     inner[key] = value
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps(row) + "\n")
-    with pytest.raises(TaskError, match=rf"t\.jsonl:1: rubric_hash: {says}"):
+    with pytest.raises(TaskError, match=r"t\.jsonl:1: rubric_hash: the rubric was changed after it was frozen"):
         load_tasks(path)
 
 
