@@ -26,6 +26,7 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import publish_policy, publish_state
 from training.trainer.resume import ResumePoint, find_resume_point, state_path
 from training.trainer.rows import read_batch_file, read_rows
+from training.trainer.schedule import learning_rate_factor
 from training.trainer.setup import build_trainer
 from training.trainer.spec import TrainerSpec
 from training.trainer.update import Stopwatch, run_update
@@ -126,6 +127,26 @@ def test_it_goes_on_from_the_last_state_and_refuses_another_batch(
     write_json(store.batch_path(3), batch)
     run_trainer(store, spec)
     assert files_of(store, UPDATES) == files_of(whole, UPDATES)
+
+
+def test_an_update_done_again_has_the_rate_that_it_had(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a run that was made longer, whose linear schedule now gives other rates."""
+    settings = {"state_every": 2, "keep_states": UPDATES, "scheduler": "linear"}
+    store, spec = filled_run(tmp_path / "run", checkpoint).store, make_spec(total_updates=UPDATES, trainer=settings)
+    longer = spec.model_copy(update={"total_updates": 4 * UPDATES})
+    train_until_killed(store, spec, monkeypatch)
+    assert learning_rate_factor(spec.trainer, 3, UPDATES) < 0.8 * learning_rate_factor(spec.trainer, 3, 4 * UPDATES)
+
+    def killed(*_: object) -> float:
+        raise Killed
+
+    monkeypatch.setattr(loop, "wait_for_batch", killed)
+    with pytest.raises(Killed):
+        run_trainer(store, longer)
+    said = capsys.readouterr().out
+    assert "v3 is done again" in said and "gave other weights" not in said
 
 
 @pytest.mark.parametrize("finetuning", ["full", "lora"])
