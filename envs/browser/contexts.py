@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envs.background import start_background
@@ -18,6 +17,7 @@ from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
 from envs.types import BrowserError, WebTask, read_date
+from envs.types.paths import AnyPath
 
 if TYPE_CHECKING:
     from envs.browser.page import TaskPage
@@ -84,7 +84,7 @@ class ContextLender:
         finally:
             self._opening -= 1
 
-    def lead(self, context: BrowserContext, site: Site, routes: Mapping[tuple[str, int], Path]) -> None:
+    def lead(self, context: BrowserContext, site: Site, routes: Mapping[tuple[str, int], AnyPath]) -> None:
         """Lead a context's connections to hosts that are served here under their true names.
 
         Raises:

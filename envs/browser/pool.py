@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
@@ -23,13 +22,14 @@ from envs.egress import AllowList, SiteSecrets
 from envs.settle import EPOCH_SECONDS
 from envs.sites.base import Site
 from envs.types import BrowserError, CapacityError
+from envs.types.paths import AnyPath
 
 T = TypeVar("T")
 
 MAX_SCRATCH_TABS = 2
 """Contexts outside of episodes at a time: drawing a page is a core's work, and more of them would
 slow the episodes."""
-NO_ROUTES: Mapping[tuple[str, int], Path] = MappingProxyType({})
+NO_ROUTES: Mapping[tuple[str, int], AnyPath] = MappingProxyType({})
 
 
 class BrowserPool:
@@ -110,7 +110,7 @@ class BrowserPool:
         *,
         deadline: float,
         what: str,
-        routes: Mapping[tuple[str, int], Path] = NO_ROUTES,
+        routes: Mapping[tuple[str, int], AnyPath] = NO_ROUTES,
     ) -> T:
         """Run ``work`` on a blank tab in a context of its own, closed afterwards.
 

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -34,6 +33,7 @@ from envs.cdp.client import ConnectionLost
 from envs.egress import AllowList
 from envs.sites.base import Site
 from envs.types import BrowserError, ConfigError, WebTask, needs
+from envs.types.paths import AnyPath
 
 logger = logging.getLogger(__name__)
 
@@ -265,7 +265,7 @@ class UserPageLender(ContextLender):
             self._page, replace(self.options_of(site), virtual=False), emptied=site.origin if served else ""
         )
 
-    def lead(self, context: BrowserContext, site: Site, routes: Mapping[tuple[str, int], Path]) -> None:
+    def lead(self, context: BrowserContext, site: Site, routes: Mapping[tuple[str, int], AnyPath]) -> None:
         """Refuse hosts under true names: the caller's browser does not find them.
 
         Raises:

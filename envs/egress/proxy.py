@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 from envs.cancel_scope import finish_shielded
@@ -22,6 +21,7 @@ from envs.egress.resolve import LOOPBACK, Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
 from envs.loop_thread import LoopThread
 from envs.types import BrowserError
+from envs.types.paths import AnyPath
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Listener:
         self.now: Callable[[], float] = float
         """The pages' time in seconds since 1970, which answers of servers then have; 0 leaves them
         as they are."""
-        self.routes: Mapping[tuple[str, int], Path] = {}
+        self.routes: Mapping[tuple[str, int], AnyPath] = {}
         """Unix sockets that tunnels to a host and port lead to, instead of the network."""
         self.requests = 0
         """Requests and tunnels that were let through."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from envs.observation import FULL, ObservationOptions
 from envs.types import WebTask
 from envs.types.evidence import ServerState
+from envs.types.paths import AnyPath
 
 VIEWPORT = (1280, 720)
 """Size of a common laptop's window, as most benchmarks on real sites have it."""
@@ -24,7 +24,7 @@ class SiteEpisode:
     """Path at which the browser enters the episode; it leads to the task's path."""
     state: ServerState | None = None
     """State of the server, for grading, until `close`; ``None`` if it cannot be asked."""
-    routes: Mapping[tuple[str, int], Path] = field(default_factory=dict, kw_only=True)
+    routes: Mapping[tuple[str, int], AnyPath] = field(default_factory=dict, kw_only=True)
     """Unix sockets that serve HTTPS under true names, by host and port."""
 
     async def close(self) -> None:

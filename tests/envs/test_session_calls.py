@@ -126,7 +126,8 @@ async def test_a_lease_that_ends_while_a_reset_waits_for_its_page_leaves_nothing
     async def release(context: Any, _: Any) -> None:
         released.append(context)
 
-    contexts: Any = SimpleNamespace(acquire=acquire, release=release, browser_set=SimpleNamespace(has_one=True))
+    browsers = SimpleNamespace(has_one=True)
+    contexts: Any = SimpleNamespace(acquire=acquire, release=release, lead=lambda *_: None, browser_set=browsers)
     session = WebSession(contexts, Dispatcher(), MiniWobSite(), step_deadline=60)
     resetting = asyncio.create_task(session.reset(page_task("/miniwob/click-test.html"), 0))
     await asyncio.sleep(0.01)

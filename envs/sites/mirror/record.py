@@ -29,6 +29,7 @@ from envs.sites.base import VIEWPORT
 from envs.sites.mirror.har import Recording, read_har
 from envs.types import ConfigError, SiteError
 from envs.types.extensions import Extensions
+from envs.types.paths import AnyPath
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -52,7 +53,7 @@ class RecordedVisit:
 
 async def record_site(
     address: str,
-    out: Path,
+    out: AnyPath,
     *,
     hosts: tuple[str, ...] = (),
     paths: tuple[str, ...] = (),
@@ -105,9 +106,9 @@ async def record_site(
         await egress.close()
         drafts.cleanup()
     _drop_secrets(archive)
-    with open_atomic(out) as file:
+    with open_atomic(Path(out)) as file:
         file.write(orjson.dumps(archive, option=orjson.OPT_INDENT_2))
-    return RecordedVisit(read_har(out), refused)
+    return RecordedVisit(read_har(Path(out)), refused)
 
 
 async def _visit(page: Page, paths: tuple[str, ...], visit: RecordingScript | None, name: str) -> None:

@@ -86,7 +86,7 @@ class SlowPool:
         self.loaded: list[str] = []
         self.go = asyncio.Event()
 
-    async def scratch_tab(self, site: Site, work: Any, *, deadline: float, what: str) -> DomSnapshot:
+    async def scratch_tab(self, site: Site, work: Any, *, what: str, **options: Any) -> DomSnapshot:
         self.loaded.append(what.rpartition("/")[2])
         if what.endswith("/slow"):
             await self.go.wait()
