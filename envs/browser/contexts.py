@@ -88,7 +88,7 @@ class ContextLender:
         """Lead a context's connections to hosts that are served here under their true names.
 
         Raises:
-            BrowserError: The browser is somebody else's, which does not trust our certificates.
+            BrowserError: The browser was not started here, so it does not trust our certificates.
         """
         if routes and self.options.browser_address:
             raise BrowserError(

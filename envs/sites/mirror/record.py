@@ -7,7 +7,7 @@
         await page.get_by_role("link", name="Lamps").click()
 
 The browser reaches the named hosts alone, through the egress proxy. The archive holds no header of
-a request, so neither cookies nor tokens; forms that the script sends are in it.
+a request; forms that the script sends and cookies that answers set are in it.
 """
 
 from __future__ import annotations

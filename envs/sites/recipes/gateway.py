@@ -127,7 +127,7 @@ class EpisodeServer:
             up_writer.write(_request_head(head))
             sending = asyncio.ensure_future(_pass_on(reader, up_writer))
             answering = asyncio.ensure_future(self._relay_answer(host, up_reader, writer))
-            # When the browser closes first, nobody reads the answer.
+            # When the browser closes first, the answer has no reader.
             ended, pending = await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
                 task.cancel()

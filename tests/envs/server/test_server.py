@@ -379,7 +379,7 @@ async def test_an_agent_plays_a_session_over_its_devtools_address(host: EnvHost)
         assert last.json()["reward"] == 1.0, "the agent clicked ONE"
         await client.post(f"/sessions/{session}/reset")
         lent = (await client.post(path)).json()
-        while supply.leases:  # nobody comes, so the session's lease ends
+        while supply.leases:  # no request comes, so the session's lease ends
             await asyncio.sleep(0.05)
         assert refused(await client.get(f"/sessions/{session}")) == (410, "expired_session")
     assert host.pool.metrics()["lent"] == 0
