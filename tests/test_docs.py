@@ -157,13 +157,23 @@ def test_the_simulation_page_shows_what_is_printed() -> None:
     ("module", "arguments"), OF_FLOWS, ids=[f"{module} {shlex.join(each)}"[6:70] for module, each in OF_FLOWS]
 )
 def test_a_command_is_accepted(
-    module: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: str,
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With the checks of its flow, or without where it names files that the reader has."""
+    """With the checks of its flow, or without where it names files that the reader has; not beside
+    the reader's own runs, one of which may be at work."""
     monkeypatch.chdir(ROOT)
     check = (lambda _config: []) if READERS_OWN.search(" ".join(arguments)) else CHECKS[module]
     flow = getattr(importlib.import_module(module), module.removeprefix("flows."))
-    status = run_command(flow, model_of(module), check, [*arguments, "--dry-run"])
+    own = (
+        []
+        if "root=" in str(arguments) or "root" not in model_of(module).model_fields
+        else ["--set", f"root={tmp_path}"]
+    )
+    status = run_command(flow, model_of(module), check, [*arguments, *own, "--dry-run"])
     assert status == 0, capsys.readouterr().err
 
 
