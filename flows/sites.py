@@ -73,7 +73,11 @@ def build(names: Sequence[str]) -> None:
     from tasks_lib.building.sites import build_recipe
     from tasks_lib.processes.prefect_api import check_api
 
-    names = [member for name in names for member in find_recipe(name).built_names]  # all are read first
+    recipes = [find_recipe(member) for name in names for member in find_recipe(name).built_names]  # all, first
+    names = [recipe.name for recipe in recipes if recipe.served_by_process]
+    for recipe in recipes:
+        if not recipe.served_by_process:
+            print(f"{recipe.name}: kind {recipe.kind} needs no build")
 
     @flow(name="build-sites", persist_result=False)
     def build_sites(names: Sequence[str]) -> list[str]:

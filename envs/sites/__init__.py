@@ -17,10 +17,9 @@ from envs.sites.static_server import StaticServer, StaticSite
 from envs.sites.storage_state import StorageState, read_storage_state
 
 if TYPE_CHECKING:
-    from envs.bundled.sites import APPLICATIONS, BundledSite
     from envs.sites.mirror.record import record_site
     from envs.sites.recipes.build import build_of, build_site, clean_builds
-    from envs.sites.recipes.check import check_site
+    from envs.sites.recipes.check import check_site, visit_of
     from envs.sites.recipes.group import SiteGroup
     from envs.sites.recipes.kinds import site_of
     from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
     from envs.sites.shared import SharedSites
 
 __all__ = [
-    "APPLICATIONS",
     "SITES",
     "AllowList",
-    "BundledSite",
     "Design2CodeSite",
     "LiveOptions",
     "LiveSite",
@@ -60,15 +57,15 @@ __all__ = [
     "record_site",
     "site_of",
     "split_address",
+    "visit_of",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "envs.bundled.sites": ("APPLICATIONS", "BundledSite"),
         "envs.sites.mirror.record": ("record_site",),
         "envs.sites.recipes.build": ("build_of", "build_site", "clean_builds"),
-        "envs.sites.recipes.check": ("check_site",),
+        "envs.sites.recipes.check": ("check_site", "visit_of"),
         "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),
         "envs.sites.recipes.group": ("SiteGroup",),
         "envs.sites.recipes.kinds": ("site_of",),

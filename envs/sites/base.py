@@ -27,6 +27,10 @@ class SiteEpisode:
     routes: Mapping[tuple[str, int], AnyPath] = field(default_factory=dict, kw_only=True)
     """Unix sockets that serve HTTPS under true names, by host and port."""
 
+    async def hash_state(self) -> dict[str, str]:
+        """Return a hash for each part of the server's state; none if it cannot be seen."""
+        return {}
+
     async def close(self) -> None:
         """Drop the episode's state. A second close does nothing."""
 

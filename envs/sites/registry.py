@@ -1,19 +1,17 @@
-"""Finds the site of a task by its name: bundled, installed, recipe, ``module:function`` or live."""
+"""Finds the site of a task by its name: ours, installed, recipe, ``module:function`` or live."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 
-from envs.bundled.sites import APPLICATIONS, BundledSite
 from envs.sites.base import Site
 from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.recipes.group import SiteGroup
 from envs.sites.recipes.kinds import recipe_site
-from envs.sites.recipes.recipe import find_recipe, recipe_files
+from envs.sites.recipes.recipe import find_recipe, is_recipe, recipe_files
 from envs.types import ConfigError, TaskError
 from envs.types.extensions import Extensions, is_reference
 from envs.types.near import near
@@ -24,14 +22,13 @@ SITES: Extensions[Callable[[], Site]] = Extensions(
     {
         "design2code": Design2CodeSite,
         "miniwob": MiniWobSite,
-        **{name: partial(BundledSite, application) for name, application in APPLICATIONS.items()},
     },
 )
 """Makers of sites, by the name in ``WebTask.site``: the project's own, then installed ones."""
 
 
 def is_served(name: str, addresses: Mapping[str, str] = MappingProxyType({})) -> bool:
-    """Return True if a task's site is started for it: bundled, installed, a recipe's, or
+    """Return True if a task's site is started for it: ours, installed, a recipe's, or
     ``module:function``.
 
     Any other site is a live one.
@@ -39,7 +36,7 @@ def is_served(name: str, addresses: Mapping[str, str] = MappingProxyType({})) ->
     Args:
         addresses: Addresses of live sites by name; a name among them is live.
     """
-    return name not in addresses and (name in SITES or is_reference(name) or name in recipe_files())
+    return name not in addresses and (name in SITES or is_reference(name) or is_recipe(name))
 
 
 def make_site(name: str, live: LiveOptions | None = None) -> Site:
@@ -57,7 +54,7 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
         site = LiveSite(name, live)
     except ConfigError as error:
         known = [*SITES, *recipe_files()]
-        raise TaskError(f"{error}. {near(name, known).capitalize()}Bundled sites are: {', '.join(known)}") from error
+        raise TaskError(f"{error}. {near(name, known).capitalize()}Served sites are: {', '.join(known)}") from error
     return _by_recipes(site, live or LiveOptions())
 
 

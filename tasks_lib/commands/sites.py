@@ -19,8 +19,9 @@ from envs.sites import (
     recipe_files,
     record_site,
     site_of,
+    visit_of,
 )
-from envs.types import ConfigError, RollwrightError, SeedRange, WebTask
+from envs.types import ConfigError, RollwrightError
 
 
 def list_sites() -> list[str]:
@@ -47,10 +48,10 @@ def serve_site(name: str, path: str) -> None:
 
 
 def check(name: str) -> tuple[bool, list[str]]:
-    """Check a site and return whether two instances are alike, and lines on what was seen.
+    """Check a site and return whether two episodes are alike, and lines on what was seen.
 
     Raises:
-        ConfigError: Its recipe has no processes of its own to compare.
+        ConfigError: Its recipe is wrong.
         SiteError: It is not built, or cannot be launched.
     """
     return asyncio.run(_check(name))
@@ -82,12 +83,8 @@ async def _serve(name: str, path: str) -> None:
     site = site_of(find_recipe(name))
     if isinstance(site, SiteGroup):
         raise ConfigError(f"site {name}: only browsers of an episode find its hosts; start {_members(name)}")
-    visit = WebTask(
-        task_id=name, site=name, kind="visit", path=path, instruction="Look.", difficulty=1, horizon=1,
-        seeds={"train": SeedRange(start=0, stop=1)},
-    )  # fmt: skip
     async with _started(site):
-        episode = await site.open_episode(visit, 0)
+        episode = await site.open_episode(visit_of(find_recipe(name), path), 0)
         try:
             if episode.routes:
                 raise ConfigError(f"site {name}: only browsers of an episode find {site.origin}; play a task of it")
@@ -98,23 +95,26 @@ async def _serve(name: str, path: str) -> None:
 
 
 async def _check(name: str) -> tuple[bool, list[str]]:
-    site = site_of(find_recipe(name))
-    if isinstance(site, SiteGroup):
-        raise ConfigError(f"site {name} is a group of hosts; check {_members(name)}")
-    if not isinstance(site, RecipeSite):
-        raise ConfigError(
-            f"site {name} is of kind {find_recipe(name).kind}, whose states are exact copies; nothing to check"
-        )
+    recipe = find_recipe(name)
+    site = site_of(recipe)
     async with _started(site):
-        seen = await check_site(site)
-        assert site.report is not None
-        how = f"{'forked' if site.report.warm else 'cold'}, {site.report.storage} state"
-        isolated = "own namespaces" if site.report.isolated else "no namespaces"
-    lines = [f"{name}: {how}, {isolated}; {seen.requests} requests to two instances"]
-    lines += [f"notice: {notice}" for notice in seen.notices]
+        seen = await check_site(site, recipe)
+    members = site.members.items() if isinstance(site, SiteGroup) else [(name, site)]
+    lines = [line for place, member in members for line in _described(place, member)]
+    lines += [f"{name}: {seen.requests} requests in two episodes"]
     lines += [f"changed: {', '.join(seen.changed) or 'nothing'}"]
     lines += [f"differs: {difference}" for difference in seen.differences]
     return seen.ok, [*lines, f"{name}: {'alike' if seen.ok else 'not alike'}"]
+
+
+def _described(place: str, site: Site) -> list[str]:
+    """Return how the episodes of a checked site are served, and what is missing here."""
+    report = site.report if isinstance(site, RecipeSite) else None
+    if report is None:
+        return [f"{place}: served by this process"]
+    how = f"{'forked' if report.warm else 'cold'}, {report.storage} state"
+    isolated = "own namespaces" if report.isolated else "no namespaces"
+    return [f"{place}: {how}, {isolated}", *(f"notice: {notice}" for notice in report.notices)]
 
 
 def _members(name: str) -> str:

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from envs.bundled.generate import Checker, NoStartPage, TaskDraft, checker, draft_of
 from envs.bundled.oracles import ORACLES, follow, is_generated
-from envs.sites import APPLICATIONS
 from envs.tasks import TaskIndex
 from envs.tasks.assembly import check_difficulty
 from envs.types import (
@@ -169,7 +168,7 @@ async def check_set(tasks: TaskIndex, root: Path) -> SetCheck:
                 result.unplayed += 1
                 continue
             if verdict is None:
-                outcome = await _over_http(check, task) if task.site in APPLICATIONS else _by_oracle(task)
+                outcome = await _over_http(check, task) if check.serves(task.site) else _by_oracle(task)
                 if isinstance(outcome, list):
                     in_browser += outcome
                     verdict = None

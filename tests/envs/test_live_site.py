@@ -49,7 +49,7 @@ def test_a_host_is_its_own_address() -> None:
 def test_what_is_no_site_is_refused_with_what_to_do(name: str, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         LiveSite(name)
-    with pytest.raises(TaskError, match=r"Bundled sites are: .*miniwob"):
+    with pytest.raises(TaskError, match=r"Served sites are: .*miniwob"):
         make_site(name)
 
 

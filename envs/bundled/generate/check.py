@@ -26,6 +26,10 @@ class Checker:
         self._sites = sites
         self._client = client
 
+    def serves(self, site: str) -> bool:
+        """Return True if the site of this name is bundled."""
+        return site in self._sites
+
     async def solve(self, task: WebTask) -> RewardBundle:
         """Return the reward of the task's own solution. Any but a full one means a broken task."""
         return await self.play(task, solution_of(task))
@@ -37,7 +41,7 @@ class Checker:
             NoStartPage: the task's path does not exist.
             TaskError: a move cannot be made, the task has no rubric, or its site is not bundled.
         """
-        if task.rubric is None or task.site not in self._sites:
+        if task.rubric is None or not self.serves(task.site):
             raise TaskError(
                 f"{task.task_id} has no rubric or is on {task.site}, which is none of {', '.join(self._sites)}"
             )

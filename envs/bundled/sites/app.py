@@ -1,15 +1,11 @@
 """Shared parts of the bundled sites: pages as functions of an episode's database.
 
-A cookie names the episode of a request. An episode begins at ``/-/begin/<token>?to=/path``, which
-sets the cookie and redirects to the path. So the addresses of all pages are the site's own
-(``/product/12``) and the same in every episode. A request without a known cookie gets 403. Paths
-below ``/api/`` are JSON about the state, for grading: they also need the server's key, which no
-page and no policy has.
+Paths below ``/api/`` are JSON about the state, for grading alone: the requests of a browser do not
+reach them.
 """
 
 from __future__ import annotations
 
-import hmac
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,18 +16,15 @@ from urllib.parse import parse_qs
 import jinja2
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from envs.bundled.sites.states import AppState, AppStates
+from envs.bundled.sites.states import AppState
 from envs.sites.static_server import CachedFiles
 
 HERE = Path(__file__).parent
-COOKIE = "episode"
-KEY_HEADER = "x-state-key"
 MAX_BODY = 64_000
 """Largest body of a form, in bytes. The longest of ours has a text of 2,000 characters."""
 SAFE = {
@@ -92,19 +85,30 @@ def go(address: str) -> Response:
     return RedirectResponse(address, status_code=303)
 
 
-def make_app(application: Application, states: AppStates, key: str) -> Starlette:
-    """Make the ASGI application of a site; ``key`` opens ``/api/``."""
+def make_app(application: Application) -> Starlette:
+    """Make the ASGI application of a site, which answers requests through `AppVisitor`."""
     shown = _Pages(application)
     routes = [_make_route(place, handler, shown) for place, handler in application.pages.items()]
     return Starlette(
-        routes=[
-            Route("/-/begin/{token}", _make_begin(states)),
-            Mount("/-/static", CachedFiles(directory=HERE / "static")),
-            *routes,
-        ],
-        middleware=[Middleware(_EpisodeGate, states=states, key=key)],
+        routes=[Mount("/-/static", CachedFiles(directory=HERE / "static")), *routes],
         exception_handlers={404: shown.missing},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AppVisitor:
+    """The ASGI application of one visitor of an episode: its browser, or grading."""
+
+    app: ASGIApp
+    state: AppState
+    grading: bool
+    """True if it may ask for paths below ``/api/``."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith("/api/") and not self.grading:
+            await PlainTextResponse("for grading alone", status_code=403)(scope, receive, send)
+            return
+        await self.app({**scope, "episode": self.state}, receive, send)
 
 
 class _Pages:
@@ -129,8 +133,8 @@ class _Pages:
 
     async def missing(self, request: Request, error: Exception) -> Response:
         """Render a page that says that a page does not exist."""
-        state: AppState | None = request.scope.get("episode")
-        if state is None or request.url.path.startswith(("/-/", "/api/")):
+        state: AppState = request.scope["episode"]
+        if request.url.path.startswith(("/-/", "/api/")):
             return PlainTextResponse("not found", status_code=404)
         with state.lock:
             return self.page(state.connection, "missing.html", status=404)
@@ -169,35 +173,3 @@ async def _read_body(request: Request) -> bytes:
         if len(body) > MAX_BODY:
             raise HTTPException(413)
     return bytes(body)
-
-
-def _make_begin(states: AppStates) -> Callable[[Request], Any]:
-    async def begin(request: Request) -> Response:
-        token, to = request.path_params["token"], request.query_params.get("to", "/")
-        if states.get(token) is None or not to.startswith("/") or to.startswith("//"):
-            return PlainTextResponse("no such episode", status_code=403)
-        answer = RedirectResponse(to, status_code=303, headers=SAFE)
-        answer.set_cookie(COOKIE, token, httponly=True, samesite="lax")
-        return answer
-
-    return begin
-
-
-class _EpisodeGate:
-    """Finds the episode of a request by its cookie, and refuses requests without one."""
-
-    def __init__(self, app: ASGIApp, states: AppStates, key: str) -> None:
-        self._app, self._states, self._key = app, states, key
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith("/-/"):
-            request = Request(scope)
-            state = self._states.get(request.cookies.get(COOKIE, ""))
-            key = request.headers.get(KEY_HEADER, "")
-            if state is None or (
-                scope["path"].startswith("/api/") and not hmac.compare_digest(key.encode(), self._key.encode())
-            ):
-                await PlainTextResponse("no episode", status_code=403)(scope, receive, send)
-                return
-            scope["episode"] = state
-        await self._app(scope, receive, send)

@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from dataclasses import dataclass
-from urllib.parse import quote
 
-from envs.bundled.sites.app import COOKIE, KEY_HEADER, Application, make_app
+from envs.bundled.sites.app import Application, AppVisitor, make_app
 from envs.bundled.sites.states import AppState, AppStates
 from envs.observation import ObservationOptions
-from envs.sites.app_server import AppServer
-from envs.sites.base import Site, SiteEpisode
+from envs.sites.recipes.front import COOKIE, FrontedEpisode, FrontedSite
 from envs.sites.server_state import SiteState
+from envs.sites.site_guest.state import hash_tables
 from envs.types import WebTask
 
 VIEWPORT = (1008, 756)
 """Multiples of 28 (a merged patch of Qwen2-VL) with the shape of a laptop's window."""
 
 
-@dataclass(frozen=True, slots=True)
-class BundledAttempt(SiteEpisode):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundledAttempt(FrontedEpisode):
     """State of a bundled site for one episode: its own database."""
 
     state: SiteState
+    kept: AppState
     states: AppStates
-    token: str
+    grading_token: str
+    """Token by which grading asks."""
+
+    async def hash_state(self) -> dict[str, str]:
+        """Return a hash for each table."""
+        with self.kept.lock:
+            return hash_tables(self.kept.connection)
 
     async def close(self) -> None:
         """Drop the state."""
-        self.states.close(self.token)
+        for token in (self.token, self.grading_token):
+            self.front.instances.pop(token, None)
+        self.states.close(self.kept)
 
 
-class BundledSite(Site):
+class BundledSite(FrontedSite):
     """The `Site` of an `Application`.
 
     The seed of an episode is that of its world. Every episode has its own browser context and its
@@ -41,28 +48,15 @@ class BundledSite(Site):
 
     observation = ObservationOptions(offscreen=True)
     """Elements out of view are listed too: pages are short, and text policies need not scroll."""
-    viewport = VIEWPORT
 
-    def __init__(self, application: Application, name: str = "") -> None:
-        self.name = name or application.name
-        self._key = secrets.token_urlsafe(24)
+    def __init__(self, application: Application, name: str = "", viewport: tuple[int, int] = VIEWPORT) -> None:
+        super().__init__(name or application.name, viewport)
         self.states = AppStates(application.build)
-        self.app = make_app(application, self.states, self._key)
-        """The ASGI application, for callers that use it without a socket."""
-        self._server = AppServer(self.app, application.name)
-
-    @property
-    def origin(self) -> str:
-        """``http://127.0.0.1:<port>``."""
-        return self._server.origin
-
-    async def start(self) -> None:
-        """Begin to serve."""
-        await self._server.start()
+        self._app = make_app(application)
 
     async def close(self) -> None:
         """Stop serving, and drop all states."""
-        await self._server.close()
+        await super().close()
         self.states.close_all()
 
     async def open_episode(self, task: WebTask, seed: int) -> BundledAttempt:
@@ -70,15 +64,26 @@ class BundledSite(Site):
         origin = self.origin
         opening = asyncio.get_running_loop().run_in_executor(None, self.states.open, seed)
         try:
-            state = await asyncio.shield(opening)
+            kept = await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(self._drop)  # the thread goes on, and its caller cannot close what it opens
             raise
-        headers = {"cookie": f"{COOKIE}={state.token}", KEY_HEADER: self._key}
-        asked = SiteState(origin=origin, databases={"": state.uri}, headers=headers)
-        path = f"/-/begin/{state.token}?to={quote(task.path)}"
-        return BundledAttempt(path, asked, self.states, state.token)
+        return self.admitted(kept, origin, task.path)
+
+    def admitted(self, kept: AppState, origin: str, path: str) -> BundledAttempt:
+        """Return the episode of an opened state, answered from now on."""
+        token, grading = (self._front.admit(AppVisitor(self._app, kept, grading)) for grading in (False, True))
+        asked = SiteState(origin=origin, databases={"": kept.uri}, headers={"cookie": f"{COOKIE}={grading}"})
+        return BundledAttempt(
+            path=self._front.entrance(token, path),
+            state=asked,
+            front=self._front,
+            token=token,
+            kept=kept,
+            states=self.states,
+            grading_token=grading,
+        )
 
     def _drop(self, opened: asyncio.Future[AppState]) -> None:
         if not opened.cancelled() and opened.exception() is None:
-            self.states.close(opened.result().token)
+            self.states.close(opened.result())

@@ -2,7 +2,7 @@
 
 A world's database is built once and kept as a template. An episode's database is a copy of it, made
 with SQLite's own backup (under a millisecond). So a reset is exact, and nothing of one episode can
-be seen in another. A request with an unknown token gets nothing.
+be seen in another.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ Build = Callable[[int, sqlite3.Connection], None]
 class AppState:
     """The database of one episode. Only the thread that holds the lock uses the connection."""
 
-    token: str = field(repr=False)
-    """Secret name of the episode. It is in a cookie that scripts cannot read, and in no address."""
     uri: str = field(repr=False)
     """SQLite URI with which this process can open the database a second time."""
     connection: sqlite3.Connection
@@ -55,31 +53,25 @@ class AppStates:
         Raises:
             SiteError: too many are open.
         """
-        token = secrets.token_urlsafe(24)
-        uri = f"file:rollwright-{token}?mode=memory&cache=shared"
+        uri = f"file:rollwright-{secrets.token_urlsafe(24)}?mode=memory&cache=shared"
         with self._guard:
             if len(self._open) >= MAX_EPISODES:
                 raise SiteError(f"{MAX_EPISODES} episodes are open on one site; close those that are over")
             connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
             self._world(seed).backup(connection)
-            state = self._open[token] = AppState(token, uri, connection)
+            state = self._open[uri] = AppState(uri, connection)
         return state
 
-    def get(self, token: str) -> AppState | None:
-        """Return the episode with this token, if there is one."""
-        return self._open.get(token)
-
-    def close(self, token: str) -> None:
+    def close(self, state: AppState) -> None:
         """Drop an episode's state. A second close does nothing."""
-        state = self._open.pop(token, None)
-        if state is not None:
+        if self._open.pop(state.uri, None) is not None:
             with state.lock:
                 state.connection.close()
 
     def close_all(self) -> None:
         """Drop everything."""
-        for token in list(self._open):
-            self.close(token)
+        for state in list(self._open.values()):
+            self.close(state)
         with self._guard:
             while self._worlds:
                 self._worlds.popitem()[1].close()

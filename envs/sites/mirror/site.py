@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -17,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from envs.cancel_scope import finish_shielded
 from envs.sites.app_server import AppServer
-from envs.sites.base import VIEWPORT, Site, SiteEpisode
+from envs.sites.base import VIEWPORT, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange, Recording, read_har
 from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
-from envs.sites.recipes.front import Front
+from envs.sites.recipes.front import FrontedEpisode, FrontedSite
 from envs.sites.recipes.gateway import EpisodeServer, HostGateway
 from envs.sites.recipes.group import PORT
 from envs.types import SiteError, WebTask
@@ -31,18 +30,6 @@ NOT_SENT = frozenset(
     {"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding", "alt-svc", "upgrade"}
 )
 """Headers of the recorded connection. Bodies are recorded without a content encoding."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedEpisode(SiteEpisode):
-    """An episode on a recording at the address of the front."""
-
-    token: str
-    front: Front
-
-    async def close(self) -> None:
-        """Forget the episode's place in the recording."""
-        self.front.instances.pop(self.token, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +44,7 @@ class NamedEpisode(SiteEpisode):
             await server.close()
 
 
-class MirrorSite(Site):
+class MirrorSite(FrontedSite):
     """A `Site` that answers with what was recorded. What was not is answered with 404.
 
     A site that was recorded over HTTPS is served under its own name, with the other hosts of the
@@ -78,16 +65,13 @@ class MirrorSite(Site):
         ignored: tuple[str, ...] = (),
         viewport: tuple[int, int] = VIEWPORT,
     ) -> None:
-        self.name = name
-        self.viewport = viewport
+        super().__init__(name, viewport)
         self.missed: dict[str, int] = {}
         """Number of requests that were not recorded, by the report on them."""
         self._path = recording
         self._address = address.rstrip("/")
         self._ignored = ignored
         self._recorded = RecordedAnswers(())
-        self._front = Front(name)
-        self._server = AppServer(self._front, name)
         self._gateway: HostGateway | None = None
         self._named: tuple[str, ...] = ()
         """Recorded hosts that are served under their names."""
@@ -97,7 +81,7 @@ class MirrorSite(Site):
     @property
     def origin(self) -> str:
         """The recorded origin, or ``http://127.0.0.1:<port>``, the same for all episodes."""
-        return self._address if self._named else self._server.origin
+        return self._address if self._named else super().origin
 
     def problem(self) -> str:
         """Return why it cannot be started on this machine."""
@@ -117,7 +101,7 @@ class MirrorSite(Site):
         for reason, count in recording.skipped.items():
             logger.warning("site %s: %d exchanges %s are not replayed", self.name, count, reason)
         if not _named_host(self._address):
-            await self._server.start()
+            await super().start()
             return
         self._named = tuple(dict.fromkeys(filter(None, (_named_host(one.url) for one in recording.exchanges))))
         self.hosts = tuple(f"https://{host}" for host in self._named if f"https://{host}" != self._address)
@@ -127,8 +111,7 @@ class MirrorSite(Site):
 
     async def close(self) -> None:
         """Stop serving."""
-        await self._server.close()
-        self._front.instances.clear()
+        await super().close()
         if self._gateway is not None:
             await self._gateway.close()
         if self._sockets is not None:
@@ -146,9 +129,8 @@ class MirrorSite(Site):
         application = MirrorApplication(self, MirroredEpisode(self._recorded))
         if self._gateway is not None and self._sockets is not None:
             return await self._open_named(application, task.path, self._gateway, Path(self._sockets.name))
-        token = secrets.token_urlsafe(24)
-        self._front.instances[token] = application
-        return RecordedEpisode(path=self._front.entrance(token, quote(task.path)), token=token, front=self._front)
+        token = self._front.admit(application)
+        return FrontedEpisode(path=self._front.entrance(token, task.path), token=token, front=self._front)
 
     async def _open_named(
         self, application: MirrorApplication, path: str, gateway: HostGateway, folder: Path

@@ -1,4 +1,4 @@
-"""Checks a site: the same requests to two instances, and what differs in answers and state.
+"""Checks a site: the same requests in two episodes, and what differs in answers and state.
 
 What differs without being ignored would differ between the episodes of a group, so that their
 rewards could not be compared.
@@ -13,9 +13,9 @@ from html import unescape
 
 import httpx
 
-from envs.sites.recipes.recipe import RecordedRequest
-from envs.sites.recipes.site import RecipeSite, SiteInstance
-from envs.types import SiteError
+from envs.sites.base import Site, SiteEpisode
+from envs.sites.recipes.recipe import RecordedRequest, SiteRecipe, find_recipe
+from envs.types import SeedRange, SiteError, WebTask
 
 CLOCK = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\d\d:\d\d:\d\d|\b1[6-9]\d{8}(\.\d+)?\b|\d\d? (a\.m\.|p\.m\.)|\d{1,2}:\d\d"
@@ -31,7 +31,7 @@ MAX_ERRORS = 500
 
 @dataclass(frozen=True)
 class PlayedRequests:
-    """Answers of one instance, and its state at the end."""
+    """Answers of one episode, and its state at the end."""
 
     answers: tuple[tuple[int, str], ...]
     state: Mapping[str, str]
@@ -42,10 +42,8 @@ class SiteCheck:
     """Result of a check."""
 
     requests: int
-    notices: list[str] = field(default_factory=list)
-    """Remarks of the template on itself."""
     differences: list[str] = field(default_factory=list)
-    """Differences of two instances, each with a likely cause."""
+    """Differences of two episodes, each with a likely cause."""
     changed: list[str] = field(default_factory=list)
     """Files and tables that the requests changed."""
 
@@ -55,24 +53,29 @@ class SiteCheck:
         return not self.differences
 
 
-async def check_site(site: RecipeSite) -> SiteCheck:
-    """Play the recipe's requests to two instances of a started site and compare them.
+def visit_of(recipe: SiteRecipe, path: str = "") -> WebTask:
+    """Return a task that enters a site and asks for nothing, at ``path`` or where it is ready."""
+    return WebTask(
+        task_id=recipe.name, site=recipe.name, kind="visit", path=path or recipe.ready.path, instruction="Look.",
+        difficulty=1, horizon=1, seeds={"train": SeedRange(start=0, stop=1)},
+    )  # fmt: skip
 
-    A third instance after them has to have the state of the seed: a reset that is not exact would
+
+async def check_site(site: Site, recipe: SiteRecipe) -> SiteCheck:
+    """Play the recipe's requests in two episodes of a started site and compare them.
+
+    A third episode after them has to have the state of the seed: a reset that is not exact would
     show there.
 
     Raises:
-        SiteError: An instance cannot be launched, or a recorded request cannot be played.
+        SiteError: An episode cannot be opened, or a recorded request cannot be played.
     """
-    recipe = site.recipe
-    requests = recipe.check.requests or tuple(
-        RecordedRequest(path=path) for path in recipe.warm or (recipe.ready.path,)
-    )
-    fresh = await _state_of_new(site)
-    first, second = await _played(site, requests), await _played(site, requests)
-    after = await _state_of_new(site)
-    assert site.report is not None
-    check = SiteCheck(len(requests), list(site.report.notices))
+    requests = recipe.check.requests or tuple(RecordedRequest(path=path) for path in _default_paths(recipe))
+    visit = visit_of(recipe)
+    fresh = (await _played(site, visit, ())).state
+    first, second = await _played(site, visit, requests), await _played(site, visit, requests)
+    after = (await _played(site, visit, ())).state
+    check = SiteCheck(len(requests))
     check.changed = sorted(name for name in {*fresh, *first.state} if fresh.get(name) != first.state.get(name))
     for number, (one, two) in enumerate(zip(first.answers, second.answers, strict=True)):
         check.differences += _compared(f"answer {number + 1} ({requests[number].path})", one, two, recipe.check.ignore)
@@ -84,37 +87,43 @@ async def check_site(site: RecipeSite) -> SiteCheck:
     return check
 
 
-async def _state_of_new(site: RecipeSite) -> Mapping[str, str]:
-    instance = await site.launch()
+def _default_paths(recipe: SiteRecipe) -> tuple[str, ...]:
+    """Return the paths that are asked where a recipe names none."""
+    if recipe.sites:
+        return tuple(f"https://{host}{find_recipe(name).ready.path}" for host, name in recipe.sites.items())
+    return recipe.warm or (recipe.ready.path,)
+
+
+async def _played(site: Site, visit: WebTask, requests: tuple[RecordedRequest, ...]) -> PlayedRequests:
+    """Play requests in a new episode; without any, it is as it begins."""
+    episode = await site.open_episode(visit, 0)
     try:
-        return await site.hash_state(instance)
+        answers = await _answers(site, episode, requests) if requests else []
+        return PlayedRequests(tuple(answers), await episode.hash_state())
     finally:
-        await site.drop(instance)
+        await episode.close()
 
 
-async def _played(site: RecipeSite, requests: tuple[RecordedRequest, ...]) -> PlayedRequests:
-    instance = await site.launch()
-    try:
-        answers = await _answers(site, instance, requests)
-        return PlayedRequests(tuple(answers), await site.hash_state(instance))
-    finally:
-        await site.drop(instance)
-
-
-async def _answers(
-    site: RecipeSite, instance: SiteInstance, requests: tuple[RecordedRequest, ...]
-) -> list[tuple[int, str]]:
+async def _answers(site: Site, episode: SiteEpisode, requests: tuple[RecordedRequest, ...]) -> list[tuple[int, str]]:
     answers = list[tuple[int, str]]()
-    async with httpx.AsyncClient(base_url=site.origin, trust_env=False, follow_redirects=True, timeout=60) as client:
-        await client.get(f"/-/begin/{instance.token}?to={site.recipe.ready.path}")
+    # A certificate of ours, which only browsers of episodes trust.
+    names = {
+        f"https://{host}:{port}": httpx.AsyncHTTPTransport(uds=str(place), verify=False)
+        for (host, port), place in episode.routes.items()
+    }
+    async with httpx.AsyncClient(
+        base_url=site.origin, mounts=names, trust_env=False, follow_redirects=True, timeout=60
+    ) as client:
+        await client.get(episode.path)
         for request in requests:
+            page = client.base_url.join(request.path)
             if request.form is None:
                 answer = await client.get(request.path)
             else:
                 form = dict(request.form)
                 if request.token:
                     form[request.token] = _hidden_value(request.token, answers)
-                answer = await client.post(request.path, data=form, headers={"referer": f"{site.origin}{request.path}"})
+                answer = await client.post(request.path, data=form, headers={"referer": str(page)})
             if answer.status_code >= MAX_ERRORS:
                 raise SiteError(
                     f"site {site.name}: {request.path} answers {answer.status_code}; correct check.requests"

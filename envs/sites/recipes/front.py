@@ -7,8 +7,11 @@ episode that has ended.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 from starlette.requests import Request
@@ -16,6 +19,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envs.egress.message import PROBLEM_HEADER
+from envs.sites.app_server import AppServer
+from envs.sites.base import VIEWPORT, Site, SiteEpisode
 
 COOKIE = "rollwright-episode"
 BEGIN = "/-/begin/"
@@ -52,9 +57,15 @@ class Front:
         self.problem_of: Callable[[str], Awaitable[str]] = _unknown
         """Returns why the server of a token fails; empty if it cannot be seen."""
 
-    def entrance(self, token: str, quoted_path: str) -> str:
-        """Return the path at which a browser enters an episode."""
-        return f"{BEGIN}{token}?to={quoted_path}"
+    def admit(self, place: Path | ASGIApp) -> str:
+        """Have this answer a new episode, and return the episode's token."""
+        token = secrets.token_urlsafe(24)
+        self.instances[token] = place
+        return token
+
+    def entrance(self, token: str, path: str) -> str:
+        """Return the path at which a browser enters an episode that begins at ``path``."""
+        return f"{BEGIN}{token}?to={quote(path)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -125,6 +136,47 @@ class Front:
         """Return the reason why a server fails, in one line that a header can hold."""
         why = "the episode is over" if token not in self.instances else await self.problem_of(token)
         return " ".join(why.split())[:MAX_PROBLEM].encode("latin-1", "replace").decode("latin-1")
+
+
+class FrontedSite(Site):
+    """A `Site` whose episodes have one address of loopback, that of a front."""
+
+    def __init__(self, name: str, viewport: tuple[int, int] = VIEWPORT) -> None:
+        self.name = name
+        self.viewport = viewport
+        self._front = Front(name)
+        self._server = AppServer(self._front, name)
+
+    @property
+    def origin(self) -> str:
+        """``http://127.0.0.1:<port>``, the same for all episodes."""
+        return self._server.origin
+
+    @property
+    def instances(self) -> int:
+        """Number of episodes that are answered, with instances that wait for one."""
+        return len(self._front.instances)
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Stop serving, and forget all episodes."""
+        await self._server.close()
+        self._front.instances.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontedEpisode(SiteEpisode):
+    """An episode that an application in this process answers, at the address of a front."""
+
+    front: Front
+    token: str
+
+    async def close(self) -> None:
+        """Answer it no longer."""
+        self.front.instances.pop(self.token, None)
 
 
 def _without_ours(header: bytes) -> bytes:

@@ -160,6 +160,14 @@ class EpisodeInstances:
         """Return why a host's instance fails; empty if it cannot be seen."""
         return await self._site.members[host].failure_of((await self.of(host)).instance.token)
 
+    async def hash_state(self) -> dict[str, str]:
+        """Return a hash for each part of the states of all hosts."""
+        return {
+            f"{host}/{name}": value
+            for host in self._site.members
+            for name, value in (await (await self.of(host)).hash_state()).items()
+        }
+
     async def close(self) -> None:
         """Drop all instances. A second close does nothing."""
         self._closed = True
@@ -179,6 +187,10 @@ class GroupEpisode(SiteEpisode):
 
     instances: EpisodeInstances
     place: Path
+
+    async def hash_state(self) -> dict[str, str]:
+        """Return a hash for each part of the states of all hosts; launches those that are not."""
+        return await self.instances.hash_state()
 
     async def close(self) -> None:
         """Drop the instances."""

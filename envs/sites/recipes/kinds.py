@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from envs.bundled.sites import APPLICATIONS, BundledSite
+from envs.bundled.sites.app import Application
+from envs.bundled.sites.site import BundledSite
 from envs.sites.base import Site
 from envs.sites.mirror.site import MirrorSite
 from envs.sites.recipes.group import SiteGroup
-from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
+from envs.sites.recipes.recipe import SiteRecipe, find_recipe, is_recipe
 from envs.sites.recipes.site import RecipeSite
 from envs.sites.static_server import StaticSite
 from envs.types import ConfigError
-from envs.types.near import near
+from envs.types.extensions import Extensions
+
+OURS: Extensions[Application] = Extensions("application", "rollwright.applications", {})
+"""Applications of kind ``app``, as ``module:name``."""
 
 
 def site_of(recipe: SiteRecipe) -> Site:
@@ -34,13 +38,13 @@ def site_of(recipe: SiteRecipe) -> Site:
             viewport=recipe.viewport,
         )
     if recipe.kind == "app":
-        if recipe.start.site not in APPLICATIONS:
-            known = ", ".join(APPLICATIONS)
+        application = OURS.find(recipe.start.application)
+        if not isinstance(application, Application):
             raise ConfigError(
-                f"recipe {recipe.name}: start.site: no application {recipe.start.site!r}; "
-                f"{near(recipe.start.site, APPLICATIONS)}there are {known}"
+                f"recipe {recipe.name}: start.application: {recipe.start.application} is {application!r}; expected an "
+                "envs.bundled.sites.Application"
             )
-        return BundledSite(APPLICATIONS[recipe.start.site], recipe.name)
+        return BundledSite(application, recipe.name, recipe.viewport)
     return RecipeSite(recipe)
 
 
@@ -50,4 +54,4 @@ def recipe_site(name: str) -> Site | None:
     Raises:
         ConfigError: The recipe's file is wrong.
     """
-    return site_of(find_recipe(name)) if name in recipe_files() else None
+    return site_of(find_recipe(name)) if is_recipe(name) else None

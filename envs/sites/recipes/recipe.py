@@ -53,11 +53,10 @@ class BuildSteps(RecipePart):
 class StartSteps(RecipePart):
     """Steps that start an instance."""
 
-    application: str = Field("", description="module:name of the WSGI or ASGI application.")
+    application: str = Field("", description="module:name of the WSGI or ASGI application, or of ours.")
     command: tuple[str, ...] = Field((), description="Command of kind process; {port} and {state} are filled in.")
     after_fork: str = Field("", description="module:function that makes handles anew in each instance.")
     environment: dict[str, str] = Field({}, description="Environment variables; $SITE_STATE is there too.")
-    site: str = Field("", description="Bundled application of kind app: shop, tracker or directory.")
     folder: str = Field("", description="Folder of pages of kind static, relative to the recipe.")
     recording: str = Field("", description="HTTP archive of kind mirror (.har or .zip), relative to the recipe.")
     address: str = Field("", pattern="^(https?://[^/]+)?$", description="Origin in the recording that is the site's.")
@@ -98,7 +97,7 @@ class InstanceLimits(RecipePart):
 class RecordedRequest(RecipePart):
     """One request of a check. Cookies that answers set are sent with the next ones."""
 
-    path: str = Field(pattern="^/")
+    path: str = Field(pattern="^(https://[^/]+)?/", description="Path, or an address on a host of kind group.")
     form: dict[str, str] | None = Field(None, description="Fields that are sent with POST.")
     token: str = Field("", description="Pattern of a hidden field in the page before, whose value is sent too.")
 
@@ -143,9 +142,7 @@ class SiteRecipe(RecipePart):
     def _fits_together(self) -> Self:
         if self.kind == "group" or self.sites:
             return self._checked_group()
-        key = {"static": "folder", "app": "site", "process": "command", "mirror": "recording"}.get(
-            self.kind, "application"
-        )
+        key = {"static": "folder", "process": "command", "mirror": "recording"}.get(self.kind, "application")
         if not getattr(self.start, key):
             raise ValueError(f"start.{key}: is missing; kind {self.kind} needs it")
         if key == "application" and not re.fullmatch(r"[\w.]+:\w+", self.start.application):
@@ -191,8 +188,12 @@ class SiteRecipe(RecipePart):
 
 def recipe_files() -> dict[str, Path]:
     """Return the files of all recipes by name; a folder of the user's wins over the project's."""
-    folders = [SHIPPED, *(Path(text) for text in os.environ.get(FOLDERS, "").split(os.pathsep) if text)]
-    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+    return {file.stem: file for folder in _folders() for file in sorted(folder.glob("*.yaml"))}
+
+
+def is_recipe(name: str) -> bool:
+    """Return True if there is a recipe of this name."""
+    return "/" not in name and any((folder / f"{name}.yaml").is_file() for folder in _folders())
 
 
 def find_recipe(name: str) -> SiteRecipe:
@@ -222,6 +223,10 @@ def read_recipe(path: Path) -> SiteRecipe:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; correct the path") from None
     return _parsed(path.resolve(), text)
+
+
+def _folders() -> list[Path]:
+    return [SHIPPED, *(Path(text) for text in os.environ.get(FOLDERS, "").split(os.pathsep) if text)]
 
 
 @cache

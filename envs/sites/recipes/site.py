@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import secrets
 import tempfile
 import time
 from collections import deque
@@ -14,15 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
 from envs.cancel_scope import finish_shielded
-from envs.sites.app_server import AppServer
-from envs.sites.base import Site, SiteEpisode
+from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
-from envs.sites.recipes.front import COOKIE, Front
+from envs.sites.recipes.front import COOKIE, FrontedSite
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.sites.recipes.template import SiteTemplate, TemplateReport
 from envs.sites.server_state import SiteState
@@ -70,25 +67,26 @@ class InstanceEpisode(SiteEpisode):
     instance: SiteInstance
     site: RecipeSite
 
+    async def hash_state(self) -> dict[str, str]:
+        """Return a hash for each file and table that counts."""
+        return await self.site.hash_state(self.instance)
+
     async def close(self) -> None:
         """Drop the instance."""
         await self.site.drop(self.instance)
 
 
-class RecipeSite(Site):
+class RecipeSite(FrontedSite):
     """The `Site` of a recipe whose episodes have a server process of their own."""
 
     def __init__(self, recipe: SiteRecipe, *, isolate: bool = True) -> None:
+        super().__init__(recipe.name, recipe.viewport)
         self.recipe = recipe
-        self.name = recipe.name
         self.hosts = recipe.hosts
-        self.viewport = recipe.viewport
         self.report: TemplateReport | None = None
         """Report of the template on itself; ``None`` before the start."""
         self._build: SiteBuild = build_of(recipe)
         self._isolate = isolate
-        self._front = Front(recipe.name)
-        self._server = AppServer(self._front, recipe.name)
         self._template: SiteTemplate | None = None
         self._changing = asyncio.Lock()
         self._launching = asyncio.Semaphore(recipe.limits.launches)
@@ -97,16 +95,6 @@ class RecipeSite(Site):
         self._filling: set[asyncio.Task[None]] = set()
         self._reported: set[Path] = set()
         """Sockets of servers whose problem is logged."""
-
-    @property
-    def origin(self) -> str:
-        """``http://127.0.0.1:<port>``, the same for all episodes."""
-        return self._server.origin
-
-    @property
-    def instances(self) -> int:
-        """Number of instances, with those that wait for an episode."""
-        return len(self._front.instances)
 
     def problem(self) -> str:
         """Return why it cannot be started on this machine."""
@@ -127,7 +115,7 @@ class RecipeSite(Site):
             state = await asyncio.to_thread(read_storage_state, self._build.state / self.recipe.login)
             self.cookies, self.stores = state.cookies, state.stores
         self._front.problem_of = self._ask_problem(asyncio.get_running_loop())
-        await self._server.start()
+        await super().start()
         self._fill()
 
     async def close(self) -> None:
@@ -135,12 +123,11 @@ class RecipeSite(Site):
         for task in self._filling:
             task.cancel()
         await asyncio.gather(*self._filling, return_exceptions=True)
-        await self._server.close()
+        await super().close()
         async with self._changing:
             if self._template is not None:
                 await finish_shielded(self._template.close())
                 self._template = None
-        self._front.instances.clear()
         self._ready_ones.clear()
 
     async def open_episode(self, task: WebTask, seed: int) -> InstanceEpisode:
@@ -157,7 +144,7 @@ class RecipeSite(Site):
             instance=instance,
             files=self.recipe.state.databases,
         )
-        entrance = self._front.entrance(instance.token, quote(task.path))
+        entrance = self._front.entrance(instance.token, task.path)
         return InstanceEpisode(path=entrance, state=state, instance=instance, site=self)
 
     async def launch(self) -> SiteInstance:
@@ -176,10 +163,10 @@ class RecipeSite(Site):
             return await self._launch_from(await self._started_template())  # it ended meanwhile
 
     async def _launch_from(self, template: SiteTemplate) -> SiteInstance:
-        instance = SiteInstance(f"i{next(self._numbers)}", secrets.token_urlsafe(24), template)
+        name = f"i{next(self._numbers)}"
+        instance = SiteInstance(name, self._front.admit(template.socket_of(name)), template)
         try:
-            ready = await template.launch(instance.name)
-            self._front.instances[instance.token] = template.socket_of(instance.name)
+            ready = await template.launch(name)
             if not ready:
                 await self._wait_until_ready(instance)
         except BaseException:

@@ -31,12 +31,8 @@ def hash_state(folder: Path, ignored: Iterable[str]) -> dict[str, Any]:
         with path.open("rb") as file:
             head = file.read(len(_MAGIC))
             if head == _MAGIC:
-                tables = _hash_tables(path, name, patterns)
-                parts |= {
-                    f"{name}:{table}": value
-                    for table, value in tables.items()
-                    if not _matches(f"{name}:{table}", patterns)
-                }
+                with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+                    parts |= hash_tables(database, f"{name}:", patterns)
             else:
                 parts[name] = sha256(head + file.read()).hexdigest()[:16]
     return {"parts": parts}
@@ -53,20 +49,24 @@ def read_database(path: Path) -> bytes:
         return content
 
 
-def _hash_tables(path: Path, file: str, patterns: list[str]) -> dict[str, str]:
-    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-        names = [
-            row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
-        ]
-        hashes = {}
-        for name in names:
-            quoted = name.replace('"', '""')
-            columns = [row[1] for row in database.execute(f'PRAGMA table_info("{quoted}")')]
-            kept = [column for column in columns if not _matches(f"{file}:{name}.{column}", patterns)]
-            listed = ", ".join(f'"{column}"' for column in kept) or "1"
-            rows = sorted(map(repr, database.execute(f'SELECT {listed} FROM "{quoted}"')))
-            hashes[name] = sha256("\n".join(rows).encode()).hexdigest()[:16]
-        return hashes
+def hash_tables(database: sqlite3.Connection, prefix: str = "", patterns: Iterable[str] = ()) -> dict[str, str]:
+    """Return a hash of the rows of each table, by its name after ``prefix``.
+
+    Args:
+        patterns: Tables and columns that are left out, as in `hash_state`.
+    """
+    hashes, ignored = {}, list(patterns)
+    names = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+    for name in names:
+        if _matches(f"{prefix}{name}", ignored):
+            continue
+        quoted = name.replace('"', '""')
+        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{quoted}")')]
+        kept = [column for column in columns if not _matches(f"{prefix}{name}.{column}", ignored)]
+        listed = ", ".join(f'"{column}"' for column in kept) or "1"
+        rows = sorted(repr(tuple(row)) for row in database.execute(f'SELECT {listed} FROM "{quoted}"'))
+        hashes[f"{prefix}{name}"] = sha256("\n".join(rows).encode()).hexdigest()[:16]
+    return hashes
 
 
 def _matches(name: str, patterns: list[str]) -> bool:

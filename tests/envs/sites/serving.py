@@ -7,11 +7,9 @@ from typing import Any
 
 import httpx
 
-from envs.bundled.sites import APPLICATIONS
-from envs.bundled.sites.app import COOKIE, make_app
-from envs.bundled.sites.states import AppStates
+from envs.bundled.sites import APPLICATIONS, BundledAttempt, BundledSite
+from envs.sites.recipes.front import COOKIE
 
-KEY = "the key of grading"
 ORIGIN = "http://127.0.0.1:1"
 
 
@@ -19,22 +17,22 @@ class Served:
     """One site with its states; every `visitor` has an episode of its own."""
 
     def __init__(self, name: str) -> None:
-        self.states = AppStates(APPLICATIONS[name].build)
-        self.app = make_app(APPLICATIONS[name], self.states, KEY)
+        self.site = BundledSite(APPLICATIONS[name])
 
-    def visitor(self, token: str = "", **headers: str) -> httpx.AsyncClient:
-        """A client with these headers, in the episode of the token."""
+    def open(self, seed: int) -> BundledAttempt:
+        """An episode in the world of a seed."""
+        return self.site.admitted(self.site.states.open(seed), ORIGIN, "/")
+
+    def visitor(self, token: str = "") -> httpx.AsyncClient:
+        """A client with the cookie of a token."""
+        transport = httpx.ASGITransport(app=self.site._front)
         cookies = {COOKIE: token} if token else {}
-        transport = httpx.ASGITransport(app=self.app)
-        return httpx.AsyncClient(
-            transport=transport, base_url=ORIGIN, headers=headers, cookies=cookies, follow_redirects=True
-        )
+        return httpx.AsyncClient(transport=transport, base_url=ORIGIN, cookies=cookies, follow_redirects=True)
 
-    def rows(self, token: str, query: str) -> list[tuple[Any, ...]]:
-        """Rows of an episode's database."""
-        state = self.states.get(token)
-        assert state is not None
-        return [tuple(row) for row in state.connection.execute(query)]
+
+def rows(episode: BundledAttempt, query: str) -> list[tuple[Any, ...]]:
+    """Rows of an episode's database."""
+    return [tuple(row) for row in episode.kept.connection.execute(query)]
 
 
 def dump(connection: sqlite3.Connection) -> list[str]:

@@ -16,7 +16,7 @@ from envs.bundled.sites.directory import directory_world
 from envs.bundled.sites.shop import shop_world
 from envs.bundled.sites.tracker import tracker_world
 
-from .serving import ORIGIN, Served
+from .serving import ORIGIN, Served, dump, rows
 
 SEED = 11
 ELSEWHERE = re.compile(r"""(?:src|href|action)\s*=\s*["']?(?:https?:)?//|@import|url\(""")
@@ -38,7 +38,7 @@ async def crawl(client: httpx.AsyncClient, start: str, most: int) -> dict[str, h
 @pytest.mark.parametrize("name", sorted(APPLICATIONS))
 async def test_pages_are_whole_labelled_and_their_own(name: str) -> None:
     served = Served(name)
-    async with served.visitor(served.states.open(SEED).token) as client:
+    async with served.visitor(served.open(SEED).token) as client:
         if name == "shop":
             await client.post(f"/product/{shop_world(SEED).products[0].id}", data={"quantity": "2"})
         pages = await crawl(client, "/", 90)
@@ -66,16 +66,14 @@ def refused(name: str, path: str, form: dict, message: str, before: list[tuple[s
 
     async def run() -> None:
         served = Served(name)
-        token = served.states.open(SEED).token
-        async with served.visitor(token) as client:
+        episode = served.open(SEED)
+        async with served.visitor(episode.token) as client:
             for at, given in before or []:
                 await client.post(at, data=given)
-            state = served.states.get(token)
-            assert state is not None
-            was = list(state.connection.iterdump())
+            was = dump(episode.kept.connection)
             answer = await client.post(path, data=form)
             assert answer.status_code == 422 and message in " ".join(HtmlPage(answer.text).lines)
-            assert list(state.connection.iterdump()) == was
+            assert dump(episode.kept.connection) == was
 
     asyncio.run(run())
 
@@ -147,7 +145,7 @@ def test_a_profile_that_makes_no_sense_is_refused(changes: dict, message: str) -
 
 async def test_what_somebody_writes_is_text() -> None:
     served = Served("tracker")
-    async with served.visitor(served.states.open(SEED).token) as client:
+    async with served.visitor(served.open(SEED).token) as client:
         text = "<script>steal()</script> ' OR 1=1; --"
         answer = await client.post(f"/tickets/{TICKET.id}/comments", data={"text": text})
         assert "<script>steal" not in answer.text
@@ -163,7 +161,7 @@ async def test_what_is_not_there_is_not_found() -> None:
         "directory": ["/people/1", "/offices/Nothing", "/departments/Nothing"],
     }.items():
         served = Served(name)
-        async with served.visitor(served.states.open(SEED).token) as client:
+        async with served.visitor(served.open(SEED).token) as client:
             for path in paths:
                 assert (await client.get(path)).status_code == 404, path
             assert (await client.post(paths[0], data={"quantity": "1"})).status_code in (404, 405)
@@ -175,9 +173,9 @@ async def test_a_cancelled_order_stays_and_one_on_its_way_cannot_be_cancelled() 
     worlds = [shop_world(seed) for seed in range(20)]
     world = next(world for world in worlds if any(order.status == "shipped" for order in world.orders))
     served = Served("shop")
-    token = served.states.open(world.seed).token
-    async with served.visitor(token) as client:
+    episode = served.open(world.seed)
+    async with served.visitor(episode.token) as client:
         for order in world.orders:
             await client.post(f"/orders/{order.id}/cancel")
     wanted = [(o.id, "cancelled" if o.status == "processing" else o.status) for o in world.orders]
-    assert served.rows(token, "SELECT id, status FROM orders ORDER BY id") == wanted
+    assert rows(episode, "SELECT id, status FROM orders ORDER BY id") == wanted

@@ -9,16 +9,15 @@ import threading
 import httpx
 import pytest
 
-from envs.bundled.sites import APPLICATIONS
+from envs.bundled.sites import APPLICATIONS, BundledSite
 from envs.bundled.sites import states as states_module
-from envs.bundled.sites.app import KEY_HEADER
 from envs.bundled.sites.shop import shop_world
 from envs.bundled.sites.states import AppState, AppStates
-from envs.sites import BundledSite, SiteEpisode, SiteState, make_site
+from envs.sites import SiteEpisode, SiteState, make_site
 from envs.types import SeedRange, SiteError, Split
 from tests.builders import make_task
 
-from .serving import KEY, Served, dump
+from .serving import Served, dump, rows
 
 TASK = make_task("shop-open/5/0", site="shop", kind="shop-open", seeds={Split.HELD_OUT: SeedRange(start=5, stop=6)})
 
@@ -38,27 +37,27 @@ def test_an_episode_begins_with_its_world_whatever_was_done_before(name: str) ->
 
 async def test_one_episode_does_not_see_what_another_does() -> None:
     served = Served("shop")
-    one, other = served.states.open(5).token, served.states.open(5).token
+    one, other = served.open(5), served.open(5)
     product = shop_world(5).products[0]
-    async with served.visitor(one) as mine, served.visitor(other) as theirs:
+    async with served.visitor(one.token) as mine, served.visitor(other.token) as theirs:
         page = await mine.post(f"/product/{product.id}", data={"quantity": "3"})
         assert page.status_code == 200 and product.name in page.text and "Basket (3)" in page.text
         page = await theirs.get("/basket")
         assert "Your basket is empty" in page.text and "Basket (0)" in page.text
-    assert served.rows(one, "SELECT * FROM basket") == [(product.id, 3)]
-    assert served.rows(other, "SELECT * FROM basket") == []
+    assert rows(one, "SELECT * FROM basket") == [(product.id, 3)]
+    assert rows(other, "SELECT * FROM basket") == []
 
 
 async def test_twenty_at_once_get_their_own() -> None:
     async def shopper(served: Served, number: int) -> None:
-        token = served.states.open(number % 3).token
+        episode = served.open(number % 3)
         products = shop_world(number % 3).products
-        async with served.visitor(token) as client:
+        async with served.visitor(episode.token) as client:
             for product in products[number : number + 4]:
                 await client.post(f"/product/{product.id}", data={"quantity": str(1 + number % 5)})
                 await asyncio.sleep(0)
         wanted = sorted((product.id, 1 + number % 5) for product in products[number : number + 4])
-        assert served.rows(token, "SELECT product, quantity FROM basket ORDER BY 1") == wanted
+        assert rows(episode, "SELECT product, quantity FROM basket ORDER BY 1") == wanted
 
     served = Served("shop")
     await asyncio.gather(*(shopper(served, number) for number in range(20)))
@@ -66,7 +65,8 @@ async def test_twenty_at_once_get_their_own() -> None:
 
 async def test_without_an_episode_nothing_is_shown() -> None:
     served = Served("shop")
-    token = served.states.open(5).token
+    episode = served.open(5)
+    token = episode.token
     for known in ("", "guessed", token[:-1]):
         async with served.visitor(known) as client:
             for path in ("/", "/basket", "/nowhere", "/api/orders/1001"):
@@ -82,15 +82,15 @@ async def test_without_an_episode_nothing_is_shown() -> None:
         (cookie,) = answer.history[0].headers.get_list("set-cookie")
         assert "HttpOnly" in cookie and "SameSite=lax" in cookie
         assert token not in answer.text
-        served.states.close(token)
-        served.states.close(token)
+        await episode.close()
+        await episode.close()
         assert (await client.get("/")).status_code == 403
 
 
 async def test_only_grading_gets_json() -> None:
     served = Served("shop")
-    token = served.states.open(5).token
-    async with served.visitor(token) as policy, served.visitor(token, **{KEY_HEADER: KEY}) as grading:
+    episode = served.open(5)
+    async with served.visitor(episode.token) as policy, served.visitor(episode.grading_token) as grading:
         assert (await policy.get("/api/orders/1001")).status_code == 403
         answer = (await grading.get("/api/orders/1001")).json()
         order = shop_world(5).orders[0]
@@ -118,7 +118,7 @@ async def test_a_site_hands_out_a_state_that_grading_can_ask() -> None:
         async with httpx.AsyncClient(follow_redirects=True, trust_env=False) as client:
             answer = await client.get(site.origin + episode.path)
             assert answer.status_code == 200 and answer.url.path == "/"
-        assert "episode" not in repr(episode.state) and "key" not in repr(episode.state)
+        assert episode.grading_token not in repr(episode.state)
         await episode.close()
         with pytest.raises(SiteError):
             await episode.state.sql("SELECT count(*) FROM products", "")
@@ -138,7 +138,7 @@ def test_episodes_that_nobody_closes_are_noticed(monkeypatch: pytest.MonkeyPatch
     kept = [states.open(1) for _ in range(3)]
     with pytest.raises(SiteError, match="3 episodes are open"):
         states.open(1)
-    states.close(kept[0].token)
+    states.close(kept[0])
     states.open(1)
 
 
@@ -165,7 +165,7 @@ async def test_an_episode_that_is_given_up_while_it_begins_leaves_no_state(monke
         begun.set()
         assert go_on.wait(10)
         state = open_now(seed)
-        opened.append(state.token)
+        opened.append(state.uri)
         return state
 
     monkeypatch.setattr(site.states, "open", slowly)

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from envs.sites.recipes.check import check_site
+from envs.sites.recipes.check import SiteCheck, check_site
 from envs.sites.recipes.recipe import CheckSteps, RecordedRequest
 from envs.sites.recipes.site import RecipeSite
 from envs.sites.recipes.template import remove_leftovers
@@ -144,18 +144,15 @@ async def test_a_dead_server_or_template_harms_no_later_episode(site: RecipeSite
 
 
 async def test_a_check_names_what_differs_between_instances(site: RecipeSite) -> None:
-    def with_requests(*paths: str, ignore: tuple[str, ...] = ()) -> None:
-        requests = tuple(RecordedRequest(path=path) for path in paths)
-        site.recipe = site.recipe.model_copy(update={"check": CheckSteps(requests=requests, ignore=ignore)})
+    async def checked(*paths: str, ignore: tuple[str, ...] = ()) -> SiteCheck:
+        check = CheckSteps(requests=tuple(RecordedRequest(path=path) for path in paths), ignore=ignore)
+        return await check_site(site, site.recipe.model_copy(update={"check": check}))
 
-    with_requests("/", "/leave?value=mark", "/look")
-    good = await check_site(site)
+    good = await checked("/", "/leave?value=mark", "/look")
     assert good.ok and good.requests == 3 and "shop.sqlite:orders" in good.changed, good.differences
-    with_requests("/clock", "/secret")
-    wrong = await check_site(site)
+    wrong = await checked("/clock", "/secret")
     assert [line.split(":")[1].strip() for line in wrong.differences] == ["a clock", "a random id"]
-    with_requests("/secret", ignore=("[0-9a-f]{32}",))
-    assert (await check_site(site)).ok
+    assert (await checked("/secret", ignore=("[0-9a-f]{32}",))).ok
 
 
 async def test_a_launch_is_refused_while_memory_is_short(folder: Path) -> None:
