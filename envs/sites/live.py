@@ -16,7 +16,8 @@ from pathlib import Path
 from envs.egress import AllowList
 from envs.egress.addresses import as_address, canonical_host, is_local_name, is_this_machine
 from envs.sites.base import Site, SiteEpisode
-from envs.sites.login_script import find_login, run_login
+from envs.sites.login_script import LOGINS, run_login
+from envs.sites.scripted_browser import find_script
 from envs.sites.server_state import SiteState
 from envs.sites.storage_state import read_storage_state
 from envs.types import ConfigError, WebTask
@@ -117,7 +118,7 @@ def check_login(login: str) -> None:
         ConfigError: The script cannot be imported.
     """
     if is_reference(login):
-        find_login(login)
+        find_script(LOGINS, login)
     else:
         read_storage_state(Path(login))
 

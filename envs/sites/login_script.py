@@ -15,38 +15,19 @@ the context of each episode; it is written to no file.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs.egress import AllowList
-from envs.egress.proxy import EgressProxy
+from envs.sites.scripted_browser import find_script, open_scripted_browser
 from envs.sites.storage_state import StorageState, check_storage_state
-from envs.types import ConfigError, SiteError
+from envs.types import SiteError
 from envs.types.extensions import Extensions
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
 
 LOGIN_SECONDS = 120.0
 """Real seconds for one action or wait of a script: single sign-on takes several pages."""
 
-LoginScript = Callable[["Page"], Awaitable[None]]
-
 LOGINS: Extensions[Any] = Extensions("log-in", "rollwright.logins", {})
 """Scripts by name; ``module:function`` names one of your own."""
-
-
-def find_login(name: str) -> LoginScript:
-    """Return the script of a name.
-
-    Raises:
-        ConfigError: It cannot be imported, or it is no coroutine function.
-    """
-    script: LoginScript = LOGINS.find(name)
-    if not inspect.iscoroutinefunction(script):
-        raise ConfigError(f"log-in {name}: is no coroutine function; write async def {name.partition(':')[2]}(page)")
-    return script
 
 
 async def run_login(name: str, address: str, allow: AllowList) -> StorageState:
@@ -61,30 +42,17 @@ async def run_login(name: str, address: str, allow: AllowList) -> StorageState:
         ConfigError: The script cannot be imported, or it is no coroutine function.
         SiteError: The script failed. The message has nothing that it typed.
     """
-    from playwright.async_api import Error, async_playwright  # who has no script does not wait for it
+    from playwright.async_api import Error  # who has no script does not wait for it
 
-    from envs.browser import find_chromium
-
-    script = find_login(name)
-    egress = EgressProxy()
-    await egress.start()
-    try:
-        listener = await egress.open(allow)
-        proxy: Any = {"server": listener.address, "bypass": "<-loopback>"}
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=str(find_chromium()), proxy=proxy)
-            try:
-                context = await browser.new_context(base_url=address)
-                context.set_default_timeout(LOGIN_SECONDS * 1000)
-                try:
-                    await script(await context.new_page())
-                except Error as error:
-                    # Later lines of Playwright's message show the calls, with what was typed.
-                    raise SiteError(f"log-in {name}: {str(error).partition(chr(10))[0]}") from None
-                except Exception as error:
-                    raise SiteError(f"log-in {name}: the script raised {type(error).__name__}") from error
-                return check_storage_state(await context.storage_state(indexed_db=True), name)
-            finally:
-                await browser.close()
-    finally:
-        await egress.close()
+    script = find_script(LOGINS, name)
+    async with open_scripted_browser(allow) as (browser, _):
+        context = await browser.new_context(base_url=address)
+        context.set_default_timeout(LOGIN_SECONDS * 1000)
+        try:
+            await script(await context.new_page())
+        except Error as error:
+            # Later lines of Playwright's message show the calls, with what was typed.
+            raise SiteError(f"log-in {name}: {str(error).partition(chr(10))[0]}") from None
+        except Exception as error:
+            raise SiteError(f"log-in {name}: the script raised {type(error).__name__}") from error
+        return check_storage_state(await context.storage_state(indexed_db=True), name)

@@ -12,9 +12,7 @@ a request; forms that the script sends and cookies that answers set are in it.
 
 from __future__ import annotations
 
-import inspect
 import tempfile
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +22,10 @@ import orjson
 from envs.atomic import open_atomic
 from envs.egress import AllowList
 from envs.egress.message import ERROR_HEADER
-from envs.egress.proxy import EgressProxy
 from envs.sites.base import VIEWPORT
 from envs.sites.mirror.har import Recording, read_har
-from envs.types import ConfigError, SiteError
+from envs.sites.scripted_browser import PageScript, find_script, open_scripted_browser
+from envs.types import SiteError
 from envs.types.extensions import Extensions
 from envs.types.paths import AnyPath
 
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
 VISIT_SECONDS = 60.0
 """Real seconds for one action or wait of a script."""
 
-RecordingScript = Callable[["Page"], Awaitable[None]]
-SCRIPTS: Extensions[Any] = Extensions("recording", "rollwright.recordings", {})
+SCRIPTS: Extensions[Any] = Extensions("recording script", "rollwright.recordings", {})
 """Scripts by name; ``module:function`` names one of your own."""
 
 
@@ -72,46 +69,29 @@ async def record_site(
         ConfigError: An origin or the script is wrong.
         SiteError: The site does not answer, or the script failed.
     """
-    from playwright.async_api import async_playwright
-
-    from envs.browser import find_chromium
-
-    visit = _find_script(script) if script else None
-    allow = AllowList.of(address, *hosts)
-    egress = EgressProxy()
-    await egress.start()
-    drafts = tempfile.TemporaryDirectory()
-    draft = Path(drafts.name) / "draft.har"
-    try:
-        listener = await egress.open(allow)
-        proxy: Any = {"server": listener.address, "bypass": "<-loopback>"}
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=str(find_chromium()), proxy=proxy)
-            try:
-                context = await browser.new_context(
-                    base_url=address,
-                    viewport={"width": viewport[0], "height": viewport[1]},
-                    record_har_path=draft,
-                    record_har_content="embed",
-                    service_workers="block",
-                )
-                context.set_default_timeout(VISIT_SECONDS * 1000)
-                await _visit(await context.new_page(), paths or (() if visit else ("/",)), visit, script)
-                await context.close()  # which writes the archive
-            finally:
-                await browser.close()
+    visit = find_script(SCRIPTS, script) if script else None
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / "draft.har"
+        async with open_scripted_browser(AllowList.of(address, *hosts)) as (browser, listener):
+            context = await browser.new_context(
+                base_url=address,
+                viewport={"width": viewport[0], "height": viewport[1]},
+                record_har_path=draft,
+                record_har_content="embed",
+                service_workers="block",
+            )
+            context.set_default_timeout(VISIT_SECONDS * 1000)
+            await _visit(await context.new_page(), paths or (() if visit else ("/",)), visit, script)
+            await context.close()  # which writes the archive
         archive = orjson.loads(draft.read_bytes())
         refused = tuple(sorted({host for _, host in listener.refused}))
-    finally:
-        await egress.close()
-        drafts.cleanup()
     _drop_secrets(archive)
     with open_atomic(Path(out)) as file:
         file.write(orjson.dumps(archive, option=orjson.OPT_INDENT_2))
     return RecordedVisit(read_har(Path(out)), refused)
 
 
-async def _visit(page: Page, paths: tuple[str, ...], visit: RecordingScript | None, name: str) -> None:
+async def _visit(page: Page, paths: tuple[str, ...], visit: PageScript | None, name: str) -> None:
     from playwright.async_api import Error
 
     for path in paths:
@@ -130,15 +110,6 @@ async def _visit(page: Page, paths: tuple[str, ...], visit: RecordingScript | No
         raise SiteError(f"recording script {name}: {_first_line(error)}") from None
     except Exception as error:
         raise SiteError(f"recording script {name}: it raised {type(error).__name__}: {error}") from error
-
-
-def _find_script(name: str) -> RecordingScript:
-    script: RecordingScript = SCRIPTS.find(name)
-    if not inspect.iscoroutinefunction(script):
-        raise ConfigError(
-            f"recording script {name}: is no coroutine function; write async def {name.partition(':')[2]}(page)"
-        )
-    return script
 
 
 def _drop_secrets(archive: Any) -> None:
