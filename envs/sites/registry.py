@@ -10,8 +10,8 @@ from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.recipes.group import SiteGroup
-from envs.sites.recipes.kinds import recipe_site
-from envs.sites.recipes.recipe import find_recipe, is_recipe, recipe_files
+from envs.sites.recipes.kinds import recipe_site, sites_of
+from envs.sites.recipes.recipe import is_recipe, recipe_files
 from envs.types import ConfigError, TaskError
 from envs.types.extensions import Extensions, is_reference
 from envs.types.near import near
@@ -66,8 +66,7 @@ def _by_recipes(site: LiveSite, live: LiveOptions) -> Site:
         return site
     if scheme != "https":
         raise ConfigError(f"site {site.name}: its address is {site.origin}; recipes serve https://{host}")
-    recipes = {served: find_recipe(name) for served, name in live.recipes.items()}
-    return SiteGroup(site.name, recipes, main=host, below=site.below, login=site.login)
+    return SiteGroup(site.name, sites_of(live.recipes), main=host, below=site.below, login=site.login)
 
 
 def _make_served(name: str) -> Site:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,11 +15,10 @@ from starlette.types import Receive, Scope, Send
 from envs.cancel_scope import finish_shielded
 from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, SiteEpisode
-from envs.sites.mirror.har import RecordedExchange, Recording, read_har
+from envs.sites.mirror.har import RecordedExchange, read_har
 from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
-from envs.sites.recipes.front import FrontedEpisode, FrontedSite
-from envs.sites.recipes.gateway import EpisodeServer, HostGateway
-from envs.sites.recipes.group import PORT
+from envs.sites.recipes.front import FrontedEpisode, HostEpisode, HostSite
+from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
 from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
@@ -44,7 +41,25 @@ class NamedEpisode(SiteEpisode):
             await server.close()
 
 
-class MirrorSite(FrontedSite):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedRecording(HostEpisode):
+    """A recording that is one of several hosts of an episode."""
+
+    server: AppServer
+    place: Path
+
+    @property
+    def socket(self) -> Path:
+        """Unix socket of the recording."""
+        return self.place
+
+    async def close(self) -> None:
+        """Stop serving it."""
+        await self.server.close()
+        self.place.unlink(missing_ok=True)
+
+
+class MirrorSite(HostSite):
     """A `Site` that answers with what was recorded. What was not is answered with 404.
 
     A site that was recorded over HTTPS is served under its own name, with the other hosts of the
@@ -75,8 +90,8 @@ class MirrorSite(FrontedSite):
         self._gateway: HostGateway | None = None
         self._named: tuple[str, ...] = ()
         """Recorded hosts that are served under their names."""
-        self._sockets: tempfile.TemporaryDirectory[str] | None = None
-        self._numbers = itertools.count(1)
+        self._origins: dict[str, str] = {}
+        """Recorded origins by host and port."""
 
     @property
     def origin(self) -> str:
@@ -96,8 +111,9 @@ class MirrorSite(FrontedSite):
             ConfigError: The recording cannot be read.
         """
         recording = await asyncio.to_thread(read_har, self._path)
-        self._address = self._address or _origin_of(recording)
+        self._address = self._address or _origin_of(recording.exchanges[0])
         self._recorded = RecordedAnswers(recording.exchanges, self._ignored)
+        self._origins = {urlsplit(one.url).netloc: _origin_of(one) for one in recording.exchanges}
         for reason, count in recording.skipped.items():
             logger.warning("site %s: %d exchanges %s are not replayed", self.name, count, reason)
         if not _named_host(self._address):
@@ -105,7 +121,6 @@ class MirrorSite(FrontedSite):
             return
         self._named = tuple(dict.fromkeys(filter(None, (_named_host(one.url) for one in recording.exchanges))))
         self.hosts = tuple(f"https://{host}" for host in self._named if f"https://{host}" != self._address)
-        self._sockets = tempfile.TemporaryDirectory(prefix="rollwright-mirror-")
         self._gateway = HostGateway(self._named)
         await self._gateway.start()
 
@@ -114,8 +129,6 @@ class MirrorSite(FrontedSite):
         await super().close()
         if self._gateway is not None:
             await self._gateway.close()
-        if self._sockets is not None:
-            self._sockets.cleanup()
 
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
         """Begin the recording anew for an episode; the seed changes nothing.
@@ -127,16 +140,19 @@ class MirrorSite(FrontedSite):
         if not self._recorded.answers(key):
             raise SiteError(f"site {self.name}: {self._recorded.miss(key)}; record it, or correct the task's path")
         application = MirrorApplication(self, MirroredEpisode(self._recorded))
-        if self._gateway is not None and self._sockets is not None:
-            return await self._open_named(application, task.path, self._gateway, Path(self._sockets.name))
+        if self._gateway is not None:
+            return await self._open_named(application, task.path, self._gateway)
         token = self._front.admit(application)
         return FrontedEpisode(path=self._front.entrance(token, task.path), token=token, front=self._front)
 
-    async def _open_named(
-        self, application: MirrorApplication, path: str, gateway: HostGateway, folder: Path
-    ) -> NamedEpisode:
-        number = next(self._numbers)
-        inside, outside = folder / f"{number}.inside", folder / f"{number}.outside"
+    async def open_host(self, task: WebTask, seed: int, place: Path) -> HostedRecording:
+        """Begin the recording anew for an episode that may begin on another host."""
+        server = AppServer(MirrorApplication(self, MirroredEpisode(self._recorded)), self.name, place)
+        await server.start()
+        return HostedRecording(path=task.path, server=server, place=place)
+
+    async def _open_named(self, application: MirrorApplication, path: str, gateway: HostGateway) -> NamedEpisode:
+        inside = gateway.new_socket()
 
         async def find(host: str) -> Path | None:
             return inside if host in self._named else None
@@ -147,11 +163,13 @@ class MirrorSite(FrontedSite):
         server = AppServer(application, self.name, inside)
         await server.start()
         try:
-            opened = await gateway.open(outside, find, explain)
+            opened = await gateway.open(find, explain)
         except BaseException:
             await finish_shielded(server.close())
             raise
-        return NamedEpisode(path=path, routes={(host, PORT): outside for host in self._named}, servers=(opened, server))
+        return NamedEpisode(
+            path=path, routes={(host, PORT): opened.socket for host in self._named}, servers=(opened, server)
+        )
 
     async def answer(self, episode: MirroredEpisode, request: Request) -> Response:
         """Return the recorded answer of a request, or a page that says what is missing."""
@@ -165,22 +183,21 @@ class MirrorSite(FrontedSite):
                 return _permission(request)
             return self._missing(answer)
         response = Response(answer.body if request.method != "HEAD" else b"", answer.status)
-        kept = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in self._headers(answer)]
+        sent_again = self._headers(answer, recorded_host=_host_of(request) in self._origins)
+        kept = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in sent_again]
         response.raw_headers = [(b"content-length", str(len(answer.body)).encode()), *kept]
         return response
 
     def _address_of(self, request: Request) -> str:
         """Return a request's address as it was recorded."""
-        host = request.headers.get("host", "")
-        here = urlsplit(self.origin).netloc
         target = request.scope["raw_path"].decode("latin-1")
         query = request.scope["query_string"].decode("latin-1")
-        origin = self._address if host == here else f"{urlsplit(self._address).scheme}://{host}"
-        return f"{origin}{target}{f'?{query}' if query else ''}"
+        return f"{self._origins.get(_host_of(request), self._address)}{target}{f'?{query}' if query else ''}"
 
-    def _headers(self, answer: RecordedExchange) -> list[tuple[str, str]]:
-        """Return the headers that are sent again. At loopback, redirects to the site stay there."""
-        if self._named:
+    def _headers(self, answer: RecordedExchange, *, recorded_host: bool) -> list[tuple[str, str]]:
+        """Return the headers that are sent again. At another address than the recorded one,
+        redirects to the site stay there."""
+        if recorded_host:
             return [(name, value) for name, value in answer.headers if name not in NOT_SENT]
         return [
             (name, value.removeprefix(self._address) or "/" if name == "location" else value)
@@ -208,14 +225,18 @@ class MirrorApplication:
         await response(scope, receive, send)
 
 
+def _host_of(request: Request) -> str:
+    return request.headers.get("host", "")
+
+
 def _named_host(url: str) -> str:
     """Return the host of an HTTPS address without a port of its own; empty for another address."""
     parts = urlsplit(url)
     return parts.hostname or "" if parts.scheme == "https" and parts.port in (None, PORT) else ""
 
 
-def _origin_of(recording: Recording) -> str:
-    parts = urlsplit(recording.exchanges[0].url)
+def _origin_of(exchange: RecordedExchange) -> str:
+    parts = urlsplit(exchange.url)
     return f"{parts.scheme}://{parts.netloc}"
 
 

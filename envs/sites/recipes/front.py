@@ -7,8 +7,10 @@ episode that has ended.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -21,6 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from envs.egress.message import PROBLEM_HEADER
 from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
+from envs.sites.recipes.sockets import relay_socket, target_of
+from envs.types import WebTask
 
 COOKIE = "rollwright-episode"
 BEGIN = "/-/begin/"
@@ -36,6 +40,7 @@ _OF_ONE_CONNECTION = {
     b"upgrade",
 }
 _OURS = PROBLEM_HEADER.encode()
+_COOKIE = f"{COOKIE}=".encode()
 MAX_PROBLEM = 300
 """Characters of the header that says why a server fails."""
 
@@ -68,14 +73,14 @@ class Front:
         return f"{BEGIN}{token}?to={quote(path)}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope, receive)
-        answer = (
-            self._begin(request) if request.url.path.startswith(BEGIN) else await self._refused_or_led(request, send)
-        )
-        if answer is not None:
-            await answer(scope, receive, send)
+        if scope["type"] == "websocket":
+            token, headers = _split_headers(scope["headers"])
+            await relay_socket(self.instances.get(token), {**scope, "headers": headers}, receive, send)
+        elif scope["type"] == "http":
+            begins = scope["path"].startswith(BEGIN)
+            answer = self._begin(Request(scope)) if begins else await self._refused_or_led(scope, receive, send)
+            if answer is not None:
+                await answer(scope, receive, send)
 
     def _begin(self, request: Request) -> Response:
         token, to = request.url.path.removeprefix(BEGIN), request.query_params.get("to", "/")
@@ -87,49 +92,56 @@ class Front:
         answer.set_cookie(COOKIE, token, httponly=True, samesite="lax")
         return answer
 
-    async def _refused_or_led(self, request: Request, send: Send) -> Response | None:
+    async def _refused_or_led(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Lead a request to its instance; return an answer of our own if that is not possible."""
-        token = request.cookies.get(COOKIE, "")
+        token, headers = _split_headers(scope["headers"])
         place = self.instances.get(token)
         if place is None:
             return PlainTextResponse("no episode", status_code=403)
-        headers = [(name, value) for name, value in request.headers.raw if name not in _OF_ONE_CONNECTION | {b"cookie"}]
-        cookies = [_without_ours(value) for name, value in request.headers.raw if name == b"cookie"]
-        if kept := b"; ".join(filter(None, cookies)):
-            headers.append((b"cookie", kept))
         if not isinstance(place, Path):
-            await place({**request.scope, "headers": headers}, request.receive, send)
+            await place({**scope, "headers": headers}, receive, send)
             return None
-        target = request.scope.get("raw_path", request.url.path.encode()) + (
-            b"?" + request.scope["query_string"] if request.scope["query_string"] else b""
-        )
         sent = httpx.Request(
-            request.method,
-            httpx.URL(scheme="http", host="instance", raw_path=target),
+            scope["method"],
+            httpx.URL(scheme="http", host="instance", raw_path=target_of(scope)),
             headers=headers,
-            content=await request.body(),
+            content=await Request(scope, receive).body(),
             extensions={"timeout": httpx.Timeout(ANSWER_SECONDS).as_dict()},
         )
-        begun = False
         async with httpx.AsyncHTTPTransport(uds=str(place), verify=False, trust_env=False) as transport:
+            exchange = asyncio.ensure_future(self._exchange(token, transport, sent, send))
+            gone = asyncio.ensure_future(receive())  # a stream of events has no end of its own
             try:
-                answer = await transport.handle_async_request(sent)
-                kept_headers = [(name.lower(), value) for name, value in answer.headers.raw]
-                kept_headers = [header for header in kept_headers if header[0] not in _OF_ONE_CONNECTION | {_OURS}]
-                if answer.status_code >= 500 and (problem := await self._problem(token)):
-                    kept_headers.append((_OURS, problem.encode("latin-1", "replace")))
-                begun = True
-                await send({"type": "http.response.start", "status": answer.status_code, "headers": kept_headers})
-                assert isinstance(answer.stream, httpx.AsyncByteStream)
-                async for piece in answer.stream:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                await answer.aclose()
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-            except httpx.TransportError as error:
-                if begun:  # a cut answer must not look whole
-                    raise
-                why = await self._problem(token) or f"the server of this episode failed: {type(error).__name__}"
-                return PlainTextResponse(why, status_code=502, headers={PROBLEM_HEADER: why})
+                await asyncio.wait((exchange, gone), return_when=asyncio.FIRST_COMPLETED)
+                return exchange.result() if exchange.done() else None
+            finally:
+                for task in (exchange, gone):
+                    task.cancel()
+                await asyncio.gather(exchange, gone, return_exceptions=True)
+
+    async def _exchange(
+        self, token: str, transport: httpx.AsyncHTTPTransport, sent: httpx.Request, send: Send
+    ) -> Response | None:
+        """Send a request to an instance and pass its answer on, as it comes."""
+        begun = False
+        try:
+            answer = await transport.handle_async_request(sent)
+            kept = [(name.lower(), value) for name, value in answer.headers.raw]
+            kept = [header for header in kept if header[0] not in _OF_ONE_CONNECTION | {_OURS}]
+            if answer.status_code >= 500 and (problem := await self._problem(token)):
+                kept.append((_OURS, problem.encode("latin-1", "replace")))
+            begun = True
+            await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
+            assert isinstance(answer.stream, httpx.AsyncByteStream)
+            async for piece in answer.stream:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await answer.aclose()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except httpx.TransportError as error:
+            if begun:  # a cut answer must not look whole
+                raise
+            why = await self._problem(token) or f"the server of this episode failed: {type(error).__name__}"
+            return PlainTextResponse(why, status_code=502, headers={PROBLEM_HEADER: why})
         return None
 
     async def _problem(self, token: str) -> str:
@@ -167,6 +179,36 @@ class FrontedSite(Site):
         self._front.instances.clear()
 
 
+class HostEpisode(SiteEpisode, ABC):
+    """An episode that can be one of several hosts: a Unix socket answers its requests."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def socket(self) -> Path:
+        """Unix socket that answers HTTP."""
+
+    async def failure(self) -> str:
+        """Return why its server fails; empty if it cannot be seen."""
+        return ""
+
+
+class HostSite(FrontedSite):
+    """A `Site` that can be a host of a group (`SiteGroup`)."""
+
+    @abstractmethod
+    async def open_host(self, task: WebTask, seed: int, place: Path) -> HostEpisode:
+        """Make the state of an episode that may begin on another host.
+
+        Args:
+            place: Path for a Unix socket, if the site has none of its own.
+
+        Raises:
+            SiteError: It cannot be made.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontedEpisode(SiteEpisode):
     """An episode that an application in this process answers, at the address of a front."""
@@ -179,7 +221,16 @@ class FrontedEpisode(SiteEpisode):
         self.front.instances.pop(self.token, None)
 
 
-def _without_ours(header: bytes) -> bytes:
-    """Return a Cookie header without the one that chooses the instance."""
-    pairs = [pair.strip() for pair in header.split(b";")]
-    return b"; ".join(pair for pair in pairs if pair and not pair.startswith(f"{COOKIE}=".encode()))
+def _split_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, list[tuple[bytes, bytes]]]:
+    """Return the token of a request, and the headers that its instance gets."""
+    token, kept, cookies = "", list[tuple[bytes, bytes]](), list[bytes]()
+    for name, value in headers:
+        if name == b"cookie":
+            for pair in filter(None, map(bytes.strip, value.split(b";"))):
+                if pair.startswith(_COOKIE):
+                    token = pair.removeprefix(_COOKIE).decode("latin-1")
+                else:
+                    cookies.append(pair)
+        elif name not in _OF_ONE_CONNECTION:
+            kept.append((name, value))
+    return token, [*kept, (b"cookie", b"; ".join(cookies))] if cookies else kept

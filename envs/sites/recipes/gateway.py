@@ -8,20 +8,26 @@ close after it.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import shutil
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
 from envs.egress.certificates import local_key
 from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER
 from envs.loop_thread import LoopThread
+from envs.sites.recipes.template import own_folder
 from envs.types import SiteError
 
 T = TypeVar("T")
 
 SHUTDOWN_SECONDS = 1.0
 """Real seconds that a browser has to confirm the end of a connection."""
+PORT = 443
+"""Port of all hosts."""
 PIECE = 1 << 16
 """Bytes that are passed on at once."""
 _LINE = b"\r\n"
@@ -40,25 +46,41 @@ class HostGateway:
         self._hosts = tuple(hosts)
         self._thread = LoopThread("host-gateway")
         self._context: ssl.SSLContext | None = None
+        self._folder: Path | None = None
+        self._held = ExitStack()
+        self._numbers = itertools.count(1)
 
     async def start(self) -> None:
-        """Make the certificate and start the thread."""
+        """Make the certificate and the folder of sockets, and start the thread. A second start does
+        nothing."""
+        if self._folder is not None:
+            return
+        self._folder = own_folder(self._held)
         self._context = await asyncio.to_thread(lambda: local_key().server_context(self._hosts))
         self._thread.start()
 
     async def close(self) -> None:
         """End the thread. Episodes are closed before."""
         await self._thread.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        self._held.close()
 
-    async def open(self, place: Path, find: FindInstance, explain: ExplainFailure) -> EpisodeServer:
+    def new_socket(self) -> Path:
+        """Return a path for a Unix socket, which goes when this is closed."""
+        assert self._folder is not None, "start it first"
+        return self._folder / f"{next(self._numbers)}.socket"
+
+    async def open(self, find: FindInstance, explain: ExplainFailure) -> EpisodeServer:
         """Serve an episode on a Unix socket.
 
         Args:
             find: Asked in the caller's event loop, as is ``explain``.
         """
         assert self._context is not None, "start it first"
-        episode = EpisodeServer(asyncio.get_running_loop(), find, explain, self._thread)
-        await self._thread.run(episode.listen(place, self._context))
+        episode = EpisodeServer(self.new_socket(), asyncio.get_running_loop(), find, explain, self._thread)
+        await self._thread.run(episode.listen(self._context))
         return episode
 
 
@@ -66,8 +88,15 @@ class EpisodeServer:
     """The TLS server of one episode."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, find: FindInstance, explain: ExplainFailure, thread: LoopThread
+        self,
+        socket: Path,
+        loop: asyncio.AbstractEventLoop,
+        find: FindInstance,
+        explain: ExplainFailure,
+        thread: LoopThread,
     ) -> None:
+        self.socket = socket
+        """Unix socket that is connected to."""
         self._loop = loop
         self._find = find
         self._explain = explain
@@ -79,13 +108,14 @@ class EpisodeServer:
         """Stop listening and end the connections."""
         if self._thread.running:
             await self._thread.run(self._close())
+        self.socket.unlink(missing_ok=True)
 
     # --- in the gateway's thread
 
-    async def listen(self, place: Path, context: ssl.SSLContext) -> None:
-        """Listen on a new Unix socket."""
+    async def listen(self, context: ssl.SSLContext) -> None:
+        """Listen on the socket."""
         self._server = await asyncio.start_unix_server(
-            self._begin, str(place), ssl=context, ssl_shutdown_timeout=SHUTDOWN_SECONDS, limit=MAX_HEAD
+            self._begin, str(self.socket), ssl=context, ssl_shutdown_timeout=SHUTDOWN_SECONDS, limit=MAX_HEAD
         )
 
     async def _close(self) -> None:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
-from envs.sites.recipes.gateway import EpisodeServer, HostGateway
-from envs.sites.recipes.recipe import SiteRecipe
-from envs.sites.recipes.site import InstanceEpisode, RecipeSite
+from envs.sites.recipes.front import HostEpisode, HostSite
+from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
 from envs.sites.storage_state import read_storage_state
 from envs.types import ConfigError, SiteError, WebTask
 from envs.types.evidence import ServerState
 from envs.types.extensions import is_reference
 
-PORT = 443
-"""Port of all hosts."""
 _LOCAL = ("127.0.0.1", "localhost")
 
 
@@ -32,7 +28,7 @@ class SiteGroup(Site):
     def __init__(
         self,
         name: str,
-        recipes: Mapping[str, SiteRecipe],
+        members: Mapping[str, Site],
         *,
         main: str = "",
         below: str = "",
@@ -41,33 +37,32 @@ class SiteGroup(Site):
     ) -> None:
         """
         Args:
-            recipes: Recipes by host.
+            members: Sites by host; two hosts may have one.
             main: Host on which episodes begin; the first one by default.
             below: Path below which tasks begin.
             login: File of a log-in, beside those of the recipes.
 
         Raises:
-            ConfigError: A recipe has no server process, or the log-in is a script.
+            ConfigError: A site cannot be a member, or the log-in is a script.
         """
-        for host, recipe in recipes.items():
-            if not recipe.served_by_process:
+        self.members: dict[str, HostSite] = {}
+        """Sites by host."""
+        for host, site in members.items():
+            if not isinstance(site, HostSite):
                 raise ConfigError(
-                    f"site {name}: {host}: recipe {recipe.name} is of kind {recipe.kind}; a group's sites are of "
-                    "kind wsgi, asgi or process"
+                    f"site {name}: {host}: {site.name} cannot be a host of a group; a group's recipes are of kind "
+                    "wsgi, asgi, process or mirror"
                 )
+            self.members[host] = site
         if is_reference(login):
             raise ConfigError(f"site {name}: log-in {login} is a script; hosts of recipes take a file")
         self.name = name
         self.viewport = viewport
-        self._main = main or next(iter(recipes))
+        self._main = main or next(iter(members))
         self._below = below
         self._login = login
-        by_name = {recipe.name: RecipeSite(recipe) for recipe in recipes.values()}
-        self.members = {host: by_name[recipe.name] for host, recipe in recipes.items()}
-        """Sites by host; two hosts may have one."""
         self.hosts = tuple(f"https://{host}" for host in self.members if host != self._main)
-        self._gateway = HostGateway(self.members)
-        self._numbers = itertools.count(1)
+        self.gateway = HostGateway(self.members)
 
     @property
     def origin(self) -> str:
@@ -96,11 +91,11 @@ class SiteGroup(Site):
             state = await asyncio.to_thread(read_storage_state, Path(self._login))
             cookies, stores = [*cookies, *state.cookies], [*stores, *state.stores]
         self.cookies, self.stores = cookies, stores
-        await self._gateway.start()
+        await self.gateway.start()
 
     async def close(self) -> None:
         """Stop all sites."""
-        await self._gateway.close()
+        await self.gateway.close()
         for site in dict.fromkeys(self.members.values()):
             await site.close()
 
@@ -112,15 +107,14 @@ class SiteGroup(Site):
         """
         instances = EpisodeInstances(self, task, seed)
         try:
-            main = await instances.of(self._main)
-            place = main.instance.template.folder / f"group-{next(self._numbers)}.socket"
-            instances.server = await self._gateway.open(place, instances.find, instances.explain)
+            await instances.of(self._main)
+            instances.server = await self.gateway.open(instances.find, instances.explain)
         except BaseException:
             await instances.close()
             raise
-        routes = {(host, PORT): place for host in self.members}
+        routes = {(host, PORT): instances.server.socket for host in self.members}
         state = GroupState(instances, self._main)
-        return GroupEpisode(path=self._below + task.path, state=state, routes=routes, instances=instances, place=place)
+        return GroupEpisode(path=self._below + task.path, state=state, routes=routes, instances=instances)
 
 
 class EpisodeInstances:
@@ -131,10 +125,10 @@ class EpisodeInstances:
         self._site = site
         self._task = task
         self._seed = seed
-        self._opening: dict[str, asyncio.Task[InstanceEpisode]] = {}
+        self._opening: dict[str, asyncio.Task[HostEpisode]] = {}
         self._closed = False
 
-    async def of(self, host: str) -> InstanceEpisode:
+    async def of(self, host: str) -> HostEpisode:
         """Return the episode on a host's instance, launched at the first call.
 
         Raises:
@@ -145,7 +139,7 @@ class EpisodeInstances:
         if self._closed:
             raise SiteError(f"site {self._site.name}: the episode is over")
         if host not in self._opening:
-            opening = self._site.members[host].open_episode(self._task, self._seed)
+            opening = self._site.members[host].open_host(self._task, self._seed, self._site.gateway.new_socket())
             self._opening[host] = asyncio.get_running_loop().create_task(opening)
         return await asyncio.shield(self._opening[host])
 
@@ -153,12 +147,11 @@ class EpisodeInstances:
         """Return the socket of a host's instance; ``None`` for another host."""
         if host not in self._site.members:
             return None
-        instance = (await self.of(host)).instance
-        return instance.template.socket_of(instance.name)
+        return (await self.of(host)).socket
 
     async def explain(self, host: str) -> str:
         """Return why a host's instance fails; empty if it cannot be seen."""
-        return await self._site.members[host].failure_of((await self.of(host)).instance.token)
+        return await (await self.of(host)).failure()
 
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each part of the states of all hosts."""
@@ -177,7 +170,7 @@ class EpisodeInstances:
         for task in opening:
             task.cancel()
         for episode in await asyncio.gather(*opening, return_exceptions=True):
-            if isinstance(episode, InstanceEpisode):
+            if isinstance(episode, HostEpisode):
                 await episode.close()
 
 
@@ -186,7 +179,6 @@ class GroupEpisode(SiteEpisode):
     """An episode on several hosts; its end drops all of their instances."""
 
     instances: EpisodeInstances
-    place: Path
 
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each part of the states of all hosts; launches those that are not."""
@@ -195,7 +187,6 @@ class GroupEpisode(SiteEpisode):
     async def close(self) -> None:
         """Drop the instances."""
         await self.instances.close()
-        self.place.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -229,5 +220,6 @@ class GroupState:
 
     async def _state(self, host: str) -> ServerState:
         state = (await self.instances.of(host)).state
-        assert state is not None, "instances have one"
+        if state is None:
+            raise SiteError(f"host {host} is a recording, which has no state; ask another host")
         return state

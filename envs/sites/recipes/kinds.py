@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from envs.bundled.sites.app import Application
 from envs.bundled.sites.site import BundledSite
 from envs.sites.base import Site
@@ -26,8 +28,7 @@ def site_of(recipe: SiteRecipe) -> Site:
     if recipe.kind == "static":
         return StaticSite(recipe.name, recipe.path_of(recipe.start.folder), viewport=recipe.viewport)
     if recipe.kind == "group":
-        recipes = {host: find_recipe(name) for host, name in recipe.sites.items()}
-        return SiteGroup(recipe.name, recipes, viewport=recipe.viewport)
+        return SiteGroup(recipe.name, sites_of(recipe.sites), viewport=recipe.viewport)
     if recipe.kind == "mirror":
         start = recipe.start
         return MirrorSite(
@@ -46,6 +47,16 @@ def site_of(recipe: SiteRecipe) -> Site:
             )
         return BundledSite(application, recipe.name, recipe.viewport)
     return RecipeSite(recipe)
+
+
+def sites_of(recipes: Mapping[str, str]) -> dict[str, Site]:
+    """Make the sites of hosts, given the names of their recipes; hosts of one recipe share a site.
+
+    Raises:
+        ConfigError: A recipe is not there, or its file is wrong.
+    """
+    made = {name: site_of(find_recipe(name)) for name in dict.fromkeys(recipes.values())}
+    return {host: made[name] for host, name in recipes.items()}
 
 
 def recipe_site(name: str) -> Site | None:

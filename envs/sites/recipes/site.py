@@ -17,9 +17,8 @@ from typing import Any
 import httpx
 
 from envs.cancel_scope import finish_shielded
-from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
-from envs.sites.recipes.front import COOKIE, FrontedSite
+from envs.sites.recipes.front import COOKIE, HostEpisode, HostSite
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.sites.recipes.template import SiteTemplate, TemplateReport
 from envs.sites.server_state import SiteState
@@ -61,11 +60,20 @@ class _SavedState(SiteState):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceEpisode(SiteEpisode):
+class InstanceEpisode(HostEpisode):
     """An episode on an instance; its end drops the instance and all that it changed."""
 
     instance: SiteInstance
     site: RecipeSite
+
+    @property
+    def socket(self) -> Path:
+        """Unix socket of the instance."""
+        return self.instance.template.socket_of(self.instance.name)
+
+    async def failure(self) -> str:
+        """Return why the instance has ended or fails."""
+        return await self.site.failure_of(self.instance.token)
 
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each file and table that counts."""
@@ -76,7 +84,7 @@ class InstanceEpisode(SiteEpisode):
         await self.site.drop(self.instance)
 
 
-class RecipeSite(FrontedSite):
+class RecipeSite(HostSite):
     """The `Site` of a recipe whose episodes have a server process of their own."""
 
     def __init__(self, recipe: SiteRecipe, *, isolate: bool = True) -> None:
@@ -146,6 +154,10 @@ class RecipeSite(FrontedSite):
         )
         entrance = self._front.entrance(instance.token, task.path)
         return InstanceEpisode(path=entrance, state=state, instance=instance, site=self)
+
+    async def open_host(self, task: WebTask, seed: int, place: Path) -> InstanceEpisode:
+        """Do as `open_episode`."""
+        return await self.open_episode(task, seed)
 
     async def launch(self) -> SiteInstance:
         """Launch an instance and wait until it answers.

@@ -57,6 +57,14 @@ def remove_leftovers() -> list[Path]:
     return removed
 
 
+def own_folder(held: ExitStack) -> Path:
+    """Make a folder for sockets that is this process's until ``held`` is closed."""
+    unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+    owner = held.enter_context((unlocked / OWNER).open("w"))
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    return unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # now others may look at it
+
+
 @dataclass(frozen=True)
 class TemplateReport:
     """Report of a template on itself once it is ready."""
@@ -130,10 +138,7 @@ class SiteTemplate:
         self._life = life_write
         try:
             await asyncio.to_thread(remove_leftovers)
-            unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
-            owner = self._held.enter_context((unlocked / OWNER).open("w"))
-            fcntl.flock(owner, fcntl.LOCK_EX)
-            self._folder = unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # now others may look at it
+            self._folder = own_folder(self._held)
             self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
             reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
             self._reading = loop.create_task(self._read(reader))

@@ -18,11 +18,13 @@ from envs.env import WebEnv, open_env
 from envs.sites import find_recipe, site_of
 from envs.sites.live import LiveOptions
 from envs.sites.recipes.build import build_site
+from envs.sites.recipes.check import check_site
 from envs.sites.recipes.group import SiteGroup
-from envs.sites.recipes.recipe import FOLDERS
+from envs.sites.recipes.recipe import FOLDERS, CheckSteps, RecordedRequest
 from envs.tasks.imports import import_tasks
 from envs.types import BrowserError, Click, ConfigError, Goto, SiteError, StopReason, Terminate
 
+from ..mirror.archives import entry, headers, write_har
 from .making import write_recipe
 from .test_instances import TASK
 
@@ -113,6 +115,36 @@ async def test_the_end_of_a_host_ends_its_episode_with_the_reason(site: SiteGrou
         assert "town-forum: the server of this episode" in (env.trajectory.error or "")
 
 
+async def test_a_recording_is_a_host_too(folder: Path, pool: BrowserPool) -> None:
+    html, docs = ("Content-Type", "text/html"), "docs.town.example"
+    home = {"headers": headers(html), "content": {"text": "<h1>Guide</h1><a href=/more>More</a>"}}
+    moved = {"status": 302, "headers": headers(("Location", "http://docs.test:8000/all"))}
+    more = {"headers": headers(html), "content": {"text": f"<h1>All</h1><a href=https://{SHOP}/>Shop</a>"}}
+    paths = {"/guide": home, "/more": moved, "/all": more}
+    write_har(folder, *(entry(answer, url=f"http://docs.test:8000{path}") for path, answer in paths.items()))
+    write_recipe(folder, "docs", kind="mirror", build={}, start={"recording": "shop.har"}, warm=[], state={}, limits={})
+    write_group(folder, "library", **{SHOP: "town-shop", docs: "docs"})
+    recipe = find_recipe("library").model_copy(
+        update={"check": CheckSteps(requests=(RecordedRequest(path="/"), RecordedRequest(path=f"https://{docs}/more")))}
+    )
+    site = site_of(recipe)
+    async with open_env(TOWN_TASK, pool=pool, site=site, seed=0) as env:  # which starts and closes the site
+        await env.reset()
+        assert "Guide" in (await env.step(Goto(url=f"https://{docs}/guide"))).observation.text
+        assert "All" in await click(env, "More")
+        assert env.page_step is not None and env.page_step.observation.url == f"https://{docs}/all"
+        assert "town=member" in await click(env, "Shop")
+    try:
+        await site.start()
+        checked = await check_site(site, recipe)
+        assert checked.ok and checked.requests == 2, checked.differences
+        place = site.gateway._folder  # type: ignore[attr-defined]
+        assert [one.name for one in place.iterdir()] == ["owner"]
+    finally:
+        await site.close()
+    assert not place.exists()
+
+
 async def test_only_this_process_is_trusted(pool: BrowserPool) -> None:
     async def reached(key: LocalKey) -> str:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,7 +183,7 @@ async def test_a_certificate_has_the_names_of_its_hosts() -> None:
         ({"shop": "town-shop"}, "sites: 'shop' is no name of a host"),
         ({"127.0.0.1": "town-shop"}, "is no name of a host"),
         ({SHOP: "town-shops"}, "did you mean town-shop"),
-        ({SHOP: "town"}, "recipe town is of kind group; a group's sites are of kind wsgi"),
+        ({SHOP: "town"}, "town cannot be a host of a group; a group's recipes are of kind wsgi"),
     ],
 )
 def test_a_wrong_group_is_refused(folder: Path, sites: dict[str, str], words: str) -> None:
