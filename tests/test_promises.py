@@ -213,7 +213,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "the effective sample size of the weights `w`": "training/test_losses.py::test_effective_sample_size_by_hand",
     },
     "docs/sites.md": {
-        "its own state on the server**, which grading asks": "envs/sites/test_states.py::test_one_episode_does_not_see_what_another_does",
+        "own state on the server**, which grading asks": "envs/sites/test_states.py::test_one_episode_does_not_see_what_another_does",
         "load nothing from another host. Every control has a label, unique on its page": "envs/sites/test_pages.py::test_pages_are_whole_labelled_and_their_own",
         "Invalid forms get status 422 with the reason and change nothing": "envs/sites/test_pages.py::test_a_ticket_that_makes_no_sense_is_refused",
         "Names, titles, prices and extensions are unique in a world": "envs/sites/test_worlds.py::test_shop",

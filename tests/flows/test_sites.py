@@ -20,6 +20,7 @@ from envs.sites import find_recipe
 from envs.sites.mirror.har import read_har
 from flows.sites import main
 
+PAGE_OF_RECIPES = Path(__file__).resolve().parents[2] / "docs" / "site-recipes.md"
 RECIPE = {
     "kind": "wsgi",
     "about": "One page.",
@@ -77,6 +78,17 @@ def test_a_site_is_built_checked_and_cleaned(folder: Path, capsys: pytest.Captur
     assert main(["check", "page"]) == 1 and "a clock" in capsys.readouterr().out
     assert main(["clean"]) == 0 and "1 builds removed" in capsys.readouterr().out
     assert main(["list"]) == 0 and capsys.readouterr().out.split()[:3] == ["page", "wsgi", "built"]
+
+
+def test_the_site_of_the_page_is_built_and_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PAGE_OF_RECIPES.read_text()
+    program, recipe = (text.partition(f"```{language}\n")[2].partition("```")[0] for language in ("python", "yaml"))
+    (folder / "notes").mkdir()
+    (folder / "notes" / "notes.py").write_text(program)
+    (folder / "notes.yaml").write_text(recipe)
+    assert len([line for line in [*program.splitlines(), *recipe.splitlines()] if line]) <= 20
+    assert main(["build", "notes"]) == 0 and main(["check", "notes"]) == 0
+    assert "changed: notes.sqlite:notes\nnotes: alike" in capsys.readouterr().out
 
 
 def test_a_wrong_name_or_recipe_is_refused_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

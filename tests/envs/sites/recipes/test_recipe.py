@@ -12,7 +12,7 @@ from envs.sites.recipes.build import build_of, build_site, clean_builds, in_use
 from envs.sites.recipes.recipe import FOLDERS, read_recipe
 from envs.types import ConfigError, SiteError
 
-from .making import VALUES, write_recipe
+from .making import write_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -90,14 +90,9 @@ def test_a_task_names_a_recipe_of_a_folder_of_the_users(tmp_path: Path, monkeypa
     assert "python -m flows.sites build corner-shop" in make_site("corner-shop").problem()
     with pytest.raises(ConfigError, match="did you mean corner-shop"):
         find_recipe("corner-shops")
-    write_recipe(tmp_path, "wiki", kind="app", start={"site": "trackr"})
-    with pytest.raises(ConfigError, match="did you mean tracker"):
+    write_recipe(tmp_path, "wiki", kind="app", start={"application": "envs.bundled.sites:TRACKR"})
+    with pytest.raises(ConfigError, match="did you mean TRACKER"):
         make_site("wiki")
-
-
-def test_the_example_of_the_page_is_a_recipe(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[4] / "docs" / "site-recipes.md"
-    text = page.read_text().partition("```yaml\n")[2].partition("```")[0]
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "example.yaml").write_text(text)
-    assert read_recipe(tmp_path / "example.yaml").state.databases == VALUES["state"]["databases"]
+    write_recipe(tmp_path, "wiki", kind="app", start={"application": "envs.bundled.sites:BundledSite"})
+    with pytest.raises(ConfigError, match=r"recipe wiki: start\.application: .*BundledSite.*expected an"):
+        make_site("wiki")
