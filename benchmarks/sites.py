@@ -1,5 +1,5 @@
-"""Launches, resets, disk and memory of a site's instances: forks of a warm template against a cold
-start of the same server.
+"""Launches, resets, forks, disk and memory of a site's instances: forks of a warm template against
+a cold start of the same server.
 
 The site is the recipe ``oscar``, which has to be built. All arms have one interpreter, one state,
 one page and one client; a launch is timed from the request to the first 200 of a page, the state
@@ -23,8 +23,11 @@ import httpx
 import psutil
 
 from benchmarks import Figure
+from envs.browser import BrowserPool
 from envs.sites import RecipeSite, build_of, find_recipe
 from envs.sites.recipes.site import SiteInstance
+from envs.tasks import load_tasks
+from envs.types import Goto, Split
 
 PAGE = "/accounts/login/"
 """The page of log-ins, 15 to 30 ms to make; `/catalogue/` takes half a second in every arm."""
@@ -34,6 +37,10 @@ MANY = 50
 """Instances at one time."""
 WRITES = 20
 """Products put into the basket of each instance, for disk and memory after writes."""
+FORKS, FORKED_WRITES = 20, 5
+"""Forks of one instance, and products in its basket."""
+WHOLE_FORKS = 7
+"""Forks of one episode, with browsers."""
 COLD = (
     "import sys; from wsgiref.simple_server import make_server, WSGIServer; from socketserver import ThreadingMixIn; "
     "S = type('S', (ThreadingMixIn, WSGIServer), {{'daemon_threads': True}}); from {module} import {name} as app; "
@@ -54,10 +61,11 @@ async def figures() -> list[Figure]:
     await site.start()
     try:
         ready = await _launches(site)
+        forks = [*await _forks(site), *await _whole_forks(site)]
         many = await _many(site)
     finally:
         await site.close()
-    return [*ready, *many]
+    return [*ready, *forks, *many]
 
 
 async def _launches(site: RecipeSite) -> list[Figure]:
@@ -81,6 +89,39 @@ async def _launches(site: RecipeSite) -> list[Figure]:
         Figure("launch to first page, cold, median", 1000 * statistics.median(cold), "ms", ""),
         Figure("reset: drop and launch until ready, median", 1000 * statistics.median(resets), "ms", "<= 20"),
     ]
+
+
+async def _forks(site: RecipeSite) -> list[Figure]:
+    """Forks of an instance in the middle, without a browser, until the copy is ready."""
+    instance, seconds, wrong = await site.launch(), list[float](), 0
+    site.keep_answers(instance)
+    await _write(site, instance, FORKED_WRITES)
+    for _ in range(FORKS):
+        begun = time.perf_counter()
+        (fork,) = await site.fork(instance, 1)
+        seconds.append(time.perf_counter() - begun)
+        wrong += await _lines(site, fork) != FORKED_WRITES
+        await site.drop(fork)
+    await site.drop(instance)
+    return [
+        Figure(f"fork in the middle, server, median of {FORKS}", 1000 * statistics.median(seconds), "ms", "<= 80"),
+        Figure("fork in the middle, server, slowest", 1000 * max(seconds), "ms", ""),
+        Figure("forks with another basket than their episode's", wrong, "instances", "<= 0"),
+    ]
+
+
+async def _whole_forks(site: RecipeSite) -> list[Figure]:
+    """Forks of an episode after three pages, with a browser context that has shown them too."""
+    task, seconds = load_tasks("datasets/tasks/oscar.jsonl")[0], list[float]()
+    async with BrowserPool(max_sessions=2) as pool, pool.lease(site) as session:
+        await session.reset(task, task.seeds[Split.TRAIN].start, forkable=True)
+        for page in (PAGE, "/basket/", PAGE):
+            await session.step(Goto(url=f"{site.origin}{page}"))
+        for _ in range(WHOLE_FORKS):
+            begun = time.perf_counter()
+            async with session.fork(1):
+                seconds.append(time.perf_counter() - begun)
+    return [Figure("fork after three actions, with its browser, median", 1000 * statistics.median(seconds), "ms", "")]
 
 
 async def _many(site: RecipeSite) -> list[Figure]:

@@ -14,25 +14,22 @@ reward is the run's.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Generator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from envs.actions.parsing import parse
 from envs.actions.parsing.extensions import Parser, as_parsed, read_turn
-from envs.browser import BrowserPool, NetworkLog, PageStep
+from envs.browser import BrowserPool, NetworkLog, PageStep, WebSession
 from envs.ends import REPEATS
-from envs.episodes import NO_TURN, RecordGrader, WebEpisode, part_sources
-from envs.episodes.visual_evidence import PageEvidence, VisualRewardSources
+from envs.env_grading import EnvGrader, cause_of
+from envs.episodes import NO_TURN, WebEpisode
 from envs.registry import choose_task, seed_of
-from envs.rewards import NO_PARTS
 from envs.rewards.chromiumrl.capture import capture_page
-from envs.rewards.compose import WEIGHTS, Component, PartSource
-from envs.rewards.functions import FunctionSource, RewardFunction, extra_sources, reward_source
+from envs.rewards.functions import RewardFunction
 from envs.rewards.judge import Judge
-from envs.rewards.webarena import site_helpers
 from envs.sites import LiveOptions, SharedSites, is_served, make_site
 from envs.sites.base import Site
 from envs.sites.pictures import PictureReader
@@ -43,6 +40,9 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
     from envs.browser.devtools.lent import LentPage
+
+OWN_SESSIONS = 16
+"""Sessions of an own pool, if the episode can be forked; else there is one."""
 
 
 def open_env(
@@ -63,6 +63,7 @@ def open_env(
     pool: BrowserPool | None = None,
     sites: SharedSites | None = None,
     page: Page | None = None,
+    forkable: bool = False,
 ) -> WebEnv:
     """Make an environment for a task, used in ``async with`` (without an event loop:
     `open_env_sync`).
@@ -90,6 +91,7 @@ def open_env(
         sites: Started sites that several environments share; an own site if not given.
         page: A page of Playwright's, to play on it instead of a browser of ours
             (docs/playwright.md). It stays open.
+        forkable: True for episodes that can be forked (`WebEnv.fork`).
 
     Raises:
         TaskError: There is no such task or seed.
@@ -123,6 +125,7 @@ def open_env(
         pool=pool,
         sites=sites,
         page=page,
+        forkable=forkable,
     )
 
 
@@ -148,29 +151,24 @@ class WebEnv:
         pool: BrowserPool | None,
         sites: SharedSites | None,
         page: Page | None = None,
+        forkable: bool = False,
     ) -> None:
         self.task = task
         self.seed = seed
         """Seed of the next episode."""
         self.trajectory: Trajectory | None = None
         """The record of the last ended episode, with its reward; its model fields are empty."""
-        self._own: PartSource | None = None
-        if reward is not None:
-            self._own = reward_source(reward, Component.TASK) if isinstance(reward, str) else FunctionSource(reward)
-        given = weights or {}
-        self._weights = {**WEIGHTS, **given}
-        self._extra = extra_sources({name: weight for name, weight in given.items() if name not in set(Component)})
+        self._grading = EnvGrader(task, reward=reward, weights=weights, judge=judge, live=live)
         self._parse = as_parsed(parser) if parser is not None else parse
         self._repeats, self._stop_on_invalid = repeats, stop_on_invalid
-        self._judge, self._live = judge, live
+        self._live, self._forkable = live, forkable
         self._sites = sites if site is None and is_served(task.site, live.addresses) else None
         self._site = site if site is not None or self._sites is not None else make_site(task.site, live)
         self._pool, self._user_page = pool, page
         self._stack = AsyncExitStack()
         self._session: Any = None
-        self._grader: RecordGrader | None = None
         self._episode: WebEpisode | None = None
-        self._blobs: dict[str, bytes] = {}
+        self._episode_id = task.task_id
         self._pictures: tuple[bytes, ...] = ()
 
     @property
@@ -219,16 +217,8 @@ class WebEnv:
 
                 pool = await stack.enter_async_context(UserPagePool(self._user_page))
             elif pool is None:
-                pool = await stack.enter_async_context(BrowserPool(max_sessions=1))
-            looks = VisualRewardSources(pool, {self.task.site: site}, self._blobs.__getitem__, None)
-            self._grader = RecordGrader(
-                self._weights,
-                [*part_sources(self._live.addresses, self._judge), *looks.sources, *self._extra],
-                screenshot=self._blobs.__getitem__,
-                measure=looks.measured,
-                own=self._own,
-                judge=self._judge,
-            )
+                pool = await stack.enter_async_context(BrowserPool(max_sessions=OWN_SESSIONS if self._forkable else 1))
+            self._grading.open(pool, site)
             inspect = capture_page if self.task.reference else None
             self._session = await stack.enter_async_context(pool.lease(site, inspect=inspect))
             self._stack = stack.pop_all()
@@ -261,13 +251,13 @@ class WebEnv:
             raise BrowserError("the environment is not open: use `async with open_env(…) as env`")
         self.seed = self.seed if seed is None else seed_of(self.task, seed)
         self.trajectory = None
-        self._blobs.clear()
+        self._grading.forget_pictures()
         self._episode = None
         self._pictures = await PictureReader.of(self._live).read_all(self.task.images) if self.task.images else ()
         episode = WebEpisode(
             self.task, self.seed, repeats=self._repeats, stop_on_invalid=self._stop_on_invalid, memory=None
         )
-        await episode.begin(self._session)
+        await episode.begin(self._session, forkable=self._forkable)
         self._episode = episode
         return await self._result(episode)
 
@@ -289,7 +279,7 @@ class WebEnv:
             **NO_TURN,
             "response": text,
             "form": str(parsed.form),
-            "screenshot": self._keep(episode.page.screenshot),
+            "screenshot": self._grading.keep(episode.page.screenshot),
         }
         try:
             await episode.act(parsed.action)
@@ -297,6 +287,27 @@ class WebEnv:
         except BrowserError as error:
             episode.fail(error)
         return await self._result(episode)
+
+    @asynccontextmanager
+    async def fork(self, count: int = 2) -> AsyncIterator[tuple[WebEnv, ...]]:
+        """Lend environments that go on in the middle of the episode, equal to this one until they
+        act; this one goes on too.
+
+        Raises:
+            TaskError: No episode is going on.
+            ConfigError: The environment was not opened with ``forkable``, or the pool is too small.
+            CapacityError: No session became free in time.
+            BrowserError: The browser or the site failed, or a fork's pages differ.
+        """
+        episode = self._running()
+        async with self._session.fork(count) as sessions:
+            yield tuple(self._continued(episode, session, number) for number, session in enumerate(sessions, start=1))
+
+    def _continued(self, episode: WebEpisode, session: WebSession, number: int) -> WebEnv:
+        env = copy(self)
+        env._session, env._stack, env._grading = session, AsyncExitStack(), self._grading.copy()
+        env._episode, env._episode_id = episode.continued(session), f"{self._episode_id}.{number}"
+        return env
 
     def page(self) -> AbstractAsyncContextManager[Page]:
         """Lend the episode's tab to Playwright (`envs.playwright_page`); then `observe`.
@@ -339,57 +350,12 @@ class WebEnv:
             raise TaskError(f"the episode is over ({episode.stop_reason}): call reset() for the next one")
         return episode
 
-    def _keep(self, data: bytes) -> str:
-        """The name of a blob that is kept for this episode's grading."""
-        if not data:
-            return ""
-        name = hashlib.sha256(data).hexdigest()
-        self._blobs[name] = data
-        return name
-
     async def _result(self, episode: WebEpisode) -> StepResult:
         page = episode.page
         assert page is not None
         if not episode.over:
             return StepResult(0.0, False, page.observation, page.screenshot, pictures=self._pictures)
-        self.trajectory = ended = self.trajectory or await self._graded(episode)
+        self.trajectory = ended = self.trajectory or await self._grading.grade(episode, self._episode_id)
         reward = ended.reward
-        end, why, seen = ended.stop_reason, _cause(reward), page.observation
+        end, why, seen = ended.stop_reason, cause_of(reward), page.observation
         return StepResult(reward.score, True, seen, page.screenshot, end, why, self._pictures)
-
-    async def _graded(self, episode: WebEpisode) -> Trajectory:
-        """The record of an ended episode, with its reward."""
-        assert self._grader is not None and episode.page is not None
-        final_dom = ""
-        try:
-            if self.task.reference:
-                final_dom = PageEvidence(self._keep).page(await episode.inspected())
-            await episode.read_end(self._live, site_helpers(self._live.addresses, self._live.logins))
-        except BrowserError as error:
-            episode.fail(error)
-        trajectory = episode.trajectory(
-            episode_id=self.task.task_id,
-            group_id=self.task.task_id,
-            sample=0,
-            policy_version=0,
-            final_dom=final_dom,
-            final_screenshot=self._keep(episode.page.screenshot) if episode.steps else "",
-        )
-        if trajectory.error is not None:
-            return trajectory
-        try:
-            graded = await self._grader.grade(self.task, trajectory)
-        except ExceptionGroup as group:
-            (first, *others) = group.exceptions
-            if others:
-                raise
-            raise first from first.__cause__
-        return trajectory.model_copy(update={"reward": graded.reward, "wall": graded.wall})
-
-
-def _cause(reward: RewardBundle) -> str | None:
-    """Return the reason why there is no reward, with the evidence of the missing parts."""
-    if reward.abstained != NO_PARTS:
-        return reward.abstained
-    missing = "; ".join(part.evidence for part in reward.parts if part.value is None)
-    return f"{NO_PARTS}{missing and f': {missing}'}; give the task a rubric, or open_env a reward function"

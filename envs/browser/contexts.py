@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from envs.background import start_background
-from envs.browser.context import BrowserContext
+from envs.browser.context import CLOSE_SECONDS, BrowserContext
 from envs.browser.devtools.lent import LentPage
+from envs.browser.end_evidence import DownloadFolder
 from envs.browser.options import ContextOptions, Device, PoolCounters, PoolOptions
 from envs.browser.process.browsers import BrowserSet, ContextCache
 from envs.egress import AllowList, EgressProxy, SiteSecrets
 from envs.settle import EPOCH_SECONDS
-from envs.sites.base import Site
+from envs.sites.base import Site, SiteEpisode
 from envs.types import BrowserError, WebTask, read_date
 from envs.types.paths import AnyPath
 
@@ -211,3 +213,37 @@ class ContextLender:
                 return
             finally:
                 self._prewarming -= 1
+
+
+async def end_episode(
+    contexts: ContextLender,
+    site: Site,
+    context: BrowserContext | None,
+    page: TaskPage | None,
+    site_episode: SiteEpisode | None,
+) -> None:
+    """Release the context, the downloads and the site's episode, each even if one before fails.
+
+    The context goes first: its pages may still write files and ask their server.
+    """
+    folder = page.downloads if page is not None else None
+    async with AsyncExitStack() as ends:  # the last one first
+        if site_episode is not None:
+            ends.push_async_callback(site_episode.close)
+        if folder is not None:
+            ends.push_async_callback(folder.remove)
+        if context is not None:
+            ends.push_async_callback(contexts.release, context, site)
+        if page is not None:
+            page.queues.close(BrowserError("the episode is over"))
+        if context is not None and folder is not None and site.stateless_pages and context.reusable:
+            await _deny_downloads(context, folder)
+
+
+async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await folder.deny()
+    except (BrowserError, TimeoutError) as error:
+        logger.warning("downloads of a context could not be denied again: %s", error)
+        context.broken = True

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, TypeVar
 
@@ -97,7 +98,14 @@ class BrowserPool:
         async with self._slot():
             self.contexts.browser_set.check_open()
             deadline = self.options.step_deadline
-            session = WebSession(self.contexts, self.dispatcher, site, step_deadline=deadline, inspect=inspect)
+            session = WebSession(
+                self.contexts,
+                self.dispatcher,
+                site,
+                step_deadline=deadline,
+                inspect=inspect,
+                lease=partial(self.lease, site, inspect=inspect),
+            )
             try:
                 yield session
             finally:

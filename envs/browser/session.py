@@ -1,4 +1,4 @@
-"""A leased browser session: reset a task to a seed, act, observe, and look at the end.
+"""A leased browser session: reset a task to a seed, act, observe, fork, and look at the end.
 
 Who runs, and who waits for whom, all in one event loop::
 
@@ -16,29 +16,33 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TypeVar
 
-from envs.browser.context import CLOSE_SECONDS, BrowserContext
-from envs.browser.contexts import ContextLender
+from envs.browser.context import BrowserContext
+from envs.browser.contexts import ContextLender, end_episode
 from envs.browser.devtools.lent import LentPage, real_time
 from envs.browser.dispatcher import Dispatcher
-from envs.browser.end_evidence import DownloadFolder
 from envs.browser.final_page import FinalPage
+from envs.browser.forks import (
+    EpisodeHistory,
+    check_forkable,
+    fork_on_site,
+    go_on_site,
+    open_on_site,
+    run_all,
+)
 from envs.browser.network_log import NetworkLog
 from envs.browser.options import Inspect, PageWork
 from envs.browser.page import TaskPage
 from envs.browser.page_step import PageStep
 from envs.cancel_scope import finish_shielded
 from envs.sites.base import Site, SiteEpisode
-from envs.types import Action, BrowserError, ConfigError, Needs, Recorded, SiteError, WebTask, needs
+from envs.types import Action, BrowserError, ConfigError, Needs, Recorded, WebTask, needs
 from envs.types.evidence import ServerState
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 _numbers = itertools.count()
 """Numbers that tell episodes of one task apart in the names of their queues."""
@@ -70,7 +74,12 @@ class WebSession:
         *,
         step_deadline: float,
         inspect: Inspect | None = None,
+        lease: Callable[[], AbstractAsyncContextManager[WebSession]] | None = None,
     ) -> None:
+        """
+        Args:
+            lease: Lends a further session on the site, for a fork.
+        """
         self.epoch = 0
         """Counts resets; a step of an earlier epoch is refused."""
         self.step_id = 0
@@ -82,6 +91,9 @@ class WebSession:
         self._site = site
         self._step_deadline = step_deadline
         self._inspect = inspect
+        self._lease = lease
+        self._history: EpisodeHistory | None = None
+        """Actions so far, of an episode that can be forked."""
         self._context: BrowserContext | None = None
         self._page: TaskPage | None = None
         self._site_episode: SiteEpisode | None = None
@@ -131,44 +143,97 @@ class WebSession:
             raise BrowserError(NO_EPISODE)
         return self._page
 
-    async def reset(self, task: WebTask, seed: int) -> PageStep:
+    async def reset(self, task: WebTask, seed: int, *, forkable: bool = False) -> PageStep:
         """Begin an episode, in a new epoch.
+
+        Args:
+            forkable: Keep what `fork` needs.
 
         Raises:
             BrowserError: The browser, the page or the deadline failed.
+            ConfigError: It was to be forkable, and cannot be.
         """
         with self._one_at_a_time("reset"):
+            self._history = EpisodeHistory(task, seed) if forkable else None
+            if forkable:
+                check_forkable(self._site, self._contexts.options)
             self.epoch += 1
             self.step_id = 0
             self._result = self._last_action = None
             await self._give_back()
             # An episode that needs a browser waits for its start.
             self.tell("reset" if self._contexts.browser_set.has_one else "restart")
-            try:
-                async with asyncio.timeout(self._step_deadline):
-                    opened = self._site_episode = await _opened(self._site, task, seed)
-                    self._context = await self._contexts.acquire(self._site, task)
-                    self._contexts.lead(self._context, self._site, opened.routes)
-            except TimeoutError as error:
-                raise BrowserError(f"no page for {task.task_id} within {self._step_deadline:g} s") from error
-            finally:
-                if self._closed:  # meanwhile: `close` did not give back what came after it
-                    await self._give_back()
-            self._check_open("reset")
-            self._page = self._episode_page(self._context, task)
-            if needs(task.rubric).downloads and not self._contexts.options.browser_address:
-                folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
-                await self._context.guard(folder.allow(), self._step_deadline, f"downloads of {task.task_id}")
-            if self._context.network is not None:
-                self._context.network.clear()
-            if self._site.cookies or self._site.stores:
-                log_in = self._context.log_in(self._site.cookies, self._site.stores)
-                await self._context.guard(log_in, self._step_deadline, f"log-in of {task.task_id}")
-            begin = self._page.begin(seed, opened.path)
-            result, loaded = await self._context.guard(begin, self._step_deadline, f"reset of {task.task_id}")
-            self._contexts.record_episode(self._site, loaded=loaded)
-            self._result = result
+            opening = open_on_site(self._site, task, seed, forkable=forkable)
+            self._result = result = await self._begin(task, seed, opening)
+            if self._history is not None:
+                self._history.shown.append(result.observation)
             return result
+
+    async def _begin(self, task: WebTask, seed: int, opening: Awaitable[SiteEpisode]) -> PageStep:
+        """Take a context, and enter an episode of the site."""
+        try:
+            async with asyncio.timeout(self._step_deadline):
+                opened = self._site_episode = await opening
+                self._context = await self._contexts.acquire(self._site, task)
+                self._contexts.lead(self._context, self._site, opened.routes)
+        except TimeoutError as error:
+            raise BrowserError(f"no page for {task.task_id} within {self._step_deadline:g} s") from error
+        finally:
+            if self._closed:  # meanwhile: `close` did not give back what came after it
+                await self._give_back()
+        self._check_open("reset")
+        self._page = self._episode_page(self._context, task)
+        if needs(task.rubric).downloads and not self._contexts.options.browser_address:
+            folder = self._page.downloads = self._context.download_folder(self._contexts.options.downloads)
+            await self._context.guard(folder.allow(), self._step_deadline, f"downloads of {task.task_id}")
+        if self._context.network is not None:
+            self._context.network.clear()
+        if self._site.cookies or self._site.stores:
+            log_in = self._context.log_in(self._site.cookies, self._site.stores)
+            await self._context.guard(log_in, self._step_deadline, f"log-in of {task.task_id}")
+        begin = self._page.begin(seed, opened.path)
+        result, loaded = await self._context.guard(begin, self._step_deadline, f"reset of {task.task_id}")
+        self._contexts.record_episode(self._site, loaded=loaded)
+        return result
+
+    @asynccontextmanager
+    async def fork(self, count: int = 2) -> AsyncIterator[tuple[WebSession, ...]]:
+        """Lend sessions that go on from here, equal to this one until they act.
+
+        Each has a copy of the server's state and a context of its own, in which the episode's
+        actions are repeated. They take places of the pool, and are closed at the end.
+
+        Raises:
+            ConfigError: The episode was not begun with ``forkable``, or the pool is too small.
+            CapacityError: No session became free in time.
+            BrowserError: The episode is over, the browser or the server failed, or a fork differs.
+        """
+        async with AsyncExitStack() as stack:
+            with self._one_at_a_time("fork"):
+                history, seen, opened = self._history, self.seen, self._site_episode
+                if history is None or opened is None or self._lease is None:
+                    raise ConfigError("the episode was not begun to be forked: use reset(…, forkable=True)")
+                history.check_fork(count, self._contexts.options.max_sessions, seen)
+                forks = [await stack.enter_async_context(self._lease()) for _ in range(count)]
+                for fork, copy in zip(forks, await fork_on_site(self._site, opened, history, count), strict=True):
+                    fork._site_episode = copy
+                await run_all(fork._repeat(history, seen.dom_hash) for fork in forks)
+            yield tuple(forks)
+
+    async def _repeat(self, history: EpisodeHistory, dom_hash: str) -> None:
+        """Become a fork of an episode, on the copy of its server's state."""
+        with self._one_at_a_time("fork"):
+            opened = self._site_episode
+            assert opened is not None, "given by the session that is forked"
+            first = await self._begin(history.task, history.seed, asyncio.sleep(0, opened))
+            self._result = await history.repeat(self.page, first, dom_hash, self._step_deadline)
+            await go_on_site(opened, history)
+            self._history, self.step_id = history.copy(), len(history.actions)
+            self._last_action = history.actions[-1] if history.actions else None
+
+    def _interrupt_history(self, why: str) -> None:
+        if self._history is not None:
+            self._history.interrupted = why
 
     async def step(self, action: Action, *, epoch: int | None = None, step_id: int | None = None) -> PageStep:
         """Carry out an action and look.
@@ -193,6 +258,8 @@ class WebSession:
             result = await page.context.guard(page.act(action, result), self._step_deadline, what)
             self._result, self._last_action = result, action
             self.step_id += 1
+            if self._history is not None:
+                self._history.add(action, result.observation)
             return result
 
     async def evidence(self, needs: Needs) -> Recorded:
@@ -205,6 +272,7 @@ class WebSession:
         """
         with self._one_at_a_time("evidence"):
             page = self.page
+            self._interrupt_history("its end was read")
             return await page.context.guard(
                 page.evidence(needs), self._step_deadline, f"evidence of {page.task.task_id}"
             )
@@ -240,6 +308,7 @@ class WebSession:
         with self._one_at_a_time("lend"):
             page, self._result, self._last_action = self.page, None, None
             page.context.lent = True
+            self._interrupt_history("a foreign client had its page")
             try:
                 async with real_time(page.context):
                     yield self._contexts.lent_page(page)
@@ -322,40 +391,4 @@ class WebSession:
         page, self._page = self._page, None
         site_episode, self._site_episode = self._site_episode, None
         if context is not None or site_episode is not None:
-            await finish_shielded(self._release(context, page, site_episode))
-
-    async def _release(
-        self, context: BrowserContext | None, page: TaskPage | None, site_episode: SiteEpisode | None
-    ) -> None:
-        """Release the context, the downloads and the site's episode, each even if one before fails.
-
-        The context goes first: its pages may still write files and ask their server.
-        """
-        folder = page.downloads if page is not None else None
-        async with AsyncExitStack() as ends:  # the last one first
-            if site_episode is not None:
-                ends.push_async_callback(site_episode.close)
-            if folder is not None:
-                ends.push_async_callback(folder.remove)
-            if context is not None:
-                ends.push_async_callback(self._contexts.release, context, self._site)
-            if page is not None:
-                page.queues.close(BrowserError("the episode is over"))
-            if context is not None and folder is not None and self._site.stateless_pages and context.reusable:
-                await _deny_downloads(context, folder)
-
-
-async def _opened(site: Site, task: WebTask, seed: int) -> SiteEpisode:
-    try:
-        return await site.open_episode(task, seed)
-    except SiteError as error:
-        raise BrowserError(f"{task.task_id} cannot begin: {error}") from error
-
-
-async def _deny_downloads(context: BrowserContext, folder: DownloadFolder) -> None:
-    try:
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await folder.deny()
-    except (BrowserError, TimeoutError) as error:
-        logger.warning("downloads of a context could not be denied again: %s", error)
-        context.broken = True
+            await finish_shielded(end_episode(self._contexts, self._site, context, page, site_episode))

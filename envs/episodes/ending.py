@@ -5,6 +5,7 @@ It checks the page after each look, and the steps in a row. The page's own end i
 
 from __future__ import annotations
 
+from copy import copy, deepcopy
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,6 +37,12 @@ class EndWatch:
         self._first: PageStep | None = None
         """First page of the row of equal steps."""
         self._detector: RepetitionDetector | None = None
+
+    def copy(self) -> EndWatch:
+        """Return a watch that goes on from here by itself."""
+        other = copy(self)
+        other._detector = deepcopy(self._detector)
+        return other
 
     def unusable(self, result: PageStep, *, first: bool = False) -> Unusable | None:
         """Return the reason why a page is not the site; ``None`` if it is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import copy, deepcopy
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from envs.sites import LiveOptions
 from envs.types import (
     Action,
     BrowserError,
+    ConfigError,
     Forget,
     Invalid,
     Observation,
@@ -99,19 +101,37 @@ class WebEpisode:
         """True if there is nothing more to do."""
         return self.stop_reason is not None
 
-    async def begin(self, session: WebSession) -> PageStep:
+    async def begin(self, session: WebSession, *, forkable: bool = False) -> PageStep:
         """Open and return the first page.
 
+        Args:
+            forkable: True for an episode that can be forked (`continued`).
+
         Raises:
+            ConfigError: It was to be forkable, and cannot be.
             BrowserError: the browser, the page or the deadline failed; the caller passes it to
                 `fail`.
         """
         self._session = session
-        self.page = await session.reset(self.task, self.seed)
+        if forkable and self._script is not None and self._script.sets_up:
+            raise ConfigError(f"an episode that can be forked cannot begin: script {self._script.name} has a setup")
+        self.page = await session.reset(self.task, self.seed, forkable=forkable)
         self._look(self.page, first=True)
         if self._script is not None and not self.over:
             await self._script.setup(self)
         return self.page
+
+    def continued(self, session: WebSession) -> WebEpisode:
+        """Return an episode that goes on from here on a fork of the session, with its own record.
+
+        The steps so far count for its horizon and its repetitions.
+        """
+        other = copy(self)
+        other._session, other.steps, other._watch = session, list(self.steps), self._watch.copy()
+        other.memory = deepcopy(self.memory)
+        assert self.page is not None, "begin() comes first"
+        other.page = replace(session.seen, observation=self.page.observation)
+        return other
 
     async def act(self, action: Action) -> PageStep:
         """Carry out an action and return the page after it. `record` keeps the step.

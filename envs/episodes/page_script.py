@@ -66,13 +66,18 @@ class PageScript:
         if not self._functions:
             raise ConfigError(f"page script {name}: has neither async def setup(page) nor async def validate(page)")
 
+    @property
+    def sets_up(self) -> bool:
+        """True if it has a ``setup``."""
+        return "setup" in self._functions
+
     async def setup(self, episode: WebEpisode) -> None:
         """Run ``setup``, if there is one.
 
         Raises:
             BrowserError: It failed, or the browser did.
         """
-        if "setup" in self._functions:
+        if self.sets_up:
             async with episode.playwright() as page:
                 try:
                     await self._run("setup", page)

@@ -7,14 +7,18 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from envs.cancel_scope import finish_shielded
 from envs.types import SiteError
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -28,20 +32,20 @@ STOP_SECONDS = 10.0
 class _Server(uvicorn.Server):
     """A server that another thread can stop at any time, also before it has started."""
 
-    _loop: asyncio.AbstractEventLoop | None = None
+    loop: asyncio.AbstractEventLoop | None = None
     _serving: asyncio.Task[None] | None = None
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
+        self.loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
         if not self.should_exit:
             await super().serve(sockets)
 
     def stop(self) -> None:
         """Have it end: in its own way if it serves already, else at once."""
         self.should_exit = self.force_exit = True
-        if not self.started and self._loop is not None and self._serving is not None:
+        if not self.started and self.loop is not None and self._serving is not None:
             with suppress(RuntimeError):  # its loop is closed already
-                self._loop.call_soon_threadsafe(self._serving.cancel)
+                self.loop.call_soon_threadsafe(self._serving.cancel)
 
 
 class AppServer:
@@ -91,6 +95,14 @@ class AppServer:
         """Stop serving and wait for the thread."""
         async with self._changing:
             await finish_shielded(self._stop_thread())
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` in the server's thread."""
+        server = self._server
+        if server is None or server.loop is None:
+            work.close()
+            raise SiteError(f"the server of {self._name} is not started; call start() first")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, server.loop))
 
     def _start_thread(self) -> None:
         listener = self._listener = self._bound()

@@ -31,6 +31,16 @@ class SiteEpisode:
         """Return a hash for each part of the server's state; none if it cannot be seen."""
         return {}
 
+    def keep_answers(self) -> None:
+        """Keep what a fork of the episode needs. Called before the browser enters it."""
+
+    async def go_on(self) -> None:
+        """Have a fork's own server answer: its browser has repeated the episode.
+
+        Raises:
+            SiteError: The browser has asked for something else than the episode's.
+        """
+
     async def close(self) -> None:
         """Drop the episode's state. A second close does nothing."""
 
@@ -77,6 +87,9 @@ class Site(ABC):
     """Names of actions that it takes beyond those that every site takes (``submit``)."""
     stateless_pages: bool = False
     """True if `reset_script` undoes everything, so that pages can be used again."""
+    repeatable: bool = False
+    """True if its server answers equal actions on an equal task and seed equally, so that an
+    episode can be forked by repeating it."""
     background: bool = False
     """True if its pages show answers of the browser's stores (IndexedDB, caches).
 
@@ -115,6 +128,31 @@ class Site(ABC):
             SiteError: it cannot be made.
         """
         return SiteEpisode(task.path)
+
+    def fork_problem(self) -> str:
+        """Return why its episodes cannot be forked; empty if they can."""
+        if self.foreign:
+            return f"site {self.name} is served by somebody else, whose server's state cannot be copied"
+        return "" if self.repeatable else f"site {self.name} is not repeatable (Site.repeatable)"
+
+    async def fork_episode(self, episode: SiteEpisode, task: WebTask, seed: int, count: int) -> list[SiteEpisode]:
+        """Make server states for forks of an episode, whose browsers then repeat its actions.
+
+        These begin where the episode began: equal actions lead to an equal state on a
+        ``repeatable`` site.
+
+        Raises:
+            SiteError: They cannot be made.
+        """
+        made = list[SiteEpisode]()
+        try:
+            for _ in range(count):
+                made.append(await self.open_episode(task, seed))
+        except BaseException:
+            for one in made:
+                await one.close()
+            raise
+        return made
 
     def reload_for(self, task: WebTask) -> bool:
         """Return True if an episode needs a newly loaded page even on the right one."""

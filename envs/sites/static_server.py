@@ -52,6 +52,8 @@ class StaticServer(AppServer):
 class StaticSite(Site):
     """Pages of a folder."""
 
+    repeatable = True
+
     def __init__(self, name: str, folder: AnyPath, *, viewport: tuple[int, int] = (448, 448)) -> None:
         self.name = name
         self.viewport = viewport

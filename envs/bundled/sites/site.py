@@ -46,6 +46,7 @@ class BundledSite(FrontedSite):
     own database.
     """
 
+    repeatable = True
     observation = ObservationOptions(offscreen=True)
     """Elements out of view are listed too: pages are short, and text policies need not scroll."""
 

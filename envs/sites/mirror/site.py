@@ -71,6 +71,8 @@ class MirrorSite(HostSite):
         ignored: Names of query and form fields that do not count.
     """
 
+    repeatable = True
+
     def __init__(
         self,
         name: str,

@@ -15,6 +15,7 @@ import httpx
 
 from envs.sites.base import Site, SiteEpisode
 from envs.sites.recipes.recipe import RecordedRequest, SiteRecipe, find_recipe
+from envs.sites.recipes.site import unequal
 from envs.types import SeedRange, SiteError, WebTask
 
 CLOCK = re.compile(
@@ -81,9 +82,9 @@ async def check_site(site: Site, recipe: SiteRecipe) -> SiteCheck:
         check.differences += _compared(f"answer {number + 1} ({requests[number].path})", one, two, recipe.check.ignore)
     check.differences += [
         f"state {name}: the same requests leave other content; make it repeatable, or name it in state.ephemeral"
-        for name in _unequal(first.state, second.state)
+        for name in unequal(first.state, second.state)
     ]
-    check.differences += [f"state {name}: a new instance does not have the seed's" for name in _unequal(fresh, after)]
+    check.differences += [f"state {name}: a new instance does not have the seed's" for name in unequal(fresh, after)]
     return check
 
 
@@ -170,7 +171,3 @@ def _shown(one: str, two: str) -> str:
     start = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     start = max(0, start - 20)
     return f"{one[start : start + MAX_SHOWN]!r} and {two[start : start + MAX_SHOWN]!r}"
-
-
-def _unequal(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in {*one, *two} if one.get(name) != two.get(name))

@@ -2,7 +2,7 @@
 
 An episode begins at ``/-/begin/<token>?to=/path``, which sets the cookie and redirects. The
 instance does not see the cookie. A request without a known one gets 403, and so does one of an
-episode that has ended.
+episode that has ended. The answers of episodes that can be forked are kept (`KeptAnswers`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from urllib.parse import quote
 import httpx
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envs.egress.message import PROBLEM_HEADER
 from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
+from envs.sites.mirror.har import RecordedExchange
+from envs.sites.recipes.kept_answers import AskedRequest, KeptAnswers
 from envs.sites.recipes.sockets import relay_socket, target_of
 from envs.types import WebTask
 
@@ -59,6 +61,8 @@ class Front:
     def __init__(self, name: str) -> None:
         self._name = name
         self.instances: dict[str, Path | ASGIApp] = {}
+        self.kept: dict[str, KeptAnswers] = {}
+        """Answers of episodes that can be forked, by token."""
         self.problem_of: Callable[[str], Awaitable[str]] = _unknown
         """Returns why the server of a token fails; empty if it cannot be seen."""
 
@@ -101,11 +105,42 @@ class Front:
         if not isinstance(place, Path):
             await place({**scope, "headers": headers}, receive, send)
             return None
+        body = await Request(scope, receive).body()
+        record = self.kept.get(token)
+        if record is None:
+            return await self._led(token, place, scope, headers, body, receive, send)
+        asked = AskedRequest(scope["method"], target_of(scope).decode("latin-1"), tuple(headers), body)
+        again = record.again(asked)
+        if isinstance(again, RecordedExchange):
+            return _again(again)
+        if again is not None:
+            return PlainTextResponse(str(again), status_code=404)
+        answer = _ReadAnswer(send)
+        exchange = await record.begin(asked)
+        try:
+            ours = await self._led(token, place, scope, headers, body, receive, answer)
+            if answer.whole:
+                exchange.answer = asked.answered(answer.status, answer.headers, b"".join(answer.pieces))
+            return ours
+        finally:
+            await record.end(exchange)
+
+    async def _led(
+        self,
+        token: str,
+        place: Path,
+        scope: Scope,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> Response | None:
+        """Send the answer of an instance; return one of our own if it has none."""
         sent = httpx.Request(
             scope["method"],
             httpx.URL(scheme="http", host="instance", raw_path=target_of(scope)),
             headers=headers,
-            content=await Request(scope, receive).body(),
+            content=body,
             extensions={"timeout": httpx.Timeout(ANSWER_SECONDS).as_dict()},
         )
         async with httpx.AsyncHTTPTransport(uds=str(place), verify=False, trust_env=False) as transport:
@@ -219,6 +254,33 @@ class FrontedEpisode(SiteEpisode):
     async def close(self) -> None:
         """Answer it no longer."""
         self.front.instances.pop(self.token, None)
+
+
+class _ReadAnswer:
+    """Sends an answer on, and keeps what was sent."""
+
+    def __init__(self, send: Send) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.pieces: list[bytes] = []
+        self.whole = False
+        """Whether the answer has come to its end."""
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], message["headers"]
+        else:
+            self.pieces.append(message["body"])
+        await self._send(message)
+        self.whole = message.get("more_body") is False
+
+
+def _again(exchange: RecordedExchange) -> Response:
+    """Return a kept answer, as it was sent."""
+    answer = Response(exchange.body, exchange.status)
+    answer.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in exchange.headers]
+    return answer
 
 
 def _split_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, list[tuple[bytes, bytes]]]:

@@ -73,6 +73,10 @@ class SiteGroup(Site):
         """Return why it cannot be started on this machine."""
         return "; ".join(dict.fromkeys(filter(None, (site.problem() for site in self.members.values()))))
 
+    def fork_problem(self) -> str:
+        """Return why its episodes cannot be forked."""
+        return f"site {self.name} has several hosts; only an episode on one can be forked"
+
     async def start(self) -> None:
         """Start the sites of all hosts.
 

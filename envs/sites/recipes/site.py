@@ -8,7 +8,7 @@ import logging
 import tempfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,10 @@ from typing import Any
 import httpx
 
 from envs.cancel_scope import finish_shielded
+from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
 from envs.sites.recipes.front import COOKIE, HostEpisode, HostSite
+from envs.sites.recipes.kept_answers import KeptAnswers, ask_again
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.sites.recipes.template import SiteTemplate, TemplateReport
 from envs.sites.server_state import SiteState
@@ -78,6 +80,18 @@ class InstanceEpisode(HostEpisode):
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each file and table that counts."""
         return await self.site.hash_state(self.instance)
+
+    def keep_answers(self) -> None:
+        """Keep what the server answers."""
+        self.site.keep_answers(self.instance)
+
+    async def go_on(self) -> None:
+        """Have the instance answer in place of the kept answers.
+
+        Raises:
+            SiteError: The browser has asked for something else than the episode's.
+        """
+        await self.site.go_on(self.instance)
 
     async def close(self) -> None:
         """Drop the instance."""
@@ -146,6 +160,9 @@ class RecipeSite(HostSite):
         """
         instance = self._take() or await self.launch()
         self._fill()
+        return self._episode_on(instance, task)
+
+    def _episode_on(self, instance: SiteInstance, task: WebTask) -> InstanceEpisode:
         state = _SavedState(
             origin=self.origin,
             headers={"cookie": f"{COOKIE}={instance.token}"},
@@ -174,21 +191,89 @@ class RecipeSite(HostSite):
                     raise
             return await self._launch_from(await self._started_template())  # it ended meanwhile
 
-    async def _launch_from(self, template: SiteTemplate) -> SiteInstance:
-        name = f"i{next(self._numbers)}"
-        instance = SiteInstance(name, self._front.admit(template.socket_of(name)), template)
+    def fork_problem(self) -> str:
+        """Return nothing: the state of an episode is copied, or its requests are asked again."""
+        return ""
+
+    def keep_answers(self, instance: SiteInstance) -> None:
+        """Keep what an instance answers, so that it can be forked."""
+        self._front.kept[instance.token] = KeptAnswers()
+
+    async def fork_episode(self, episode: SiteEpisode, task: WebTask, seed: int, count: int) -> list[SiteEpisode]:
+        """Launch instances on copies of an episode's state.
+
+        They give the answers that the episode got, until `SiteEpisode.go_on`.
+
+        Raises:
+            SiteError: The episode's server does not come to rest, or one cannot be launched.
+        """
+        assert isinstance(episode, InstanceEpisode), "an episode of this site"
+        return [self._episode_on(instance, task) for instance in await self.fork(episode.instance, count)]
+
+    async def fork(self, instance: SiteInstance, count: int) -> list[SiteInstance]:
+        """Launch instances on copies of an instance's state, whose answers are kept.
+
+        Raises:
+            SiteError: The instance does not come to rest, or one cannot be launched.
+        """
+        template, kept, files = instance.template, self._front.kept[instance.token], {}
+        memory = self.recipe.state.memory
+        made = [self._new_instance(template) for _ in range(count)]
         try:
-            ready = await template.launch(name)
+            try:
+                answers = await self._server.run(kept.hold())
+                if memory:
+                    files = await self.hash_state(instance)
+                else:
+                    await template.ask("copy", name=instance.name, names=[one.name for one in made])
+            finally:
+                await self._server.run(kept.release())
+            for one in made:
+                self._front.kept[one.token] = KeptAnswers(answers)
+            await asyncio.gather(*(self._begin(one) for one in made))
+            for one in made if memory else ():
+                await ask_again(template.socket_of(one.name), answers)
+                if other := unequal(files, await self.hash_state(one)):
+                    raise SiteError(f"the same requests leave other content in {other[0]}")
+        except BaseException as error:
+            for one in made:
+                await finish_shielded(self.drop(one))
+            if isinstance(error, SiteError):
+                raise SiteError(f"site {self.name}: an episode cannot be forked: {error}") from error
+            raise
+        return made
+
+    async def go_on(self, instance: SiteInstance) -> None:
+        """Have a fork answer in place of the kept answers.
+
+        Raises:
+            SiteError: The browser has asked for something else than the episode's.
+        """
+        await self._server.run(self._front.kept[instance.token].go_on())
+
+    def _new_instance(self, template: SiteTemplate) -> SiteInstance:
+        name = f"i{next(self._numbers)}"
+        return SiteInstance(name, self._front.admit(template.socket_of(name)), template)
+
+    async def _launch_from(self, template: SiteTemplate) -> SiteInstance:
+        instance = self._new_instance(template)
+        await self._begin(instance)
+        return instance
+
+    async def _begin(self, instance: SiteInstance) -> None:
+        template = instance.template
+        try:
+            ready = await template.launch(instance.name)
             if not ready:
                 await self._wait_until_ready(instance)
         except BaseException:
             await finish_shielded(self.drop(instance))
             raise
-        return instance
 
     async def drop(self, instance: SiteInstance) -> None:
         """End an instance and drop its state. A second drop does nothing."""
         self._front.instances.pop(instance.token, None)
+        self._front.kept.pop(instance.token, None)
         self._reported.discard(instance.template.socket_of(instance.name))
         if instance.template.alive:
             with _unless_ended(instance.template):
@@ -282,6 +367,11 @@ class RecipeSite(HostSite):
             self._ready_ones.append(await self.launch())
         except SiteError as error:  # the episode that needs it launches one itself, and reports the error
             logger.warning("%s", error)
+
+
+def unequal(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
+    """Return the names whose hashes differ."""
+    return sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
 
 
 @contextmanager

@@ -17,7 +17,6 @@ NEW_PROCESSES = 0x20000000
 NEW_NETWORK = 0x40000000
 
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x40000
-_EXITING = 0x4
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_SUBREAPER = 1, 4, 36
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 _SET_QUOTAS, _LIMIT_QUOTA = 0xC0109428, 0x8030942B
@@ -120,27 +119,3 @@ def raise_loopback() -> None:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack_from("h", fcntl.ioctl(asked, _GET_FLAGS, request), 16)[0]
         fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
-
-
-def is_exiting(pid: int) -> bool:
-    """Return True if a process has begun to end; it does so before it closes its connections."""
-    flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]
-    return bool(int(flags) & _EXITING)
-
-
-def children_of(pid: int) -> list[int]:
-    """Return all descendants of a process, children before their own children."""
-    below: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                text = Path(entry.path, "stat").read_text()
-            except OSError:  # it has ended meanwhile
-                continue
-            below.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    descendants, queue = list[int](), [pid]
-    while queue:
-        children = below.get(queue.pop(0), [])
-        descendants += children
-        queue += children
-    return descendants

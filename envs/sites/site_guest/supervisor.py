@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import kernel
+from .processes import children_of, send_signal
 from .template import run_template
 
 
@@ -77,11 +78,7 @@ def _watch(template: int, life: int) -> None:
 def _end_all() -> None:
     """Kill all descendants and wait for them."""
     while True:
-        for pid in kernel.children_of(os.getpid()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        send_signal(children_of(os.getpid()), signal.SIGKILL)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:

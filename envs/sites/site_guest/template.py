@@ -1,8 +1,8 @@
 """The template of a site: loads the application once and forks an instance for each episode.
 
-It has one thread and answers one line of JSON after another: ``launch``, ``drop``, ``look``,
-``hash`` and ``save``. Questions about the state of an instance are answered by a child that enters
-the instance's mount namespace, so that launches need not wait.
+It has one thread and answers one line of JSON after another: ``launch``, ``copy``, ``drop``,
+``look``, ``hash`` and ``save``. Questions about the state of an instance are answered by a child
+that enters the instance's mount namespace, so that launches need not wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import random
 import select
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -34,6 +33,7 @@ from .limits import (
     problem_of,
     reached_limit,
 )
+from .processes import is_exiting, kill, stopped
 from .state import hash_state, read_database
 from .storage import Storage
 
@@ -73,6 +73,8 @@ class _Template:
         self._config = config
         self._folder = Path(config["folder"])
         self._instances: dict[str, _Instance] = {}
+        self._copied: dict[str, int | None] = {}
+        """Users of instances whose state is a copy of another one's, until they are launched."""
         self._asked: dict[int, tuple[int, str]] = {}
         """Pipes of children that answer a question, each with the question's id and the child."""
         self._launched: dict[int, dict[str, Any]] = {}
@@ -193,15 +195,21 @@ class _Template:
             _send(control, {"id": asked["id"], **answer})
 
     def _launch(self, asked: dict[str, Any]) -> None:
-        """Fork an instance; the answer comes when it serves, or has ended."""
+        """Fork an instance, on its copied state if it has one.
+
+        The answer comes when it serves, or has ended.
+        """
         name = asked["name"]
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._folder / f"{name}.socket"))
         listener.listen(128)
-        user = None if self._group is None else new_user(one.user or 0 for one in self._instances.values())
         serving, signal_serving = os.pipe()
         try:
-            self._storage.make(name, user)
+            if name in self._copied:
+                user = self._copied.pop(name)
+            else:
+                user = self._new_user()
+                self._storage.make(name, user)
             pid = self._fork(lambda: self._serve(name, listener, user, signal_serving))
         except BaseException:
             self._storage.drop(name)
@@ -214,11 +222,28 @@ class _Template:
         self._instances[name] = _Instance(pid, self._storage.folder_of(name), user)
         self._launched[serving] = {"id": asked["id"], "pid": pid}
 
+    def _copy(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Give new instances the state that another one has now; its processes stand still
+        meanwhile."""
+        source = self._instances[asked["name"]]
+        with stopped(source.pid):
+            for name in asked["names"]:
+                self._copied[name] = self._new_user()
+                self._storage.copy(asked["name"], name, source.user, self._copied[name])
+        return {}
+
+    def _new_user(self) -> int | None:
+        taken = [*self._copied.values(), *(one.user for one in self._instances.values())]
+        return None if self._group is None else new_user(user or 0 for user in taken)
+
     def _drop(self, asked: dict[str, Any]) -> dict[str, Any]:
         name = asked["name"]
+        if name in self._copied:  # it was not launched
+            del self._copied[name]
+            self._storage.drop(name)
         instance = self._instances.pop(name, None)
         if instance is not None:
-            _kill(instance.pid, alone=self._isolated)
+            kill(instance.pid, alone=self._isolated)
             self._storage.drop(name)
             (self._folder / f"{name}.socket").unlink(missing_ok=True)
             (self._folder / f"{name}.log").unlink(missing_ok=True)
@@ -230,7 +255,7 @@ class _Template:
         log = self._folder / f"{asked['name']}.log"
         text = log.read_text(errors="replace")[-MAX_LOG:] if log.exists() else ""
         if instance.pid:
-            ended, status = os.waitpid(instance.pid, 0 if kernel.is_exiting(instance.pid) else os.WNOHANG)
+            ended, status = os.waitpid(instance.pid, 0 if is_exiting(instance.pid) else os.WNOHANG)
             if ended:
                 instance.pid, instance.status = 0, os.waitstatus_to_exitcode(status)
         alive = instance.pid != 0
@@ -367,19 +392,6 @@ def _not_forkable(state: Path) -> list[str]:
         if target.startswith(f"{state}/"):
             notices.append(f"the template holds {target} open; close it in start.after_fork, or all instances share it")
     return notices
-
-
-def _kill(pid: int, *, alone: bool) -> None:
-    """Kill an instance, and its descendants unless it is ``alone`` in a process namespace, which
-    ends with it."""
-    if pid == 0:
-        return
-    for process in (pid, *([] if alone else kernel.children_of(pid))):
-        try:
-            os.kill(process, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    os.waitpid(pid, 0)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

@@ -23,6 +23,11 @@ SEEN = list[str]()
 """Memory of the process."""
 LISTENING = list[socket.socket]()
 REMADE = list[int]()
+SHOP = """<ul>{orders}</ul><form method=post action=/buy><label>Item <input name=item></label>
+<input type=hidden name=token value={token}><input type=hidden name=back value=/shop><button>Buy</button></form>
+<p>ticket {token}</p><p id=visits></p><script>localStorage.n = 1 + Number(localStorage.n || 0);
+visits.textContent = `visit ${{localStorage.n}} ${{document.cookie}}`</script>"""
+DRAWN = "<p id=drawn></p><script>drawn.textContent = 'drawn ' + Math.random()</script><button>go</button>"
 STUBBORN = "trap '' TERM; echo 1; exec sleep 900"
 
 
@@ -67,6 +72,11 @@ def leave(item: str) -> str:
     return item
 
 
+def shop() -> str:
+    """Return a form, with a ticket that is drawn at random."""
+    return SHOP.format(orders="".join(f"<li>{item}" for item in orders()), token=secrets.token_hex(8))
+
+
 def look() -> str:
     """Return every canary that can be seen."""
     files = [Path(os.environ["SITE_STATE"], "note.txt"), Path(tempfile.gettempdir(), "canary.txt")]
@@ -78,6 +88,9 @@ PAGES: dict[str, Callable[[str], str]] = {
     "/": lambda value: f"<h1>{len(orders())} orders</h1><p>{len(REMADE)} after the fork</p>",
     "/leave": leave,
     "/look": lambda value: look(),
+    "/shop": lambda value: shop(),
+    "/drawn": lambda value: DRAWN,
+    "/remove": lambda value: str(Path(os.environ["SITE_STATE"], "old.txt").unlink()),
     "/listen": lambda value: listen(),
     "/reach": reach,
     "/spawn": lambda value: spawn(),
@@ -95,7 +108,10 @@ def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[
     if environ["REQUEST_METHOD"] == "POST":
         form = parse_qs(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode())
         orders(form["item"][0])
-        start("303 See Other", [("Location", "/"), ("Set-Cookie", "basket=1"), ("Set-Cookie", "seen=1")])
+        start(
+            "303 See Other",
+            [("Location", form.get("back", ["/"])[0]), ("Set-Cookie", "basket=1"), ("Set-Cookie", "seen=1")],
+        )
         return [b""]
     if path == "/cookies":
         text = environ.get("HTTP_COOKIE", "")
@@ -112,6 +128,7 @@ def seed() -> None:
     with closing(sqlite3.connect("shop.sqlite")) as shop, shop:
         shop.execute("CREATE TABLE orders (item TEXT)")
         shop.execute("INSERT INTO orders VALUES ('of the seed')")
+    Path("old.txt").write_text("of the seed")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,66 @@
+"""Processes of instances: their descendants, and signals to all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_EXITING = 0x4
+
+
+def is_exiting(pid: int) -> bool:
+    """Return True if a process has begun to end; it does so before it closes its connections."""
+    flags = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]
+    return bool(int(flags) & _EXITING)
+
+
+def children_of(pid: int) -> list[int]:
+    """Return all descendants of a process, children before their own children."""
+    below: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                text = Path(entry.path, "stat").read_text()
+            except OSError:  # it has ended meanwhile
+                continue
+            below.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    descendants, queue = list[int](), [pid]
+    while queue:
+        children = below.get(queue.pop(0), [])
+        descendants += children
+        queue += children
+    return descendants
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop an instance with its descendants, so that its files are those of one moment."""
+    if pid == 0:
+        raise RuntimeError("its server has ended")
+    processes = [pid, *children_of(pid)]
+    try:
+        send_signal(processes, signal.SIGSTOP)
+        yield
+    finally:
+        send_signal(processes, signal.SIGCONT)
+
+
+def kill(pid: int, *, alone: bool) -> None:
+    """Kill an instance, and its descendants unless it is ``alone`` in a process namespace, which
+    ends with it."""
+    if pid == 0:
+        return
+    send_signal([pid, *([] if alone else children_of(pid))], signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def send_signal(processes: list[int], number: signal.Signals) -> None:
+    """Send a signal to those of the processes that have not ended."""
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:
+            continue
