@@ -121,6 +121,10 @@ class Site(ABC):
     async def close(self) -> None:  # noqa: B027
         """Stop serving, after the last lease; nothing may be left running."""
 
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return counts for a monitor, by the recipe of the instances that it serves."""
+        return {}
+
     async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
         """Make the server's state for an episode, equal for equal tasks and seeds.
 

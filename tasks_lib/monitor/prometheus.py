@@ -36,6 +36,7 @@ LABELLED = {
     "cells": ("environments", "operation", "Environments by what they wait for."),
     "queues": ("queue_wait_seconds", "queue", "Mean wait in a queue, in the last iteration."),
     "browsers": ("browsers", "state", "Browsers by the state of their connection."),
+    "sites": ("sites", "count", "Site instances by recipe and state, launches, resets, and bytes of memory."),
 }
 """Name, label and help of each group of figures whose names are few."""
 

@@ -71,6 +71,10 @@ class RunFigures:
             "browsers": _counted(
                 str(browser.get("state")) for state in states for browser in state.browsers.get("browsers", ())
             ),
+            "sites": _added(
+                {f"{recipe} {what}": count for recipe, counts in state.sites.items() for what, count in counts.items()}
+                for state in states
+            ),
             "abstentions": _added(entry.abstentions for entry in run.iterations),
             "finished": _added(state.finished for state in states),
             "cells": _counted(str(slot.doing) for state in states for slot in state.slots),

@@ -125,6 +125,8 @@ class WorkerState(Record):
     """Counters of the browser pool, and the state of each browser's connection."""
     rewards: dict[str, Any] = Field(default_factory=dict)
     """Counters of the reward stage, and the number of episodes that wait for it."""
+    sites: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Instances of sites by state, launches and resets so far and bytes of memory, by recipe."""
     lag: float = 0.0
     """Seconds that the worker's event loop was late before this state."""
     cpu: float = 0.0
@@ -259,6 +261,7 @@ class LiveState:
     episodes: int
     browsers: Callable[[], dict[str, Any]]
     rewards: Callable[[], dict[str, Any]] = dict
+    sites: Callable[[], dict[str, dict[str, int]]] = dict
     slots: list[SlotStatus] = field(default_factory=list)
     finished: Counter[StopReason] = field(default_factory=Counter)
     lag: float = 0.0
@@ -288,6 +291,7 @@ class LiveState:
             slots=tuple(slot.state() for slot in self.slots),
             browsers=self.browsers(),
             rewards=self.rewards(),
+            sites=self.sites(),
             lag=self.lag,
             cpu=psutil.cpu_percent() / 100,
             memory=psutil.virtual_memory().percent / 100,

@@ -110,6 +110,10 @@ class RunResources:
         if self.judge is None and needs.judge is not None:
             self.judge = await Judge(needs.judge, Ledger(needs.spent_path)).__aenter__()
 
+    def count_sites(self) -> dict[str, dict[str, int]]:
+        """Return the counts of the started sites, by recipe."""
+        return {name: counts for site in self.sites.values() for name, counts in site.counters().items()}
+
     def reward_stage(
         self, request: WorkerRequest, store: RunStore, clock: ActivityClock, threads: ThreadPoolExecutor
     ) -> RewardStage:

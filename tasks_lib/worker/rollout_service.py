@@ -109,7 +109,8 @@ class RolloutService:
         ours = frozenset(name for name, site in run.sites.items() if not isinstance(site, LiveSite))
         announce = partial(self.announce, request)
         committer = GroupCommitter(groups, store, clock, worker.files, stage, ours, announce)
-        live = LiveState(groups[0].phase, sum(len(group.seeds) for group in groups), pool.metrics, stage.counts.metrics)
+        episodes = sum(len(group.seeds) for group in groups)
+        live = LiveState(groups[0].phase, episodes, pool.metrics, stage.counts.metrics, run.count_sites)
         statistics_before, use_before = engine.statistics, self._use(run, engine)
         async with connections, worker.live.shard(live, store) as live, asyncio.TaskGroup() as tasks:
             shard = ShardPlayer(groups, runner, committer, live, tasks, run.permits)

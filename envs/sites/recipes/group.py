@@ -69,6 +69,10 @@ class SiteGroup(Site):
         """Origin of the main host."""
         return f"https://{self._main}"
 
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the counts of its hosts' recipes."""
+        return {name: counts for site in self.members.values() for name, counts in site.counters().items()}
+
     def problem(self) -> str:
         """Return why it cannot be started on this machine."""
         return "; ".join(dict.fromkeys(filter(None, (site.problem() for site in self.members.values()))))

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from envs.background import start_background
 from envs.cancel_scope import finish_shielded
 from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
@@ -30,6 +31,8 @@ from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
 
+MEMORY_SECONDS = 10.0
+"""Seconds between two looks at the memory of instances."""
 READY_PAUSE = 0.02
 """Seconds between tries of an instance that does not answer yet."""
 
@@ -115,6 +118,8 @@ class RecipeSite(HostSite):
         self._numbers = itertools.count(1)
         self._ready_ones: deque[SiteInstance] = deque()
         self._filling: set[asyncio.Task[None]] = set()
+        self._launches = self._resets = 0
+        self._memory, self._memory_read = 0, -MEMORY_SECONDS
         self._reported: set[Path] = set()
         """Sockets of servers whose problem is logged."""
 
@@ -125,6 +130,20 @@ class RecipeSite(HostSite):
         except SiteError as error:
             return str(error)
         return ""
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Return the instances by state, launches and resets so far, and their private memory."""
+        if time.monotonic() - self._memory_read > MEMORY_SECONDS:
+            self._memory_read = time.monotonic()
+            start_background(self._read_memory(), self._filling, f"memory of {self.name}")
+        waiting = len(self._ready_ones)
+        counts = {"playing": self.instances - waiting, "waiting": waiting}
+        totals = {"launches": self._launches, "resets": self._resets, "memory": self._memory}
+        return {self.name: {**counts, **totals}}
+
+    async def _read_memory(self) -> None:
+        if (template := self._template) is not None:
+            self._memory = await asyncio.to_thread(template.unique_memory)
 
     async def start(self) -> None:
         """Start the template and the front.
@@ -266,13 +285,15 @@ class RecipeSite(HostSite):
             ready = await template.launch(instance.name)
             if not ready:
                 await self._wait_until_ready(instance)
+            self._launches += 1
         except BaseException:
             await finish_shielded(self.drop(instance))
             raise
 
     async def drop(self, instance: SiteInstance) -> None:
         """End an instance and drop its state. A second drop does nothing."""
-        self._front.instances.pop(instance.token, None)
+        if self._front.instances.pop(instance.token, None) is not None:
+            self._resets += 1
         self._front.kept.pop(instance.token, None)
         self._reported.discard(instance.template.socket_of(instance.name))
         if instance.template.alive:
@@ -358,9 +379,7 @@ class RecipeSite(HostSite):
         """Launch instances ahead, until as many wait as the recipe says."""
         lacking = self.recipe.limits.ahead - len(self._ready_ones) - len(self._filling)
         for _ in range(lacking):
-            task = asyncio.get_running_loop().create_task(self._launch_ahead())
-            self._filling.add(task)
-            task.add_done_callback(self._filling.discard)
+            start_background(self._launch_ahead(), self._filling, f"instance of {self.name}")
 
     async def _launch_ahead(self) -> None:
         try:

@@ -17,7 +17,7 @@ export class Panels {
 
   /** Show the run's figures. */
   run(figures) {
-    for (const name of ["rates", "queues", "engine", "versions", "staleness", "browsers", "abstentions", "finished"]) {
+    for (const name of ["rates", "queues", "engine", "versions", "staleness", "browsers", "sites", "abstentions", "finished"]) {
       this.#rows(name, Object.entries(figures[name] ?? {}), true);
     }
     const trainer = figures.trainer ?? {};
@@ -45,7 +45,8 @@ export class Panels {
     for (const [name, value] of entries) {
       const row = known.get(name) ?? list.appendChild(makeRow(panel, name, curves));
       known.delete(name);
-      const text = SECONDS.has(panel) ? duration(value) : typeof value === "string" ? printable(value, 300) : number(value);
+      const measure = SECONDS.has(panel) ? duration : panel === "sites" && name.endsWith(" memory") ? bytes : null;
+      const text = measure ? measure(value) : typeof value === "string" ? printable(value, 300) : number(value);
       if (row.value.textContent !== text) row.value.textContent = text;
       if (most) row.style.setProperty("--share", `${((100 * (Number(value) || 0)) / most).toFixed(1)}%`);
     }

@@ -49,6 +49,7 @@ def write(store: RunStore, worker: str, *slots: SlotState, age: float = 0.0) -> 
         finished={},
         slots=slots,
         browsers={"browsers": [{"state": "READY"}]},
+        sites={"oscar": {"playing": 3, "memory": 1 << 20}},
     )
     content, path = state.model_dump_json().encode(), store.live_path(worker)
     atomic_write_bytes(path, content)
@@ -146,6 +147,7 @@ def test_figures_are_those_of_the_files(store: RunStore, monkeypatch: pytest.Mon
     assert figures.measure(states)["state"] == "stopped"
     assert shown["cells"] == {"queue": 1, "turn": 2} and shown["versions"] == {"5": 1, "6": 2}
     assert (shown["engine"]["queued"], shown["engine"]["running"]) == (1, 2)
+    assert shown["sites"] == {"oscar playing": 3 * len(states), "oscar memory": len(states) << 20}
     assert shown["browsers"] == {"READY": 1} and shown["iteration"] == 6
     usage = os.statvfs(store.root)
     assert shown["disk"]["total"] == usage.f_blocks * usage.f_frsize

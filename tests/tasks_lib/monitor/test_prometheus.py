@@ -53,6 +53,7 @@ def worker(number: int = 1, *doings: Doing) -> WorkerState:
         finished={},
         slots=slots,
         browsers={"browsers": [{"state": "READY"}]},
+        sites={"oscar": {"playing": 3, "memory": 1 << 20}},
         lag=number / 10,
     )
 
@@ -70,6 +71,7 @@ def test_prometheus_reads_what_the_run_is(make_run: Callable[..., Any]) -> None:
             assert time.monotonic() < deadline
     assert client.get("/metrics").headers["content-type"].startswith("text/plain; version=")
     assert samples["run", "live-run"] == samples["run_state", "running"] == samples["browsers", "READY"] == 1
+    assert (samples["sites", "oscar playing"], samples["sites", "oscar memory"]) == (3, 1 << 20)
     assert samples["run_state", "stalled"] == samples["problem", ""] == 0
     assert samples["engine_waiting_turns", ""] == 1 and samples["engine_running_turns", ""] == 2
     assert samples["workers", ""] == 1 and samples["worker_lag_seconds", ""] == pytest.approx(0.1)

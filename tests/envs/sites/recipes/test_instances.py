@@ -18,7 +18,7 @@ import pytest
 
 from envs.sites.recipes.check import SiteCheck, check_site
 from envs.sites.recipes.recipe import CheckSteps, RecordedRequest
-from envs.sites.recipes.site import RecipeSite
+from envs.sites.recipes.site import MEMORY_SECONDS, RecipeSite
 from envs.sites.recipes.template import remove_leftovers
 from envs.types import SiteError, WebTask
 
@@ -97,6 +97,21 @@ async def test_a_reset_is_exact_and_leaves_nothing(site: RecipeSite) -> None:
         assert sorted(path.name for path in folder.iterdir()) == before
         assert len(psutil.Process(fresh.instance.template.pid).children(recursive=True)) == processes
     assert site.instances == 0
+
+
+async def test_a_monitor_sees_instances_launches_resets_and_memory(site: RecipeSite) -> None:
+    before = site.counters()[site.name]
+    async with visited(site) as one, visited(site):
+        await one.ask("/eat?value=50")
+        site._memory_read = -MEMORY_SECONDS  # as if so much time had passed
+        site.counters()
+        async with asyncio.timeout(30):
+            while (now := site.counters()[site.name])["memory"] < 50 << 20:
+                await asyncio.sleep(0.02)
+        assert (now["playing"], now["waiting"], now["launches"] - before["launches"]) == (2, 0, 2)
+        assert now["memory"] < 500 << 20
+    after = site.counters()[site.name]
+    assert (after["playing"], after["resets"] - before["resets"]) == (0, 2)
 
 
 async def test_only_its_own_episode_is_answered(site: RecipeSite) -> None:

@@ -99,6 +99,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "/random": lambda value: str(random.random()),
     "/secret": lambda value: secrets.token_hex(16),
     "/clock": lambda value: time.strftime("%H:%M:%S ") + str(time.time()),
+    "/eat": lambda value: str(SEEN.append("x" * (int(value) << 20))),
     "/die": lambda value: os._exit(3),
 }
 
