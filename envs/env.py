@@ -108,6 +108,8 @@ def open_env(
     if page is not None:
         if pool is not None:
             raise ConfigError("page: a pool or host has browsers of its own; give open_env a page or a pool")
+        if forkable:
+            raise ConfigError("forkable: a page of yours cannot be shown again; leave out page")
         from envs.browser.user_page import check_user_page  # Playwright is imported only where it is used
 
         check_user_page(page, chosen)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from envs.browser.options import PoolOptions
-from envs.browser.page import TaskPage
+from envs.browser.page import STOPPED, TaskPage
 from envs.browser.page_step import PageStep
 from envs.observation.compare import canonical_observation, first_difference
+from envs.settle.requests import LEFT_OPEN
 from envs.sites.base import Site, SiteEpisode
 from envs.types import Action, BrowserError, ConfigError, Observation, SiteError, WebTask
 
@@ -77,19 +78,25 @@ class EpisodeHistory:
                 f"a fork of {self.task.task_id} differs after {len(self.actions)} actions in parts of the document "
                 f"that observations do not show; {NOT_EQUAL}"
             )
-        return result
+        return replace(result, observation=self.shown[-1])
 
     def _check(self, step: int, seen: PageStep) -> None:
-        shown = self.shown[step]
-        if shown == seen.observation:
+        shown, now = _without_delays(self.shown[step]), _without_delays(seen.observation)
+        if shown == now:
             return
-        difference = first_difference(canonical_observation(shown), canonical_observation(seen.observation))
+        difference = first_difference(canonical_observation(shown), canonical_observation(now))
         if difference is not None:
-            place, before, now = difference
+            place, before, after = difference
             raise BrowserError(
                 f"a fork of {self.task.task_id} differs after {step} actions, {place}: the episode had {before!r}, "
-                f"the fork has {now!r}; {NOT_EQUAL}"
+                f"the fork has {after!r}; {NOT_EQUAL}"
             )
+
+
+def _without_delays(seen: Observation) -> Observation:
+    """Return an observation without notices of slow answers: those of a fork are there at once."""
+    kept = tuple(one for one in seen.notices if one not in STOPPED.values() and LEFT_OPEN not in one)
+    return seen.model_copy(update={"notices": kept})
 
 
 def check_forkable(site: Site, options: PoolOptions) -> None:

@@ -82,6 +82,9 @@ class Request:
         return self.url.split("?", 1)[0].split("#", 1)[0]
 
 
+LEFT_OPEN = "did not come, and the page is without it"
+"""Text of a notice about a part of a page that was waited for long enough."""
+
 MAX_PROBLEM = 300
 """Characters of a site's reason that are kept; any site may send the header."""
 
@@ -206,9 +209,7 @@ class RequestTracker:
             request.endless = True
             _keep(self._endless_places, request.place)
             if request.kind in PARTS and not self._is_main(request.kind, request.frame):
-                self._notices.append(
-                    f"a {PARTS[request.kind]} did not come, and the page is without it: {request.place}"
-                )
+                self._notices.append(f"a {PARTS[request.kind]} {LEFT_OPEN}: {request.place}")
 
     def _patience(self, request: Request) -> float:
         if request.kind in PATIENT:

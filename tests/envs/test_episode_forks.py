@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from envs import EnvHost
-from envs.env import WebEnv
+from envs.browser.forks import EpisodeHistory
+from envs.browser.page import STOPPED
+from envs.browser.page_step import PageStep
+from envs.env import WebEnv, open_env
+from envs.settle import SettleReason
 from envs.types import BrowserError, Click, ConfigError, Type
+from tests.builders import make_observation, page_task
 
 from .adapters.reference import reference
 
@@ -53,6 +59,31 @@ async def test_forks_on_one_page_do_not_see_each_other(host: EnvHost) -> None:
             async with env.fork(1):
                 raise AssertionError("the actions do not lead to its page")
         assert (await env.step(Click(element=field))).observation.error is None
+
+
+async def test_a_fork_of_a_slow_page_is_equal_and_of_another_is_not() -> None:
+    page: Any = None  # no action is repeated
+    shown = make_observation(text="one", notices=(STOPPED[SettleReason.DEADLINE], "an alert"))
+    history = EpisodeHistory(page_task("/a.html"), 0, [shown])
+
+    def seen(**changes: Any) -> PageStep:
+        return PageStep(shown.model_copy(update=changes), b"", done=False, hash_dom=lambda: "hash")
+
+    fast = seen(notices=("an alert",))
+    assert (await history.repeat(page, fast, "hash", 1)).observation == shown
+    for other, dom_hash, words in (
+        (seen(notices=()), "hash", r"after 0 actions, length of notices: the episode had 1, the fork has 0"),
+        (seen(text="two"), "hash", r"after 0 actions, text: the episode had 'one', the fork has 'two'"),
+        (fast, "other", r"parts of the document that observations do not show"),
+    ):
+        with pytest.raises(BrowserError, match=words):
+            await history.repeat(page, other, dom_hash, 1)
+
+
+def test_a_page_of_the_caller_is_refused() -> None:
+    page: Any = object()
+    with pytest.raises(ConfigError, match="a page of yours cannot be shown again"):
+        open_env("miniwob/enter-text", page=page, forkable=True)
 
 
 def value(env: WebEnv) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.env import WebEnv, open_env
+from envs.sites.recipes import kept_answers
+from envs.sites.recipes.kept_answers import AskedRequest, KeptAnswers
 from envs.sites.recipes.site import RecipeSite
 from envs.types import BrowserError, Click, ConfigError, SiteError, Terminate, Type, WebTask
 
@@ -102,6 +105,24 @@ async def test_state_in_memory_is_made_anew_by_the_same_requests(folder: Path) -
         with pytest.raises(SiteError, match=r"asked again, GET /secret is answered otherwise"):
             await site.fork(one.instance, 1)
         assert site.instances == 1
+
+
+async def test_a_fork_waits_for_answers_and_holds_new_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, asked = KeptAnswers(), AskedRequest("GET", "/slow", (), b"")
+    exchange = await kept.begin(asked)
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_answers, "REST_SECONDS", 0.01)
+        with pytest.raises(SiteError, match=r"/slow is not answered after 0.01 s; an episode can be forked while"):
+            await kept.hold()
+    await kept.release()
+    holding = asyncio.create_task(kept.hold())
+    exchange.answer = asked.answered(200, [], b"slow")
+    await kept.end(exchange)
+    assert await holding == (exchange,)
+    later = asyncio.create_task(kept.begin(asked))
+    assert await asyncio.wait([later], timeout=0.01) == (set(), {later})
+    await kept.release()
+    await later
 
 
 @pytest.fixture(scope="module")
