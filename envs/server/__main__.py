@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from envs.garbage import collect_seldom
 from envs.host import MAX_SESSIONS
 from envs.server.running import PORT, EnvServerOptions, add_server_arguments, open_server, server_options
 from envs.types import RollwrightError
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if it cannot serve."""
     given = read_options(arguments)
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    collect_seldom()
     try:
         others = ("max_sessions", "browsers", "max_per_key", "public_host")
         asyncio.run(_serve(server_options(given, **{name: getattr(given, name) for name in others})))

@@ -14,6 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
 from envs.adapters.mcp import make_server, pool_options
+from envs.garbage import collect_seldom
 from envs.host import EnvHost
 from envs.prompts import StepRenderer
 from envs.registry import choose_task, seed_of
@@ -86,8 +87,10 @@ async def _serve_http(server: Any, port: int) -> None:
 
 def main() -> int:
     """Run the command line; return its exit status."""
+    given = parser().parse_args()
+    collect_seldom()
     try:
-        asyncio.run(serve(parser().parse_args()))
+        asyncio.run(serve(given))
     except RollwrightError as error:
         print(f"envs.adapters.mcp: {error}", file=sys.stderr)
         return 1

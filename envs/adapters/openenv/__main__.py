@@ -10,6 +10,7 @@ from typing import get_args
 import uvicorn
 
 from envs.adapters.openenv import make_app
+from envs.garbage import collect_seldom
 from envs.prompts import StepRenderer
 from envs.prompts.user_turn import ObservationMode
 from envs.server.sessions import LEASE_SECONDS
@@ -42,6 +43,7 @@ def main() -> None:
         lease_seconds=given.lease_seconds,
         live=given.live,
     )
+    collect_seldom()
     uvicorn.run(app, host=given.host, port=given.port, access_log=False, ws_per_message_deflate=False)
 
 
