@@ -1,4 +1,6 @@
-"""AgentLab's generic agent beside a scripted model: observations in, actions out, as JSON lines.
+"""AgentLab's generic agent: observations in, actions out, as JSON lines: ``… [MODEL]``.
+
+MODEL is asked for at ``$OPENAI_BASE_URL``; without it a scripted model answers.
 
 Run by the Python of ``.venv-frameworks/browsergym``, which has none of our packages. First it says
 what BrowserGym's action set is; then it answers each observation with the agent's action and with
@@ -21,6 +23,7 @@ from agentlab.agents import dynamic_prompting as dp
 from agentlab.agents.generic_agent.generic_agent import GenericAgentArgs
 from agentlab.agents.generic_agent.tmlr_config import BASE_FLAGS
 from agentlab.llm.base_api import AbstractChatModel, BaseModelArgs
+from agentlab.llm.chat_api import OpenAIModelArgs
 from browsergym.core.action import functions
 from browsergym.core.action.highlevel import HighLevelActionSet
 from browsergym.experiments.agent import DEFAULT_OBS_PREPROCESSOR
@@ -48,17 +51,22 @@ class ScriptedModelArgs(BaseModelArgs):  # type: ignore[misc]
         return ScriptedModel()
 
 
-def agent() -> Any:
-    """The generic agent with its published flags, HTML and marks as well."""
+def agent(name: str = "") -> Any:
+    """The generic agent of a model with its published flags, HTML and marks as well."""
     flags = BASE_FLAGS
     flags.obs.use_html = flags.obs.use_screenshot = flags.obs.use_som = flags.obs.use_tabs = True
     flags.max_prompt_tokens = None  # counting them asks another host
     flags.action = dp.ActionFlags(action_set=bgym.HighLevelActionSetArgs(subsets=EVERY_SUBSET))
-    model = ScriptedModelArgs(model_name="scripted", vision_support=True)
+    served = {"temperature": 1.0, "max_new_tokens": 256}
+    model = (
+        OpenAIModelArgs(model_name=name, vision_support=True, **served)
+        if name
+        else ScriptedModelArgs(model_name="scripted", vision_support=True)
+    )
     return GenericAgentArgs(chat_model_args=model, flags=flags).make_agent()
 
 
-def main() -> None:
+def main(name: str = "") -> None:
     """Answer each line of the standard input."""
     out, sys.stdout = sys.stdout, sys.stderr
     actions = HighLevelActionSet(subsets=EVERY_SUBSET)
@@ -71,7 +79,7 @@ def main() -> None:
     }
     examples = [example for action in actions.action_set.values() for example in action.examples]
     print(json.dumps({"names": names, "examples": examples}), file=out, flush=True)
-    generic = agent()
+    generic = agent(name)
     for line in sys.stdin:
         given = json.loads(line)
         pixels = np.frombuffer(base64.b64decode(given["screenshot"]["data"]), np.uint8)
@@ -90,4 +98,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import inspect
 import json
 import math
@@ -17,7 +16,6 @@ from tempfile import mkdtemp
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
@@ -30,6 +28,7 @@ from envs.browser import WebSession
 from envs.types import BrowserError
 from tests.chat_endpoint import completion, endpoint
 
+from .json_lines import ask
 from .reference import CANARY, digest, reference
 
 ROOT = Path(__file__).parents[3]
@@ -291,18 +290,6 @@ def test_the_snippet_of_the_docs_runs() -> None:
     snippet = section.split("```python\n")[1].split("```")[0]
     assert len(snippet.splitlines()) <= 12
     exec(snippet, {})
-
-
-def ask(agent: subprocess.Popen[str], observation: dict[str, Any]) -> Any:
-    """What an agent in a process of its own answers to an observation."""
-    assert agent.stdin is not None and agent.stdout is not None
-    line = {**observation, "elapsed_time": observation["elapsed_time"].tolist()}
-    line["active_page_index"] = observation["active_page_index"].tolist()
-    pixels: np.ndarray[Any, Any] = observation["screenshot"]
-    line["screenshot"] = {"shape": pixels.shape, "data": base64.b64encode(pixels.tobytes()).decode()}
-    agent.stdin.write(json.dumps(line) + "\n")
-    agent.stdin.flush()
-    return json.loads(agent.stdout.readline())
 
 
 def fills(body: dict[str, Any]) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""browser-use and a LangGraph agent, as their packages are, play through the proxy's command.
+"""Agents of browser-use, LangGraph and AgentLab, as they are, play through the proxy's command.
 
 Behind it is a server that answers as vLLM does, by rules. What is recorded is compared with what
 that server was sent and answered.
@@ -22,6 +22,8 @@ import httpx
 import pytest
 
 from envs import EnvHost
+from envs.adapters import close_hosts
+from envs.adapters.browsergym import BrowserGymEnv
 from envs.server.devtools import DevToolsFront
 from envs.supply import DevToolsSupply
 from training.ledger.store import write_json
@@ -29,6 +31,7 @@ from training.policy.renderer import Renderer
 from training.proxy.join import main as join_command
 from training.proxy.records import CallStore
 
+from ...envs.adapters.json_lines import ask
 from ...envs.adapters.own_environment import ROOT, framework_python
 from ...envs.server.serving import listening, served
 from ...loopback import serving
@@ -68,6 +71,19 @@ def langgraph_turn(prompt: str) -> str:
     return "<tool_call>\n" + json.dumps({"name": "browser", "arguments": {"action": action}}) + "\n</tool_call>"
 
 
+def agentlab_turn(prompt: str) -> str:
+    """Fills the field of the page that AgentLab's prompt shows, then submits."""
+    ((field, value),) = re.findall(r"\[(\d+)\] textbox '[^']*'(?: value='([^']*)')?", prompt)
+    (button,) = re.findall(r"\[(\d+)\] button 'Submit'", prompt)
+    word = re.findall(r'Enter "(\w+)"', prompt)[0]
+    action = f"click({button!r})" if value == word else f"fill({field!r}, {word!r})"
+    return f"<think>It is next.</think>\n<action>\n{action}\n</action>"
+
+
+RULES = {"<browser_state>": browser_use_turn, "# Action space": agentlab_turn, "": langgraph_turn}
+"""Rules by what the prompt of their agent holds."""
+
+
 @dataclass
 class Recording:
     """The proxy's address and records, and the turns of the server behind it."""
@@ -94,7 +110,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
                 places.append({"offset": len(ids), "length": count})
             ids += [token] * count
         prompt = renderer.tokenizer.decode(body["token_ids"])
-        rule = browser_use_turn if "<browser_state>" in prompt else langgraph_turn
+        rule = next(rule for mark, rule in RULES.items() if mark in prompt)
         answer = list(renderer.encode_response(rule(prompt)))
         logprobs = [-1 / (2 + place) for place in range(len(answer))]
         turns.append({"prompt_ids": ids, "response_ids": answer, "logprobs": logprobs, "jpegs": jpegs})
@@ -224,3 +240,41 @@ async def test_a_langgraph_agent_plays_by_tools(
     for step, turn in zip(joined.steps, recording.turns[:2], strict=True):
         assert [*step.prompt_ids] == turn["prompt_ids"] and [*step.response_ids] == turn["response_ids"]
         assert [*step.logprobs] == turn["logprobs"]
+
+
+def test_agentlabs_generic_agent_plays_in_browsergyms_shape(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python, program = framework_python("browsergym"), ROOT / "tests/envs/adapters/generic_agent.py"
+    session = "i000001-g0002-s00-a0"
+    recording.turns.clear()
+    reached = {"OPENAI_BASE_URL": f"{recording.address}/sessions/{session}/v1", "OPENAI_API_KEY": "none"}
+    variables = {**os.environ, **reached, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": ""}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    env = BrowserGymEnv("miniwob/enter-text")
+    try:
+        observation, _ = env.reset(seed=7)
+        with subprocess.Popen([str(python), str(program), "policy"], text=True, env=variables, **pipes) as agent:
+            assert agent.stdin is not None and agent.stdout is not None
+            agent.stdout.readline()  # what its action set is
+            terminated, actions = False, list[str]()
+            try:
+                while not terminated:
+                    actions.append(ask(agent, observation)["action"])
+                    observation, reward, terminated, truncated, info = env.step(actions[-1])
+                    assert not truncated and observation["last_action_error"] == ""
+            finally:
+                agent.kill()
+    finally:
+        env.close()
+        close_hosts()
+    assert (actions, reward) == (["fill('1', 'Nathalie')", "click('2')"], 1.0)
+
+    trajectory = info["trajectory"].model_dump(mode="json")
+    joined = joined_steps(recording, session, trajectory, tmp_path, "refuse")
+    assert "2 steps of 2 calls (2 action, 0 extra, 0 retry, 0 cut_off)" in capsys.readouterr().out
+    assert joined.reward.score == 1.0 and [step.action.type for step in joined.steps] == ["type", "click"]
+    for step, turn in zip(joined.steps, recording.turns, strict=True):
+        assert [*step.prompt_ids] == turn["prompt_ids"] and [*step.response_ids] == turn["response_ids"]
+        assert [*step.logprobs] == turn["logprobs"] and len(turn["jpegs"]) == 1
+        assert [recording.store.run.blob(name) for name in step.pictures] == turn["jpegs"]
