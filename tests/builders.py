@@ -3,6 +3,7 @@ defaults."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from envs.rewards import read_rubric
@@ -18,6 +19,7 @@ from envs.types import (
     Trajectory,
     WebTask,
 )
+from training.ledger.store import RunStore
 
 
 def make_task(task_id: str = "shop/lamp", **fields: Any) -> WebTask:
@@ -83,3 +85,9 @@ def make_trajectory(**fields: Any) -> Trajectory:
         "reward": RewardBundle(score=1.0, passed=True),
     }
     return Trajectory(**(defaults | fields))
+
+
+def stored_blob(store: RunStore, sha256: str) -> Path:
+    """The file of a blob."""
+    (path,) = store.blobs_path.glob(f"*/*/{sha256}.*")
+    return path

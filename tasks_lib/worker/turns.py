@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from envs.types import BrowserError
 from tasks_lib.worker.actors import Actor, EncodedSituation, Situation, Turn
 from tasks_lib.worker.pipeline import Pipeline, Stage
 from training.config import PolicyConfig
+from training.ledger.blobs import blob_kind
 from training.ledger.store import RunStore
 from training.policy.context import make_conversation
 from training.serving.engine import Picture
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
 MAX_CACHED_PICTURES = 256
-"""Pictures of earlier steps that are kept in memory: four of each of 64 episodes, some 25 MB."""
+"""Pictures of steps that are kept in memory: four of each of 64 episodes, some 25 MB."""
 
 JPEG_QUALITY = 90
 """JPEG quality of pictures that are scaled down, of 100."""
@@ -64,14 +64,15 @@ class PromptEncoder:
         self._tools = tools_text(policy.prompt, policy.observation)
         max_tokens = max(1, renderer.context_tokens - policy.max_new_tokens)
         self._limit = min(policy.context_tokens or max_tokens, max_tokens)
-        self._picture = lru_cache(maxsize=MAX_CACHED_PICTURES)(self._read_picture)
+        self._pictures: dict[str, Picture] = {}
+        """The pictures that were used last, by name."""
 
     def encode(self, situation: Situation) -> EncodedSituation:
         """Return a situation with its prompt, which has as many rounds as the limit allows."""
         policy = self._policy
         jpeg, size = fit_picture(situation.frame.screenshot, self._renderer, policy.image_pixels)
         screenshot = self._store.put_blob(jpeg)
-        present = Picture(jpeg, size, self._store.blob_path(screenshot))
+        self._keep(screenshot, Picture(jpeg, size, self._store.blob_path(screenshot, blob_kind(jpeg))))
         text = user_text(
             situation.frame.observation,
             [step.response for step in situation.steps] if policy.context == "present" else [],
@@ -85,7 +86,7 @@ class PromptEncoder:
                 policy.context, policy.context_rounds, situation.steps, text, screenshot, dropped
             )
             names = [name for message in messages for name in message.pictures]
-            pictures = (*(self._picture(name) for name in names[:-1]), present)
+            pictures = tuple(self._picture(name) for name in names)
             rendered = self._renderer.encode_conversation(
                 messages, [picture.size for picture in pictures], self._system, self._tools
             )
@@ -102,10 +103,19 @@ class PromptEncoder:
             dropped,
         )
 
-    def _read_picture(self, name: str) -> Picture:
-        """Read the picture of an earlier step."""
-        jpeg = self._store.blob(name)
-        return Picture(jpeg, picture_size(jpeg), self._store.blob_path(name))
+    def _picture(self, name: str) -> Picture:
+        """Return the picture of a step; it is read where it is not kept any more."""
+        picture = self._pictures.pop(name, None)
+        if picture is None:
+            jpeg = self._store.blob(name)
+            picture = Picture(jpeg, picture_size(jpeg), self._store.blob_path(name, blob_kind(jpeg)))
+        return self._keep(name, picture)
+
+    def _keep(self, name: str, picture: Picture) -> Picture:
+        self._pictures[name] = picture
+        if len(self._pictures) > MAX_CACHED_PICTURES:
+            del self._pictures[next(iter(self._pictures))]
+        return picture
 
 
 def fit_picture(jpeg: bytes, renderer: Renderer, pixels: int) -> tuple[bytes, tuple[int, int]]:

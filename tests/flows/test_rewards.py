@@ -25,6 +25,7 @@ from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, read_log
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.report import build_report
+from tests.builders import stored_blob
 from tests.envs.rewards_judge.fake_judge import FakeJudge, fake_judge, judged, purpose_of, says
 from training.ledger.store import RunStore, read_json
 
@@ -189,8 +190,8 @@ def test_a_group_graded_by_program_and_by_judge_is_in_the_report(
         assert parts.keys() == {"page/over", "seen/pressed", "performance"}
         assert parts["seen/pressed"].value == 1 and episode.reward.cost.tokens > 0
         assert episode.reward.passed and episode.reward.rubric_hash == rubric_hash(RUBRIC)
-        assert store.blob_path(episode.judgement).suffix == ".json"
-        assert store.blob_path(episode.steps[0].screenshot).suffix == ".jpg"
+        assert stored_blob(store, episode.judgement).suffix == ".json"
+        assert stored_blob(store, episode.steps[0].screenshot).suffix == ".jpg"
     assert store.rubric(rubric_hash(RUBRIC)) == RUBRIC
 
     with sync_playwright() as playwright:

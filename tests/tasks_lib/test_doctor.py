@@ -22,6 +22,7 @@ from tasks_lib.folder.metrics_lines import IterationMetrics
 from tasks_lib.folder.repair import repair_group, repair_run
 from tasks_lib.loops.run import open_run
 from tasks_lib.processes.trainer import update_policy
+from tests.builders import stored_blob
 from tests.tasks_lib import damaged_run
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.ledger.journal import Journal, read_batch
@@ -335,7 +336,7 @@ def test_a_pending_update_leaves_out_episodes_with_lost_evidence(run: tuple[Trai
     config, store = run
     episode = "i000002-g0000-s01-a0"
     path = store.trajectory_path(episode)
-    (store.blob_path(store.trajectory(episode).steps[1].screenshot) if lost == "screenshot" else path).unlink()
+    (stored_blob(store, store.trajectory(episode).steps[1].screenshot) if lost == "screenshot" else path).unlink()
     whole = read_batch(store, 3)
 
     class Trainer:
@@ -376,8 +377,8 @@ def test_a_pending_update_leaves_out_episodes_with_lost_evidence(run: tuple[Trai
 def test_the_doctor_follows_trajectories_to_their_blobs(run: tuple[TrainConfig, RunStore]) -> None:
     _, store = run
     first, second = (store.trajectory(f"i000001-g0000-s{sample:02d}-a0").steps[0].screenshot for sample in (0, 1))
-    store.blob_path(first).unlink()
-    garbage(store.blob_path(second))
+    stored_blob(store, first).unlink()
+    garbage(stored_blob(store, second))
     found = faults(store)
     assert len(found) == 2 and first in found[0] and second in found[1]
 

@@ -14,6 +14,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.data import read_run
 from tasks_lib.report.episodes import viewer_data
 from tasks_lib.report.grading import grading
+from tests.builders import stored_blob
 from training.ledger.store import read_json, write_json
 
 MakeRun = Callable[..., Any]
@@ -260,7 +261,7 @@ def test_missing_blob_trajectory_and_bad_values_are_named(make_run: MakeRun, loo
     run = make_run()
     shown = viewer_data(read_run(run.root), run.store)["episodes"]
     victim = next(e for e in shown if e["kind"] == "choose-list")
-    run.store.blob_path(victim["steps"][0]["shot"]).write_bytes(b"torn")
+    stored_blob(run.store, victim["steps"][0]["shot"]).write_bytes(b"torn")
     gone = next(e["id"] for e in shown if e["kind"] == "click-test" and e["steps"])
     run.store.trajectory_path(gone).unlink()
     with open(run.store.metrics_path, "ab") as file:

@@ -37,6 +37,7 @@ from tasks_lib.report import build_report
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.evidence import LEFT_OUT, MAX_ROWS, MAX_WORDS, Evidence, cut_text
 from tasks_lib.report.facts import DECIDED
+from tests.builders import stored_blob
 from training.ledger.store import RunStore, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
 
@@ -313,8 +314,8 @@ def test_blobs_that_are_missing_torn_or_something_else_are_named(store: RunStore
     steps = tuple(step.model_copy(update={"dom_diff": other}) for step in trajectory.steps)
     trajectory = trajectory.model_copy(update={"steps": steps})
     write(store, trajectory)
-    store.blob_path(trajectory.judgement).write_bytes(b"{")
-    store.blob_path(trajectory.final_screenshot).unlink()
+    stored_blob(store, trajectory.judgement).write_bytes(b"{")
+    stored_blob(store, trajectory.final_screenshot).unlink()
     store.rubric_path(trajectory.reward.rubric_hash).write_text('{"fact_groups": []}')
     page, episode, _ = shown(store)
     assert episode["judgement"] == {"blob": trajectory.judgement, "missing": "its blob is missing or torn"}

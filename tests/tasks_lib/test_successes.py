@@ -8,6 +8,7 @@ import pytest
 
 from envs.types import ConfigError, StorageError, TrainingError
 from tasks_lib.warm_start.successes import check_runs, take_successes
+from tests.builders import stored_blob
 from tests.training.trainer.conftest import HandMadeRun, make_run
 from training.config import AlgorithmConfig, PolicyConfig
 from training.ledger.journal import read_group
@@ -70,6 +71,6 @@ def test_no_more_than_asked_and_at_least_one(tmp_path: Path) -> None:
 def test_a_lost_picture_is_named(tmp_path: Path) -> None:
     run, warm = played(tmp_path / "a", [1.0]), make_run(tmp_path / "warm", READER)
     name = run.store.trajectory("i000000-g0000-s00-a0").steps[0].screenshot
-    RunStore(run.store.root).blob_path(name).unlink()
+    stored_blob(RunStore(run.store.root), name).unlink()
     with pytest.raises(StorageError, match=name[:12]):
         take_successes(warm.store, [run.store.root], POLICY, "i000000", 2)

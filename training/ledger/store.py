@@ -122,15 +122,10 @@ class RunStore(RunPaths):
 
     # -- blobs
 
-    def blob_path(self, sha256: str) -> Path:
-        """Path of a blob; if there is none, its path as a picture."""
-        paths = [self.blob_path_of_kind(sha256, kind) for kind in BLOB_KINDS]
-        return next((path for path in paths if path.exists()), paths[0])
-
     def put_blob(self, data: bytes) -> str:
         """Store bytes once under their sha256 and return it."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self.blob_path_of_kind(sha256, blob_kind(data))
+        path = self.blob_path(sha256, blob_kind(data))
         # A blob of another size was torn by a power cut, or damaged since: it is written again.
         with suppress(FileNotFoundError):
             if path.stat().st_size == len(data):
@@ -140,11 +135,13 @@ class RunStore(RunPaths):
 
     def blob(self, sha256: str) -> bytes:
         """Return the bytes of a blob; ``StorageError`` if it is missing or torn."""
-        path = self.blob_path(sha256)
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError as error:
-            raise StorageError(f"blob {sha256} is missing from {self.blobs_path}") from error
+        for kind in BLOB_KINDS:
+            path = self.blob_path(sha256, kind)
+            with suppress(FileNotFoundError):
+                data = path.read_bytes()
+                break
+        else:
+            raise StorageError(f"blob {sha256} is missing from {self.blobs_path}")
         if hashlib.sha256(data).hexdigest() != sha256:
             raise StorageError(f"blob {path} does not hold what its name says")
         return data

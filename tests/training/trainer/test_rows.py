@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from envs.types import TrainingError
+from tests.builders import stored_blob
 from training.ledger.store import read_json, write_json
 from training.records.batches import BatchRow
 from training.records.groups import shapes_of
@@ -59,7 +60,7 @@ def test_processes_read_their_own_rows_and_together_all_of_them(run: HandMadeRun
         shares.append(own)
     assert shares[0] | shares[1] == {*range(9)} and 4 <= len(shares[0]) <= 5 + 1
     step = run.store.trajectory(batch.rows[0].episode_id).steps[0]
-    run.store.blob_path(step.pictures[0]).unlink()
+    stored_blob(run.store, step.pictures[0]).unlink()
     run.store.trajectory_path(batch.rows[0].episode_id).unlink()
     read_rows(run.store, batch, own=lambda shapes, episodes: range(1, len(shapes)))
     with pytest.raises(TrainingError, match="does not exist"):
@@ -132,7 +133,7 @@ def test_unknown_step(run: HandMadeRun) -> None:
 
 def test_missing_and_torn_blob(run: HandMadeRun) -> None:
     step = run.add_episode("e", 1, 1.0, seed=1).steps[0]
-    batch, path = run.add_batch(1, [row("e")]), run.store.blob_path(step.screenshot)
+    batch, path = run.add_batch(1, [row("e")]), stored_blob(run.store, step.screenshot)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(TrainingError, match="does not hold what its name says"):
         read_rows(run.store, batch)
