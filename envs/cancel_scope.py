@@ -32,6 +32,11 @@ class CancelScope:
         """It was ended, by its deadline or by `cancel`."""
         return self._timeout.expired()
 
+    def extend(self, seconds: float) -> None:
+        """Move its deadline by so many seconds; nothing where it was ended or has ended."""
+        if self._open and not self.was_cancelled and not self._timeout.expired():
+            self._timeout.reschedule((self._timeout.when() or 0.0) + seconds)
+
     def cancel(self) -> None:
         """End what is inside; nothing where it has ended."""
         if self._open and not self._timeout.expired():

@@ -107,7 +107,7 @@ class PlaySettings(Settings):
         le=4096,
         description="Groups of one Prefect task; 0: shared over the workers, in an asynchronous run what a worker plays at once, four at most.",
     )
-    episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds for one episode.")
+    episode_deadline: float = Field(300.0, gt=0, le=7200, description="Seconds of an episode without engine failures.")
     batch_deadline: float = Field(
         2.0, gt=0, le=60, description="Seconds that an inference batch waits for slow episodes."
     )

@@ -39,6 +39,8 @@ class Situation:
     """Session of the engine in which its turns are generated."""
     began: Callable[[], None] = lambda: None
     """Called when the generation of the turn begins, in any thread."""
+    delayed: Callable[[float], None] = lambda seconds: None
+    """Called with the seconds that a failure of the engine costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class PolicyActor:
             greedy=situation.group.greedy,
             began=situation.began,
         )
-        turn = await generate_patiently(self.engine, request, self.patience)
+        turn = await generate_patiently(self.engine, request, self.patience, situation.delayed)
         version = min((span.version for span in turn.version_spans), default=self.policy_version)
         spans = [TokenSpan(version=span.version, start=span.start, end=span.end) for span in turn.version_spans]
         return Turn(

@@ -78,7 +78,7 @@ class EpisodeRunner:
     async def _play_attempt(self, attempt: _Attempt) -> Trajectory:
         web, group = attempt.web, attempt.group
         started = time.perf_counter()
-        limit = CancelScope(self.rollout.episode_deadline)
+        limit = attempt.limit
         try:
             if reason := self.oversampling.reason(group):
                 web.abstain(StopReason.ABANDONED, reason)
@@ -117,6 +117,8 @@ class _Attempt:
         self.final_dom = ""
         self.final_screenshot = ""
         rollout = runner.rollout
+        self.limit = CancelScope(rollout.episode_deadline)
+        """Deadline of the attempt. Failures of the engine do not count."""
         self.web = WebEpisode(
             group.task,
             group.seeds[sample],
@@ -156,7 +158,9 @@ class _Attempt:
         web, started = self.web, time.perf_counter()
         self.slot.set_doing(Doing.QUEUE)
         memory = web.memory.entries if web.memory is not None else None
-        situation = Situation(self.group, self.sample, frame, web.steps, memory, self.session, self._began_turn)
+        situation = Situation(
+            self.group, self.sample, frame, web.steps, memory, self.session, self._began_turn, self.limit.extend
+        )
         turn = await self.runner.turns.run(situation)
         generated = time.perf_counter()
         if turn.finish_reason == "context_overflow":

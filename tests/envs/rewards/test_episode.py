@@ -4,7 +4,7 @@ stand-ins."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from envs.browser.page_step import PageStep
 from envs.episodes import NOT_GRADED, part_sources
 from envs.rewards import GradingEvidence, read_rubric
 from envs.settle import Settled, SettleReason
-from envs.types import BrowserError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
+from envs.types import BrowserError, EngineError, JudgeError, Rubric, StopReason, Trajectory, WebTask, rubric_hash
 from tasks_lib.config import RewardConfig, RolloutConfig
 from tasks_lib.folder.metrics import episode_figures
 from tasks_lib.worker.actors import Turn
@@ -26,6 +26,9 @@ from tasks_lib.worker.reward_stage import RewardStage
 from tests.builders import make_task
 from tests.turns import make_turn
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.records.states import abstention_cause
+from training.serving.config import ServingConfig
+from training.serving.waiting import generate_patiently
 
 from .played import DONE, LAMP, SHOP
 
@@ -87,7 +90,12 @@ async def turn(situation: object) -> Turn:
 
 
 async def play(
-    results: Sequence[Shown], rubric: Rubric | None, frozen: str = "", deadline: float = 10, attempts: int = 1
+    results: Sequence[Shown],
+    rubric: Rubric | None,
+    frozen: str = "",
+    deadline: float = 10,
+    attempts: int = 1,
+    turn: Callable[[Any], Awaitable[Turn]] = turn,
 ) -> Trajectory:
     """The one attempt that there has to be."""
     task = make_task(horizon=5, rubric=rubric, rubric_hash=frozen)
@@ -183,6 +191,43 @@ async def test_a_timeout_of_something_else_is_not_the_episodes_deadline() -> Non
 async def test_an_episode_that_is_not_over_in_time_abstains() -> None:
     episode = await play([OVER[0], asyncio.Event()], RUBRIC, deadline=0.05)
     assert (episode.stop_reason, episode.error) == (StopReason.DEADLINE, "not over after 0.05 s")
+
+
+@pytest.mark.parametrize("outage", [200.0, 10_000.0])
+async def test_an_outage_of_the_engine_is_no_part_of_an_episodes_time(
+    outage: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The episode goes on afterwards, or abstains for the engine's sake: with the default patience
+    and deadline, which are equal, at a turn that begins when most of the episode's time is over."""
+    now, sleep = [0.0], asyncio.sleep
+
+    async def jump(seconds: float) -> None:
+        now[0] += seconds
+        await sleep(0)
+
+    async def generate(request: Any) -> Any:
+        if not now[0]:
+            await jump(250.0)  # what the episode itself took
+        elif now[0] < 250 + outage:
+            await jump(2.0)
+            raise EngineError("the server is gone")
+        return SimpleNamespace(finish_reason="stop")
+
+    async def turn(situation: Any) -> Turn:
+        engine: Any = SimpleNamespace(generate=generate)
+        request: Any = None
+        await generate_patiently(engine, request, ServingConfig().patience, situation.delayed)
+        return make_turn(situation, "click [1]")
+
+    monkeypatch.setattr("training.serving.waiting.asyncio.sleep", jump)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda self: now[0])
+    episode = await play(OVER, None, deadline=RolloutConfig().episode_deadline, turn=turn)
+    if outage > ServingConfig().patience:
+        assert (episode.stop_reason, len(episode.steps)) == (StopReason.ENGINE_ERROR, 1)
+        assert "serving.patience" in str(episode.error) and abstention_cause(episode.stop_reason) == "engine"
+    else:
+        assert (episode.stop_reason, len(episode.steps)) == (StopReason.DONE, 2)
+        assert episode.reward.score is not None and now[0] >= 450
 
 
 async def test_a_wall_is_named_and_nothing_is_made_of_it() -> None:
