@@ -96,7 +96,7 @@ def _publish_versions(config: TrainConfig, versions: int) -> tuple[list[float | 
         loop = _loop(run)
         for version in range(1, versions + 1):
             records = [_write_group(store, version - 1, number) for number in range(GROUPS)]
-            write_json(store.batch_path(version), batch_of(store, version, config.batch_settings))
+            write_json(store.batch_path(version), batch_of(store, version, config.batch_settings, seed=config.seed))
             _write_policy(store, version, {"batch": sha256_of(store.batch_path(version)), "metrics": {}, "seconds": {}})
             begun = time.process_time()
             run.journal.accept(records)

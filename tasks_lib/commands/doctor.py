@@ -310,7 +310,9 @@ class _Doctor:
             wanted = self.wanted.get(version)
             if wanted not in (None, sha256_of(self.store.batch_path(version))):
                 raise StorageError(f"is not what version {version} was trained on (sha256)")
-        elif batch != batch_of(self.store, version, self.config.batch_settings, damaged_in(batch)):
+        elif batch != batch_of(
+            self.store, version, self.config.batch_settings, damaged_in(batch), seed=self.config.seed
+        ):
             raise StorageError("is not what its groups give")
 
     def _ledger(self) -> Iterator[Finding]:

@@ -328,7 +328,7 @@ class PacingConfig(Settings):
 
     @staticmethod
     def groups_per_task(configured: int, concurrency: int, episodes: int) -> int:
-        """Return the number of groups of one Prefect task, which costs 0.25 s of a core.
+        """Return the number of groups of one Prefect task.
 
         Args:
             configured: ``rollout.groups_per_task``.

@@ -16,13 +16,18 @@ from training.records.states import EpisodeState
 
 
 def batch_of(
-    store: RunStore, version: int, settings: AlgorithmConfig, damaged: Mapping[str, str] = MappingProxyType({})
+    store: RunStore,
+    version: int,
+    settings: AlgorithmConfig,
+    damaged: Mapping[str, str] = MappingProxyType({}),
+    *,
+    seed: int,
 ) -> TrainingBatch:
     """Return the batch that a version's groups give; ``StorageError`` if a record cannot be
     read."""
     groups = _groups_of(store, version)
     named = named_groups_of(store, version)
-    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), named)
+    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), named, seed)
 
 
 def earlier_groups(store: RunStore, version: int, settings: AlgorithmConfig) -> list[tuple[EpisodeSummary, ...]]:
@@ -35,14 +40,14 @@ def _groups_of(store: RunStore, version: int) -> list[tuple[EpisodeSummary, ...]
     return [read_group(store, group_id).episodes for group_id in groups_of_version(store, version)]
 
 
-def possible_files(store: RunStore, version: int, settings: AlgorithmConfig) -> Iterator[bytes]:
+def possible_files(store: RunStore, version: int, settings: AlgorithmConfig, seed: int) -> Iterator[bytes]:
     """Yield the files that a batch may have had.
 
     They hold all episodes, or no damaged ones.
     """
-    batch = batch_of(store, version, settings)
+    batch = batch_of(store, version, settings, seed=seed)
     yield json_bytes(batch)
-    yield json_bytes(batch_of(store, version, settings, lost_evidence(store, batch)))
+    yield json_bytes(batch_of(store, version, settings, lost_evidence(store, batch), seed=seed))
 
 
 def damaged_in(batch: TrainingBatch) -> dict[str, str]:

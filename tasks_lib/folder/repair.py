@@ -18,7 +18,6 @@ from types import MappingProxyType
 from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.batches import batch_of, damaged_in, possible_files
-from training.config import AlgorithmConfig
 from training.ledger.checked import CheckedVersion
 from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
 from training.ledger.paths import group_of, phase_of
@@ -62,10 +61,10 @@ def repair_run(
         if group_id not in decided and group_id not in unchanged
     ]
     published = [version for version in versions if store.is_published(version)]
-    repairs += [_repair_batch(store, config.batch_settings, version) for version in published]
+    repairs += [_repair_batch(store, config, version) for version in published]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
     repairs += [_move_later_aside(store, version) for version in pending if version > newest + 1]
-    repairs += [_check_pending_batch(store, config.batch_settings, version) for version in pending if version > newest]
+    repairs += [_check_pending_batch(store, config, version) for version in pending if version > newest]
     check_trajectories(store, versions, stored)
     check_evaluations(store)
     return [line for line in repairs if line]
@@ -300,7 +299,7 @@ REMEDY = (
 """Advice for lost files that a version was trained on."""
 
 
-def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
+def _repair_batch(store: RunStore, config: TrainConfig, version: int) -> str:
     """Restore the batch of a published version if it is not the one trained on."""
     path, wanted = store.batch_path(version), store.manifest(version).get("batch")
     try:
@@ -310,7 +309,7 @@ def _repair_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> s
         fault = f"{path} is not the batch that version {version} was trained on (sha256)"
     except StorageError as error:
         fault = str(error)
-    for data in possible_files(store, version, settings):
+    for data in possible_files(store, version, config.batch_settings, config.seed):
         if sha256_of(data) == wanted:
             copy_damaged(path)
             atomic_write_bytes(path, data)
@@ -322,7 +321,7 @@ def _iteration(group_id: str) -> int:
     return int(phase_of(group_id)[1:])
 
 
-def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: int) -> str:
+def _check_pending_batch(store: RunStore, config: TrainConfig, version: int) -> str:
     """Move a batch that no version was trained on aside if its groups give another one.
 
     It is made again from them.
@@ -332,7 +331,7 @@ def _check_pending_batch(store: RunStore, settings: AlgorithmConfig, version: in
         return ""
     try:
         batch = read_batch(store, version)
-        made = batch_of(store, version, settings, damaged_in(batch))
+        made = batch_of(store, version, config.batch_settings, damaged_in(batch), seed=config.seed)
         if batch == made:
             return ""
         fault = f"{path} is not what its groups give"

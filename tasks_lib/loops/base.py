@@ -193,7 +193,7 @@ class TrainingLoop(ABC):
         groups = [record.episodes for record in records]
         settings = self.run.config.batch_settings
         earlier = earlier_groups(self.run.store, version, settings)
-        return build_batch(version, groups, settings, damaged, earlier, group_ids)
+        return build_batch(version, groups, settings, damaged, earlier, group_ids, self.run.config.seed)
 
     def _check_success(self, iteration: int, batch: TrainingBatch, records: Sequence[GroupRecord]) -> None:
         """Warn of an iteration in which no episode succeeded.

@@ -94,7 +94,7 @@ def write_iteration(store: RunStore, config: TrainConfig, iteration: int) -> Non
             episodes=tuple(summaries),
         )
         write_json(store.group_path(group_id), record, sealed=True)
-    write_json(store.batch_path(iteration + 1), batch_of(store, iteration + 1, config.algorithm))
+    write_json(store.batch_path(iteration + 1), batch_of(store, iteration + 1, config.algorithm, seed=config.seed))
 
 
 def played(store: RunStore, group_id: str, sample: int, attempt: int, reward: float | None, **task: Any) -> Trajectory:

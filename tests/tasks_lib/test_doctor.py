@@ -353,7 +353,7 @@ def test_a_pending_update_leaves_out_episodes_with_lost_evidence(run: tuple[Trai
             return manifest
 
     def remake(damaged: Mapping[str, str]) -> TrainingBatch:
-        return batch_of(store, 3, config.algorithm, damaged)
+        return batch_of(store, 3, config.algorithm, damaged, seed=config.seed)
 
     assert repair_run(store, config) == [], "it is not known before the trainer reads it"
     with disable_run_logger():

@@ -256,6 +256,8 @@ def test_the_draw_prefers_what_is_recent(synthetic_group: Callable[..., GroupRec
         named = {row.episode_id for row in batch.rows} | (batch.left_out or {}).keys()
         assert named == {episode.episode_id for group in new for episode in group}, "every new episode is accounted for"
     assert drawn[0] == build_batch(2, new, settings, earlier=old)
+    others = [build_batch(2, new, settings, earlier=old, seed=seed) for seed in (1, 2)]
+    assert len({batch.rows for batch in (drawn[0], *others)}) == 3, "runs of other seeds draw otherwise"
 
 
 def test_a_lost_episode_is_not_trained_on_again(synthetic_group: Callable[..., GroupRecord]) -> None:

@@ -86,6 +86,7 @@ def build_batch(
     damaged: Mapping[str, str] = MappingProxyType({}),
     earlier: Iterable[Sequence[EpisodeSummary]] = (),
     group_ids: Sequence[str] | None = None,
+    seed: int = 0,
 ) -> TrainingBatch:
     """Build the batch that turns version ``version - 1`` into ``version``.
 
@@ -99,6 +100,7 @@ def build_batch(
             oldest first.
         group_ids: Ids of ``groups``, where their rows are of several policy versions (asynchronous
             runs).
+        seed: Seed of the run, which with the version fixes the draw of ``replay_steps``.
     """
     current = _Rows(settings, damaged, version - 1)
     # ``stale_limit`` does not apply to replayed episodes: ``replay_iterations`` bounds their age.
@@ -107,7 +109,8 @@ def build_batch(
         current.add(group)
     for group in earlier:
         replay.add(group)
-    drawn = draw_recent([*replay.rows, *current.rows], settings.replay_steps, settings.replay_recency, version)
+    every = [*replay.rows, *current.rows]
+    drawn = draw_recent(every, settings.replay_steps, settings.replay_recency, (seed, version))
     rows = [row for row in drawn if row.episode_id not in replay.used]
     kept = {row.episode_id for row in rows}
     versions = tuple(current.versions[row.episode_id][row.step] for row in rows) if group_ids is not None else None
@@ -171,19 +174,19 @@ class _Rows:
                 ]
 
 
-def draw_recent(rows: Sequence[BatchRow], size: int, power: float, version: int) -> list[BatchRow]:
+def draw_recent(rows: Sequence[BatchRow], size: int, power: float, seed: tuple[int, int]) -> list[BatchRow]:
     """Draw at most ``size`` rows without replacement, kept in their order.
 
     The i-th oldest has the weight ``i ** power`` (WebGym).
 
     Args:
         size: Number of rows; 0: all.
-        version: Seed of the draw.
+        seed: Seed of the run, and version that the rows are for.
     """
     if not size or len(rows) <= size:
         return list(rows)
     weights = np.arange(1, len(rows) + 1, dtype=np.float64) ** power
-    drawn = np.random.default_rng(version).choice(len(rows), size, replace=False, p=weights / weights.sum())
+    drawn = np.random.default_rng(seed).choice(len(rows), size, replace=False, p=weights / weights.sum())
     return [rows[index] for index in sorted(drawn)]
 
 
