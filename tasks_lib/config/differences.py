@@ -17,8 +17,6 @@ BUDGETS = frozenset({"budget_requests", "budget_tokens"})
 """Keys of an endpoint that may change on resuming, to raise a budget that is used up."""
 
 
-BEFORE_CHOICES = {"bf16": False, "train_vision_tower": True}
-"""Values of ``trainer`` keys in runs that were started before these keys could be null."""
 KEEPING = frozenset({"state_every", "keep_states", "keep_policies", "keep_best", "loader_workers", "nodes"})
 """Keys of ``trainer`` that may change, because they do not change what is computed."""
 SHOWING = frozenset({"alerts", "monitor", "trackers", "view"})
@@ -43,16 +41,11 @@ def comparable_settings(values: dict[str, Any]) -> dict[str, Any]:
         template = derive_template(resolve_checkpoint(policy["checkpoint"]))
         values = {**values, "policy": {**policy, "template": template}}
     if isinstance(trainer := values.get("trainer"), dict):
-        values = {**values, "trainer": _comparable_trainer(trainer)}
+        values = {**values, "trainer": {key: value for key, value in trainer.items() if key not in KEEPING}}
     rollout = values.get("rollout")
     if not rollout or not rollout.get("judge"):
         return values
     return {**values, "rollout": {**rollout, "judge": without_budgets(rollout["judge"])}}
-
-
-def _comparable_trainer(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    chosen = {key: value for key, value in BEFORE_CHOICES.items() if key in trainer and trainer[key] is None}
-    return {key: value for key, value in trainer.items() if key not in KEEPING} | chosen
 
 
 def differences(now: Any, then: Any, path: str = "") -> Iterator[tuple[str, str, str]]:

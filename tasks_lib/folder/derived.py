@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 
 from envs.types import PolicyError
 from tasks_lib.config import EvaluateConfig, TrainConfig, WarmStartConfig, resolve_checkpoint
-from tasks_lib.config.differences import BEFORE_CHOICES
 from tasks_lib.folder.checkpoints import with_template
 from tasks_lib.folder.frozen_config import read_frozen
 from training.config import TrainerConfig
@@ -41,7 +40,9 @@ def with_derived(config: Config) -> Config:
         return config
     frozen = read_frozen(RunStore(config.run_dir).config_path)
     if frozen is not None and "trainer" in frozen["config"]:
-        trainer = choose_as_begun(config.trainer, frozen["config"]["trainer"])
+        begun = frozen["config"]["trainer"]
+        left = {key: begun[key] for key in ("bf16", "train_vision_tower") if getattr(config.trainer, key) is None}
+        trainer = config.trainer.model_copy(update=left)
     else:
         served = isinstance(config, TrainConfig) and config.serving.engine == "vllm"
         first = config.base if isinstance(config, WarmStartConfig) else config.policy.checkpoint
@@ -61,17 +62,6 @@ def choose(trainer: TrainerConfig, parameters: int, *, gpu: bool, vllm: bool = F
     """
     chosen = {"bf16": gpu, "train_vision_tower": parameters <= SMALL_MODEL and not (vllm and trainer.adapter_rank)}
     return trainer.model_copy(update={key: value for key, value in chosen.items() if getattr(trainer, key) is None})
-
-
-def choose_as_begun(trainer: TrainerConfig, begun: dict[str, object]) -> TrainerConfig:
-    """Return the settings, with those that are left open as the run was started.
-
-    A run from before there was a choice had float32 and trained all parts.
-    """
-    left = {key: begun.get(key) for key in BEFORE_CHOICES if getattr(trainer, key) is None}
-    return trainer.model_copy(
-        update={key: BEFORE_CHOICES[key] if value is None else value for key, value in left.items()}
-    )
 
 
 def describe_choices(given: TrainerConfig, chosen: TrainerConfig) -> str:

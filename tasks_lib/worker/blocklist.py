@@ -121,8 +121,7 @@ class Blocklist:
         if not path.exists():
             return None
         document = read_json(path)
-        # Older runs have a plain list.
-        sites = document.get("sites") if isinstance(document, dict) else document
+        sites = document.get("sites") if isinstance(document, dict) else None
         if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
             # A guess would draw other groups under the names of those that were drawn before.
             raise StorageError(f"{path} is damaged: it is no list of sites; {BACKUP}")

@@ -149,7 +149,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainConfig, dict[s
     write_json(store.regraded_path("again", EPISODE), REGRADED)
     write_start(store, "again", RegradingStart(at=1.0, which="all", episodes=1, settings={}))
     store.put_rubric(RUBRIC)
-    write_json(store.left_out_path("i000002"), [])
+    write_json(store.left_out_path("i000002"), {"sites": []})
     seen = '{"site": "mail", "wall": "captcha", "time": 900.0}'
     atomic_write_bytes(store.blocklist_path / "0a-15-w.json", seen.encode())
     return config, start(config)

@@ -14,7 +14,7 @@ from tasks_lib.config import PROJECT, TrainConfig, resolve
 from tasks_lib.folder import derived
 from tasks_lib.folder.checkpoints import publish_base
 from tasks_lib.folder.derived import choose, describe_choices, has_cuda_device, with_derived
-from tasks_lib.folder.frozen_config import read_frozen, write_frozen
+from tasks_lib.folder.frozen_config import read_frozen
 from tasks_lib.folder.values import check_values
 from tasks_lib.loops.run import open_run
 from training.config import TrainerConfig
@@ -78,16 +78,3 @@ def test_the_choice_is_frozen_and_kept_on_another_machine(tmp_path: Path, monkey
         check_values(config_of(tmp_path, bf16=True), store)
     shutil.rmtree(store.root)
     assert with_derived(config).trainer.bf16 is True
-
-
-def test_a_run_of_before_the_choice_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of(tmp_path)
-    with open_run(config) as run:
-        store = run.store
-    frozen = read_frozen(store.config_path)
-    assert frozen is not None
-    del frozen["config"]["trainer"]["bf16"], frozen["config"]["trainer"]["train_vision_tower"]
-    write_frozen(store.config_path, frozen)
-    monkeypatch.setattr(derived, "has_cuda_device", lambda: True)
-    check_values(config, store)
-    assert (with_derived(config).trainer.bf16, with_derived(config).trainer.train_vision_tower) == (False, True)

@@ -72,17 +72,15 @@ class EpisodeSummary(Record):
     action_errors: dict[str, int] = Field(default_factory=dict)
     """Number of actions that were not carried out, by error."""
     settled: dict[str, int] = Field(default_factory=dict)
-    """Number of steps by the reason that ended the wait for the page (`envs.settle.SettleReason`);
-    empty in older runs."""
+    """Number of steps by the reason that ended the wait for the page
+    (`envs.settle.SettleReason`)."""
     cut_turns: tuple[int, ...] = ()
-    """Indices of the steps whose response was cut at its length limit; empty in older runs, which
-    did not record it."""
+    """Indices of the steps whose response was cut at its length limit."""
     unchanged_turns: tuple[int, ...] = ()
-    """Indices of the steps that left the screenshot the same, byte for byte; empty in older runs,
-    which did not record it."""
+    """Indices of the steps that left the screenshot the same, byte for byte."""
     versions: tuple[tuple[int, int], ...] = ()
-    """Oldest and newest policy version of each step's tokens; one pair if all steps have the same;
-    empty in older runs."""
+    """Oldest and newest policy version of each step's tokens; one pair if all steps have the
+    same."""
     shapes: tuple[StepShape, ...] = ()
     """Shape of each step, by which a trainer plans before it reads any ids; empty if unknown."""
     cost: Cost = Cost()
@@ -90,7 +88,7 @@ class EpisodeSummary(Record):
     memory: tuple[MemoryChange, ...] = ()
     """Entries that it added to and removed from its family's memory."""
     sha256: str = ""
-    """sha256 of its trajectory's file; empty in older runs."""
+    """sha256 of its trajectory's file; empty if unknown."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, sha256: str = "") -> EpisodeSummary:
@@ -177,8 +175,7 @@ class GroupRecord(Record):
 
     group_id: str
     token: str = ""
-    """Token of the attempt at the group that won, a part of the names of its trajectories' files;
-    empty in older runs, whose names have none."""
+    """Token of the attempt at the group that won, a part of its trajectories' names."""
     task_id: str
     kind: str
     policy_version: int

@@ -137,9 +137,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     def begin_update(self, version: int, learning_rate: float | None = None) -> float:
         """Seed torch for an update, move the schedule to it and return its learning rate.
 
-        Seed and rate depend on the version alone, so no generator's state is saved, and a trainer
-        state of an older Rollwright continues with the current schedule. The schedule moves once
-        per update, regardless of the number of minibatches.
+        Seed and rate depend on the version alone, so no generator's state is saved. The schedule
+        moves once per update, regardless of the number of minibatches.
 
         Args:
             version: Version that the update makes.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from envs.types import ReadError, StorageError, TrainingError
-from training.ledger.checkpoint_files import MANIFEST, check_archive, check_files, read_manifest
+from training.ledger.checkpoint_files import MANIFEST, check_files, read_manifest
 from training.ledger.paths import policy_name
 from training.ledger.store import RunStore
 from training.trainer.spec import TrainerSpec
@@ -67,7 +67,7 @@ def find_resume_point(store: RunStore, spec: TrainerSpec) -> ResumePoint:
 
 
 def check_state(folder: Path) -> None:
-    """Check a trainer state's files by its manifest; older states by their own checksums.
+    """Check a trainer state's files by its manifest.
 
     Raises:
         StorageError: The state is missing or of another version, or one of its files is missing,
@@ -75,17 +75,10 @@ def check_state(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise StorageError(f"trainer state {folder} is missing")
-    if (folder / MANIFEST).exists():
-        manifest = read_manifest(folder)
-        if policy_name(version := manifest.get("version", int(folder.name[1:]))) != folder.name:
-            raise StorageError(f"trainer state {folder} is of version {version}")
-        check_files(folder, manifest["files"], MANIFEST)
-        return
-    archives = [path for path in sorted(folder.rglob("*.pt")) + sorted(folder.rglob("*.bin")) if path.is_file()]
-    if not archives:
-        raise StorageError(f"trainer state {folder} is damaged: it holds no optimizer")
-    for path in archives:
-        check_archive(path)
+    manifest = read_manifest(folder)
+    if policy_name(version := manifest.get("version", -1)) != folder.name:
+        raise StorageError(f"trainer state {folder} is of version {version}")
+    check_files(folder, manifest["files"], MANIFEST)
 
 
 def remove_temporary_folders(store: RunStore) -> None:

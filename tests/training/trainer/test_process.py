@@ -345,19 +345,6 @@ def test_a_state_is_read_once_and_any_damage_is_found(tmp_path: Path, monkeypatc
         check_state(state.parent)
 
 
-def test_a_state_of_before_manifests_is_checked_by_its_own_checksums(finished: HandMadeRun, tmp_path: Path) -> None:
-    state = shutil.copytree(state_path(finished.store, 2), tmp_path / "state")
-    (state / MANIFEST).unlink()
-    check_state(state)
-    for damage in (cut, other_bytes):
-        shutil.rmtree(state)
-        shutil.copytree(state_path(finished.store, 2), state)
-        (state / MANIFEST).unlink()
-        damage(largest(state))
-        with pytest.raises(StorageError, match=largest(state).name):
-            check_state(state)
-
-
 @pytest.mark.parametrize(
     "last",
     [
