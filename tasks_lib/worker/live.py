@@ -1,10 +1,8 @@
 """Live status of a run's workers: one small file each, rewritten every second.
 
-The files are written while workers roll out, and shown by the task monitor. A Dask
-scheduler, if there is one, gets the same as events (`LIVE_TOPIC`), but only what changed.
-
-``run_dir/live/<worker>.json`` holds a `WorkerState`. It is no part of the run, and no run reads it
-back. A killed worker leaves a file whose ``time`` no longer changes.
+``run_dir/live/<worker>.json`` holds a `WorkerState`. Workers write it while they roll out, the
+monitor shows it, and no run reads it back. A Dask scheduler, if there is one, gets what changed as
+events (`LIVE_TOPIC`). A killed worker leaves a file whose ``time`` no longer changes.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ class _ReadAnswer:
         self.headers: list[tuple[bytes, bytes]] = []
         self.pieces: list[bytes] = []
         self.whole = False
-        """Whether the answer has come to its end."""
+        """``True`` once the answer has come to its end."""
         self._send = send
 
     async def __call__(self, message: Message) -> None:
