@@ -25,7 +25,8 @@ import psutil
 from benchmarks import Figure
 from envs.browser import BrowserPool
 from envs.sites import RecipeSite, build_of, find_recipe
-from envs.sites.recipes.site import SiteInstance
+from envs.sites.recipes.instance import SiteInstance
+from envs.sites.recipes.template import SiteTemplate
 from envs.tasks import load_tasks
 from envs.types import Goto, Split
 
@@ -211,6 +212,7 @@ NUMBERS = (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 2
 
 
 def _unique_memory(instance: SiteInstance) -> float:
+    assert isinstance(instance.template, SiteTemplate)
     supervisor = psutil.Process(instance.template.pid)
     (template,) = supervisor.children()
     unique = [child.memory_full_info().uss for child in template.children()]
@@ -219,6 +221,7 @@ def _unique_memory(instance: SiteInstance) -> float:
 
 def _disk(instance: SiteInstance) -> float:
     """MB that the image of all states takes, by its file system."""
+    assert isinstance(instance.template, SiteTemplate)
     (template,) = psutil.Process(instance.template.pid).children()
     place = instance.template.socket_of(instance.name).parent / "layers"
     folder = os.open(f"/proc/{template.pid}/root{place}", os.O_RDONLY)

@@ -11,9 +11,10 @@ A recipe (docs/site-recipes.md) says how a web application becomes a site of tas
 
 build makes what is missing, as a flow run where PREFECT_API_URL names a server. check plays the
 recipe's requests to two instances. start serves one until Ctrl-C. clean removes builds that no
-recipe has any more. record visits a site, writes what it answers to an HTTP archive, and writes a
-recipe that serves it again offline. Ends with 0 for success, 1 if a check sees a difference or a build fails, 2 if
-the arguments or the recipe are wrong, 130 after Ctrl-C.
+recipe has any more, and containers of processes that have ended. record visits a site, writes what
+it answers to an HTTP archive, and writes a recipe that serves it again offline. Ends with 0 for
+success, 1 if a check sees a difference or a build fails, 2 if the arguments or the recipe are
+wrong, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Run one of the command's actions, and return its exit status."""
-    from envs.sites import clean_builds, find_recipe, recipe_files  # takes seconds
+    from envs.sites import clean_builds, find_engine, find_recipe, recipe_files  # takes seconds
     from tasks_lib.commands import sites
 
     match options.action:
@@ -60,8 +61,11 @@ def run(options: argparse.Namespace) -> int:
         case "record":
             print("\n".join(sites.record(options)))
         case "clean":
-            removed = clean_builds([find_recipe(name) for name in recipe_files()])
+            recipes = [find_recipe(name) for name in recipe_files()]
+            removed = clean_builds(recipes)
             print("\n".join([*(f"removed {folder}" for folder in removed), f"{len(removed)} builds removed"]))
+            if any(recipe.kind == "container" for recipe in recipes):
+                print(f"{len(find_engine().remove_leftovers())} containers of ended processes removed")
     return 0
 
 

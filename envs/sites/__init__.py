@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from envs.sites.mirror.record import record_site
     from envs.sites.recipes.build import build_of, build_site, clean_builds
     from envs.sites.recipes.check import check_site, visit_of
+    from envs.sites.recipes.engine import find_engine
     from envs.sites.recipes.group import SiteGroup
     from envs.sites.recipes.kinds import site_of
     from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
@@ -49,6 +50,7 @@ __all__ = [
     "check_login",
     "check_site",
     "clean_builds",
+    "find_engine",
     "find_recipe",
     "is_served",
     "make_site",
@@ -66,6 +68,7 @@ __getattr__ = lazy_names(
         "envs.sites.mirror.record": ("record_site",),
         "envs.sites.recipes.build": ("build_of", "build_site", "clean_builds"),
         "envs.sites.recipes.check": ("check_site", "visit_of"),
+        "envs.sites.recipes.engine": ("find_engine",),
         "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),
         "envs.sites.recipes.group": ("SiteGroup",),
         "envs.sites.recipes.kinds": ("site_of",),

@@ -68,12 +68,10 @@ class Doing(StrEnum):
 WAITS_FOR_TURN = (Doing.QUEUE, Doing.TURN)
 """Operations of an episode whose turn is with the encoder or the engine."""
 
-MIN_TIMES = 100
-"""Operations of a kind before one of them can be slow."""
-MAX_TIMES = 2000
-"""Times of a kind that are kept."""
+MIN_TIMES, MAX_TIMES = 100, 2000
+"""Operations of a kind before one of them can be slow, and times of a kind that are kept."""
 KEPT = 8
-"""One time of so many is kept once there are `MAX_TIMES`; a kept one costs memory in no cache."""
+"""One time of so many is kept once there are `MAX_TIMES`."""
 
 
 class SlotState(Record):

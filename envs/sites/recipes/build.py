@@ -6,7 +6,10 @@
       code/           copy of the recipe's code
       env/            environment of the pinned packages; none if the recipe has no packages
       state/          what the seed wrote: every instance begins with it
+      postgres/       cluster with the seeded databases; none if the recipe has no such database
       manifest.json   written last: without it the build is not finished
+
+The build of a container has a manifest alone, which names the image.
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
 
 from envs.atomic import open_atomic
+from envs.sites.recipes.engine import find_engine
+from envs.sites.recipes.postgres import new_cluster
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.types import SiteError
 
@@ -59,6 +65,16 @@ class SiteBuild:
     def code(self) -> Path:
         """Folder of the recipe's code."""
         return self.folder / "code"
+
+    @property
+    def cluster(self) -> Path:
+        """Folder of the PostgreSQL cluster with the seeded databases."""
+        return self.folder / "postgres"
+
+    @property
+    def image(self) -> str:
+        """Id of the image of a container."""
+        return str(orjson.loads((self.folder / "manifest.json").read_bytes())["image"])
 
     @property
     def python(self) -> Path:
@@ -109,6 +125,8 @@ def build_site(recipe: SiteRecipe, say: Callable[[str], None] = lambda line: Non
         SiteError: A command failed; shows its last lines.
     """
     build = build_of(recipe)
+    if recipe.kind == "container":
+        return _build_image(build, say)
     if not recipe.served_by_process or build.finished:
         return build
     with _locked(build.folder):
@@ -129,17 +147,13 @@ def build_site(recipe: SiteRecipe, say: Callable[[str], None] = lambda line: Non
             shutil.copytree(recipe.path_of(recipe.build.files), build.state)
         else:
             build.state.mkdir()
-        if recipe.build.seed:
-            say(f"seed: {shlex.join(recipe.build.seed)}")
-            command = [str(build.python) if word == "python" else word for word in recipe.build.seed]
-            _run(build, command, "build.seed")
+        _seed(build, say)
         manifest: dict[str, Any] = {
             "site": recipe.name,
             "packages": packages,
             "seconds": round(time.monotonic() - begun, 1),
         }
-        with open_atomic(build.folder / "manifest.json") as file:
-            file.write(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+        _write_manifest(build, manifest)
     return build
 
 
@@ -162,9 +176,44 @@ def clean_builds(recipes: Iterable[SiteRecipe]) -> list[Path]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
+            manifest = folder / "manifest.json"
+            if manifest.is_file() and (image := orjson.loads(manifest.read_bytes()).get("tag")):
+                find_engine().remove_image(image)
             shutil.rmtree(folder)
             removed.append(folder)
     return removed
+
+
+def _seed(build: SiteBuild, say: Callable[[str], None]) -> None:
+    """Run the seed, with new databases where the recipe has some."""
+    steps, variables = build.recipe.build.seed, sorted(build.recipe.state.postgres.values())
+    command = [str(build.python) if word == "python" else word for word in steps]
+    made: AbstractContextManager[dict[str, str]] = nullcontext({})
+    if variables:
+        made = new_cluster(build.cluster, variables)
+    with made as urls:
+        if command:
+            say(f"seed: {shlex.join(steps)}")
+            _run(build, command, "build.seed", urls=urls)
+
+
+def _build_image(build: SiteBuild, say: Callable[[str], None]) -> SiteBuild:
+    """Build or fetch the image of a container, unless it is on this machine."""
+    engine = find_engine()
+    with _locked(build.folder):
+        if not build.finished or not engine.has_image(build.image):
+            try:
+                manifest = engine.image_of(build.recipe, say)
+            except SiteError as error:
+                raise SiteError(f"site {build.recipe.name}: {error}") from None
+            build.folder.mkdir(exist_ok=True)
+            _write_manifest(build, {"site": build.recipe.name, **manifest})
+    return build
+
+
+def _write_manifest(build: SiteBuild, manifest: dict[str, Any]) -> None:
+    with open_atomic(build.folder / "manifest.json") as file:
+        file.write(orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
 
 
 def _make_environment(build: SiteBuild, say: Callable[[str], None]) -> list[str]:
@@ -180,13 +229,21 @@ def _make_environment(build: SiteBuild, say: Callable[[str], None]) -> list[str]
     return _run(build, [*pip, "freeze"], "list the packages", site=False).split()
 
 
-def _run(build: SiteBuild, command: list[str], what: str, *, site: bool = True) -> str:
+def _run(
+    build: SiteBuild,
+    command: list[str],
+    what: str,
+    *,
+    site: bool = True,
+    urls: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Run a command of a build and return its output.
 
     Args:
         site: True to run it in the site's environment and its state folder.
+        urls: Databases by environment variable.
     """
-    environment = build.environment() if site else None
+    environment = {**build.environment(), **urls} if site else None
     cwd = build.state if site and build.state.is_dir() else build.folder
     try:
         done = subprocess.run(

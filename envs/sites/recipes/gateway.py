@@ -19,7 +19,7 @@ from typing import TypeVar
 from envs.egress.certificates import local_key
 from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER
 from envs.loop_thread import LoopThread
-from envs.sites.recipes.template import own_folder
+from envs.sites.recipes.template import make_folder
 from envs.types import SiteError
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class HostGateway:
         nothing."""
         if self._folder is not None:
             return
-        self._folder = own_folder(self._held)
+        self._folder = make_folder(self._held)
         self._context = await asyncio.to_thread(lambda: local_key().server_context(self._hosts))
         self._thread.start()
 

@@ -51,7 +51,7 @@ class SiteGroup(Site):
             if not isinstance(site, HostSite):
                 raise ConfigError(
                     f"site {name}: {host}: {site.name} cannot be a host of a group; a group's recipes are of kind "
-                    "wsgi, asgi, process or mirror"
+                    "wsgi, asgi, process, container or mirror"
                 )
             self.members[host] = site
         if is_reference(login):

@@ -21,12 +21,14 @@ SHIPPED = Path(__file__).resolve().parents[3] / "deployments" / "sites"
 FOLDERS = "ROLLWRIGHT_SITES"
 """Environment variable with further folders of recipes, separated as in ``PATH``."""
 NOT_BUILT_YET = {
-    "container": "run the container yourself and give its address (tasks.addresses)",
     "live": "a live site needs no recipe: name its host as the task's site",
     "external": "a site that you serve needs no recipe: give its address (tasks.addresses)",
 }
 """Kinds that other systems have and this one has not, each with what to do instead."""
 _PINNED = re.compile(r"[A-Za-z0-9._-]+(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+")
+POSTGRES = "postgresql:"
+"""Beginning of a database that is no SQLite file; the rest is an environment variable."""
+_IMAGE = re.compile(r"([^@\s]+@)?sha256:[0-9a-f]{64}")
 
 
 class RecipePart(BaseModel):
@@ -42,6 +44,7 @@ class BuildSteps(RecipePart):
     code: str = Field("", description="Folder on the path of imports, relative to the recipe.")
     seed: tuple[str, ...] = Field((), description="Command that fills the state folder; python is the site's own.")
     files: str = Field("", description="Folder that is copied into the state folder before the seed.")
+    context: str = Field("", description="Folder with the Dockerfile of kind container, relative to the recipe.")
 
     @model_validator(mode="after")
     def _pinned(self) -> Self:
@@ -54,7 +57,13 @@ class StartSteps(RecipePart):
     """Steps that start an instance."""
 
     application: str = Field("", description="module:name of the WSGI or ASGI application, or of ours.")
-    command: tuple[str, ...] = Field((), description="Command of kind process; {port} and {state} are filled in.")
+    command: tuple[str, ...] = Field(
+        (),
+        description="Command of kind process, with {port} and {state} filled in; of kind container, else its image's.",
+    )
+    image: str = Field("", description="Image of kind container: NAME@sha256:… or the id of a local one.")
+    port: int = Field(8080, ge=1, le=65535, description="Port of the server in its container.")
+    temporary: tuple[str, ...] = Field(("/tmp",), description="Folders of a container that are in memory.")
     after_fork: str = Field("", description="module:function that makes handles anew in each instance.")
     environment: dict[str, str] = Field({}, description="Environment variables; $SITE_STATE is there too.")
     folder: str = Field("", description="Folder of pages of kind static, relative to the recipe.")
@@ -73,12 +82,29 @@ class ReadyCheck(RecipePart):
 class StateFiles(RecipePart):
     """Files that an episode may change, as patterns below the state folder."""
 
-    databases: dict[str, str] = Field({}, description='SQLite files by the name of facts; "" is the main one.')
+    folders: tuple[str, ...] = Field((), description="Folders of a container that an episode may change.")
+    databases: dict[str, str] = Field(
+        {},
+        description='SQLite files, or postgresql:VARIABLE, by the name of facts; "" is the main one. The environment '
+        "variable has the URL of an instance's own database.",
+    )
     derived: tuple[str, ...] = Field((), description="Files that the application makes of others (an index).")
     ephemeral: tuple[str, ...] = Field(
         (), description="Files that do not matter (logs); tables as FILE:TABLE, columns as FILE:TABLE.COLUMN."
     )
     memory: bool = Field(False, description="True if the process holds state that no file has.")
+
+    @property
+    def postgres(self) -> dict[str, str]:
+        """Environment variables of PostgreSQL databases, by the name of facts."""
+        return {name: text.removeprefix(POSTGRES) for name, text in self.databases.items() if text.startswith(POSTGRES)}
+
+    @model_validator(mode="after")
+    def _variables(self) -> Self:
+        for variable in self.postgres.values():
+            if not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
+                raise ValueError(f"databases: {variable!r} is no environment variable; write postgresql:DATABASE_URL")
+        return self
 
 
 class InstanceLimits(RecipePart):
@@ -124,7 +150,7 @@ class SiteRecipe(RecipePart):
     name: str
     folder: Path
     """Folder of the file; other paths are relative to it."""
-    kind: Literal["static", "app", "wsgi", "asgi", "process", "mirror", "group"]
+    kind: Literal["static", "app", "wsgi", "asgi", "process", "container", "mirror", "group"]
     about: str = Field("", description="What the site is, in a line.")
     build: BuildSteps = BuildSteps()
     start: StartSteps = StartSteps()
@@ -135,13 +161,15 @@ class SiteRecipe(RecipePart):
     check: CheckSteps = CheckSteps()
     hosts: tuple[str, ...] = Field((), description="Further origins that its pages may reach.")
     sites: dict[str, str] = Field({}, description="Recipes of kind group, by the host that each serves.")
-    login: str = Field("", description="Playwright storage state in the state folder, made by the seed.")
+    login: str = Field("", description="Playwright storage state in the state folder, or beside a container's recipe.")
     viewport: tuple[int, int] = (1280, 720)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.kind == "group" or self.sites:
             return self._checked_group()
+        if self.kind == "container":
+            return self._checked_container()
         key = {"static": "folder", "process": "command", "mirror": "recording"}.get(self.kind, "application")
         if not getattr(self.start, key):
             raise ValueError(f"start.{key}: is missing; kind {self.kind} needs it")
@@ -159,10 +187,25 @@ class SiteRecipe(RecipePart):
                 raise ValueError(f"sites: {host!r} is no name of a host; write it as in shop.example")
         return self
 
+    def _checked_container(self) -> Self:
+        if bool(self.start.image) == bool(self.build.context):
+            raise ValueError("start.image: kind container needs either it or build.context, a folder with a Dockerfile")
+        if self.start.image and not _IMAGE.fullmatch(self.start.image):
+            raise ValueError(
+                f"start.image: {self.start.image!r} may change; write NAME@sha256:… or the id of a local image, sha256:…"
+            )
+        for key in ("packages", "code", "seed", "files"):
+            if getattr(self.build, key):
+                raise ValueError(f"build.{key}: is not for kind container; put it into the Dockerfile of build.context")
+        for folder in (*self.state.folders, *self.start.temporary, *self.state.databases.values()):
+            if not re.fullmatch(r"(/[^/:]+)+", folder):
+                raise ValueError(f"state: {folder!r} is no path in a container; write it as in /var/lib/shop")
+        return self
+
     @property
     def served_by_process(self) -> bool:
         """True if each episode has a server process of its own, which needs a build."""
-        return self.kind in ("wsgi", "asgi", "process")
+        return self.kind in ("wsgi", "asgi", "process", "container")
 
     @property
     def built_names(self) -> tuple[str, ...]:
@@ -177,9 +220,13 @@ class SiteRecipe(RecipePart):
         """Return a hash of the recipe's build and of the files that it names."""
         import sys
 
-        digest = sha256(f"{sys.version_info[:2]} {self.kind} {self.build.model_dump_json()}".encode())
+        steps = self.build.model_dump_json(exclude={"context"})  # whose files are hashed below
+        digest = sha256(f"{sys.version_info[:2]} {self.kind} {steps}".encode())
         digest.update(f"{sorted(self.start.environment.items())}".encode())
-        for name in filter(None, (self.build.code, self.build.files)):
+        if self.kind == "container":
+            digest.update(self.start.image.encode())
+        digest.update(" ".join(sorted(self.state.postgres.values())).encode())
+        for name in filter(None, (self.build.code, self.build.files, self.build.context)):
             for file in sorted(self.path_of(name).rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts:
                     digest.update(f"{file.relative_to(self.path_of(name))}\0".encode() + file.read_bytes() + b"\0")
@@ -246,9 +293,10 @@ def _parsed(path: Path, text: str) -> SiteRecipe:
         recipe = SiteRecipe(**values, name=path.stem, folder=path.parent)
     except ValidationError as error:
         raise ConfigError("; ".join(_explained(path, values, one) for one in error.errors())) from None
-    for key, name in (("build.code", recipe.build.code), ("build.files", recipe.build.files)):
+    for key in ("code", "files", "context"):
+        name = getattr(recipe.build, key)
         if name and not recipe.path_of(name).is_dir():
-            raise ConfigError(f"{path}: {key}: {recipe.path_of(name)} is no folder; correct it")
+            raise ConfigError(f"{path}: build.{key}: {recipe.path_of(name)} is no folder; correct it")
     return recipe
 
 

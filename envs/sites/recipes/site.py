@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -20,11 +18,12 @@ from envs.background import start_background
 from envs.cancel_scope import finish_shielded
 from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
+from envs.sites.recipes.container import ContainerTemplate
 from envs.sites.recipes.front import COOKIE, HostEpisode, HostSite
+from envs.sites.recipes.instance import InstanceState, SiteInstance
 from envs.sites.recipes.kept_answers import KeptAnswers, ask_again
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.sites.recipes.template import SiteTemplate, TemplateReport
-from envs.sites.server_state import SiteState
 from envs.sites.site_http import Server
 from envs.sites.storage_state import read_storage_state
 from envs.types import SiteError, WebTask
@@ -35,33 +34,6 @@ MEMORY_SECONDS = 10.0
 """Seconds between two looks at the memory of instances."""
 READY_PAUSE = 0.02
 """Seconds between tries of an instance that does not answer yet."""
-
-
-@dataclass(frozen=True)
-class SiteInstance:
-    """The server of one episode."""
-
-    name: str
-    token: str = field(repr=False)
-    template: SiteTemplate
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SavedState(SiteState):
-    """State of an instance. Its databases are saved from its own mounts for each question."""
-
-    instance: SiteInstance
-    files: dict[str, str]
-    """Database files below the state folder, by the name that facts give."""
-
-    async def sql(self, query: str, database: str) -> list[tuple[Any, ...]]:
-        """Return all rows of a ``SELECT`` over the database as it is now."""
-        if database not in self.files:
-            return await super().sql(query, database)  # which says what there is
-        with tempfile.TemporaryDirectory(dir=self.instance.template.folder) as folder:
-            saved = Path(folder) / "saved.sqlite"
-            await self.instance.template.ask("save", name=self.instance.name, file=self.files[database], to=str(saved))
-            return await SiteState(databases={database: saved}, deadline=self.deadline).sql(query, database)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +84,7 @@ class RecipeSite(HostSite):
         """Report of the template on itself; ``None`` before the start."""
         self._build: SiteBuild = build_of(recipe)
         self._isolate = isolate
-        self._template: SiteTemplate | None = None
+        self._template: SiteTemplate | ContainerTemplate | None = None
         self._changing = asyncio.Lock()
         self._launching = asyncio.Semaphore(recipe.limits.launches)
         self._numbers = itertools.count(1)
@@ -153,7 +125,8 @@ class RecipeSite(HostSite):
         """
         await self._started_template()
         if self.recipe.login:
-            state = await asyncio.to_thread(read_storage_state, self._build.state / self.recipe.login)
+            place = self.recipe.folder if self.recipe.kind == "container" else self._build.state
+            state = await asyncio.to_thread(read_storage_state, place / self.recipe.login)
             self.cookies, self.stores = state.cookies, state.stores
         self._front.problem_of = self._ask_problem(asyncio.get_running_loop())
         await super().start()
@@ -182,7 +155,7 @@ class RecipeSite(HostSite):
         return self._episode_on(instance, task)
 
     def _episode_on(self, instance: SiteInstance, task: WebTask) -> InstanceEpisode:
-        state = _SavedState(
+        state = InstanceState(
             origin=self.origin,
             headers={"cookie": f"{COOKIE}={instance.token}"},
             instance=instance,
@@ -211,7 +184,10 @@ class RecipeSite(HostSite):
             return await self._launch_from(await self._started_template())  # it ended meanwhile
 
     def fork_problem(self) -> str:
-        """Return nothing: the state of an episode is copied, or its requests are asked again."""
+        """Return why its episodes cannot be forked; empty if their state can be copied."""
+        if self.recipe.kind == "container" or self.recipe.state.postgres:
+            place = "a container" if self.recipe.kind == "container" else "PostgreSQL"
+            return f"site {self.name} has its state in {place}, which is not copied"
         return ""
 
     def keep_answers(self, instance: SiteInstance) -> None:
@@ -235,7 +211,7 @@ class RecipeSite(HostSite):
         Raises:
             SiteError: The instance does not come to rest, or one cannot be launched.
         """
-        template, kept, files = instance.template, self._front.kept[instance.token], {}
+        template, kept, files = instance.template, self._front.kept[instance.token], dict[str, str]()
         memory = self.recipe.state.memory
         made = [self._new_instance(template) for _ in range(count)]
         try:
@@ -270,11 +246,11 @@ class RecipeSite(HostSite):
         """
         await self._server.run(self._front.kept[instance.token].go_on())
 
-    def _new_instance(self, template: SiteTemplate) -> SiteInstance:
+    def _new_instance(self, template: SiteTemplate | ContainerTemplate) -> SiteInstance:
         name = f"i{next(self._numbers)}"
         return SiteInstance(name, self._front.admit(template.socket_of(name)), template)
 
-    async def _launch_from(self, template: SiteTemplate) -> SiteInstance:
+    async def _launch_from(self, template: SiteTemplate | ContainerTemplate) -> SiteInstance:
         instance = self._new_instance(template)
         await self._begin(instance)
         return instance
@@ -298,7 +274,7 @@ class RecipeSite(HostSite):
         self._reported.discard(instance.template.socket_of(instance.name))
         if instance.template.alive:
             with _unless_ended(instance.template):
-                await instance.template.ask("drop", name=instance.name)
+                await instance.template.drop(instance.name)
 
     def _ask_problem(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], Awaitable[str]]:
         """Return a function for the front's thread that asks in the loop of the site."""
@@ -324,18 +300,13 @@ class RecipeSite(HostSite):
 
     async def hash_state(self, instance: SiteInstance) -> dict[str, str]:
         """Return a hash for each file and table of an instance's state that counts."""
-        files = self.recipe.state
-        asked = await instance.template.ask(
-            "hash", name=instance.name, derived=files.derived, ephemeral=files.ephemeral
-        )
-        parts: dict[str, str] = asked["parts"]
-        return parts
+        return await instance.template.hash_state(instance.name)
 
     def server_of(self, instance: SiteInstance) -> Server:
         """Return the front as this instance's episode reaches it."""
         return Server(self.origin, headers={"cookie": f"{COOKIE}={instance.token}"})
 
-    async def _started_template(self) -> SiteTemplate:
+    async def _started_template(self) -> SiteTemplate | ContainerTemplate:
         async with self._changing:
             if self._template is not None and self._template.alive:
                 return self._template
@@ -344,7 +315,8 @@ class RecipeSite(HostSite):
                 await self._template.close()
                 self._front.instances.clear()
                 self._ready_ones.clear()
-            self._template = SiteTemplate(self._build, isolate=self._isolate)
+            made = ContainerTemplate if self.recipe.kind == "container" else SiteTemplate
+            self._template = made(self._build, isolate=self._isolate)
             self.report = await self._template.start()
             return self._template
 
@@ -357,8 +329,9 @@ class RecipeSite(HostSite):
                 return
             look = await instance.template.ask("look", name=instance.name)
             if not look["alive"]:
+                limit = f" at {look['limit']} of the recipe" * bool(look["limit"])
                 raise SiteError(
-                    f"site {self.name}: an instance ended before it was ready. Its log:\n{look['log'].strip()}"
+                    f"site {self.name}: an instance ended before it was ready{limit}. Its log:\n{look['log'].strip()}"
                 )
             if time.monotonic() - begun > ready.seconds:
                 raise SiteError(
@@ -394,7 +367,7 @@ def unequal(one: Mapping[str, str], two: Mapping[str, str]) -> list[str]:
 
 
 @contextmanager
-def _unless_ended(template: SiteTemplate) -> Iterator[None]:
+def _unless_ended(template: SiteTemplate | ContainerTemplate) -> Iterator[None]:
     """Ignore the error of a template that ended, and all its instances with it."""
     try:
         yield

@@ -12,7 +12,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ import psutil
 
 from envs.cancel_scope import finish_shielded
 from envs.sites.recipes.build import SiteBuild, in_use
+from envs.sites.recipes.postgres import PostgresServer, find_program, template_urls
+from envs.sites.recipes.recipe import SiteRecipe
 from envs.types import SiteError
 
 logger = logging.getLogger(__name__)
@@ -35,6 +38,8 @@ MAX_LINE = 16 << 20
 """Longest answer of a template, in bytes: the hashes of a state with many files."""
 PREFIX = "rollwright-site-"
 """Beginning of the names of folders for sockets, logs and mounts."""
+POSTGRES_FOLDER = "postgres"
+"""Folder of such a folder with the socket of a PostgreSQL server."""
 OWNER = "owner"
 """File of such a folder that its worker has locked, until the worker ends."""
 _GUEST = Path(__file__).resolve().parents[1]
@@ -57,12 +62,27 @@ def remove_leftovers() -> list[Path]:
     return removed
 
 
-def own_folder(held: ExitStack) -> Path:
-    """Make a folder for sockets that is this process's until ``held`` is closed."""
+def make_folder(held: ExitStack) -> Path:
+    """Make the folder of a template, which this process owns until ``held`` is closed."""
+    remove_leftovers()
     unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
     owner = held.enter_context((unlocked / OWNER).open("w"))
     fcntl.flock(owner, fcntl.LOCK_EX)
     return unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # now others may look at it
+
+
+def private_memory(pids: Iterable[int]) -> int:
+    """Return the bytes that processes and their descendants share with no other process.
+
+    Those that have ended, or are another user's, count as 0.
+    """
+    total = 0
+    for pid in pids:
+        with suppress(psutil.Error):
+            for process in psutil.Process(pid).children(recursive=True):
+                total += _private_bytes(process.pid)
+            total += _private_bytes(pid)
+    return total
 
 
 def _private_bytes(pid: int) -> int:
@@ -72,6 +92,20 @@ def _private_bytes(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+
+
+def require_memory(recipe: SiteRecipe) -> None:
+    """Check that a further instance may be launched.
+
+    Raises:
+        SiteError: Too little memory is free.
+    """
+    floor, free = recipe.limits.free_memory_mb, psutil.virtual_memory().available >> 20
+    if free < floor:
+        raise SiteError(
+            f"site {recipe.name}: {free} MB of memory are free and limits.free_memory_mb is {floor}; "
+            f"run fewer episodes at a time (rollout.concurrency), or lower it in the recipe"
+        )
 
 
 @dataclass(frozen=True)
@@ -85,7 +119,7 @@ class TemplateReport:
     own_users: bool
     """True if each instance has a user of its own, who is not root."""
     storage: str
-    """``btrfs``, ``overlay`` or ``copy``."""
+    """``btrfs``, ``overlay``, ``copy`` or ``volume``."""
     notices: tuple[str, ...]
     """Remarks on what is missing here, and on what a fork would lose."""
     seconds: float
@@ -110,6 +144,9 @@ class SiteTemplate:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ids = itertools.count(1)
         self._held = ExitStack()
+        self._variables = sorted(build.recipe.state.postgres.values())
+        self.postgres: PostgresServer | None = None
+        """Databases of the instances, once it is started; ``None`` if the recipe has none."""
 
     @property
     def alive(self) -> bool:
@@ -146,13 +183,15 @@ class SiteTemplate:
         life_read, life_write = os.pipe()
         self._life = life_write
         try:
-            await asyncio.to_thread(remove_leftovers)
-            self._folder = own_folder(self._held)
+            self._folder = await asyncio.to_thread(make_folder, self._held)
             self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
             reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
             self._reading = loop.create_task(self._read(reader))
             async with asyncio.timeout(START_SECONDS):
                 report = await self._ready
+            if self._variables:
+                self.postgres = PostgresServer(self.folder / POSTGRES_FOLDER, self._variables)
+                await self.postgres.start()
         except TimeoutError:
             await self.close()
             raise SiteError(f"site {self._name} is not ready after {START_SECONDS:g} s; ask for less in warm") from None
@@ -168,6 +207,8 @@ class SiteTemplate:
 
     async def close(self) -> None:
         """End all processes and remove their files. A second close does nothing."""
+        if self.postgres is not None:
+            await self.postgres.close()
         if self._life is not None:
             os.close(self._life)  # the supervisor ends everything
             self._life = None
@@ -193,19 +234,31 @@ class SiteTemplate:
         Raises:
             SiteError: Too little memory is free, or it cannot be started.
         """
-        self._require_memory()
-        answer = await self.ask("launch", name=name)
+        require_memory(self.build.recipe)
+        environment = await self.postgres.create(name) if self.postgres is not None else {}
+        answer = await self.ask("launch", name=name, environment=environment)
         return bool(answer["ready"])
 
     def unique_memory(self) -> int:
         """Return the bytes that its processes share with no other. Takes milliseconds."""
-        if self._process is None:
-            return 0
-        try:
-            processes = psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return 0
-        return sum(_private_bytes(process.pid) for process in processes)
+        return 0 if self._process is None else private_memory([self._process.pid])
+
+    async def drop(self, name: str) -> None:
+        """End an instance and drop its state and databases.
+
+        Raises:
+            SiteError: The template has ended, and the instance with it.
+        """
+        await self.ask("drop", name=name)
+        if self.postgres is not None:
+            await self.postgres.drop(name)
+
+    async def hash_state(self, name: str) -> dict[str, str]:
+        """Return a hash for each file and table of an instance's state that counts."""
+        files = self.build.recipe.state
+        asked = await self.ask("hash", name=name, derived=files.derived, ephemeral=files.ephemeral)
+        tables = await self.postgres.hash_state(name, files.ephemeral) if self.postgres is not None else {}
+        return {**asked["parts"], **tables}
 
     async def ask(self, do: str, **values: Any) -> dict[str, Any]:
         """Ask the template and return its answer.
@@ -233,15 +286,6 @@ class SiteTemplate:
     def _name(self) -> str:
         return self.build.recipe.name
 
-    def _require_memory(self) -> None:
-        floor = self.build.recipe.limits.free_memory_mb
-        free = psutil.virtual_memory().available >> 20
-        if free < floor:
-            raise SiteError(
-                f"site {self._name}: {free} MB of memory are free and limits.free_memory_mb is {floor}; "
-                f"run fewer episodes at a time (rollout.concurrency), or lower it in the recipe"
-            )
-
     def _spawn(self, control: socket.socket, life: int) -> subprocess.Popen[bytes]:
         recipe, build = self.build.recipe, self.build
         config = {
@@ -257,17 +301,24 @@ class SiteTemplate:
             "warm": recipe.warm,
             "ready": recipe.ready.path,
             "disk_mb": recipe.limits.disk_mb,
+            "postgres": self._server_of_databases(),
             "bounds": recipe.limits.model_dump(include={"memory_mb", "processes", "open_files", "written_mb"}),
         }
         return subprocess.Popen(
             [build.python, "-P", "-c", _COMMAND, json.dumps(config)],
             cwd=build.folder,
-            env=build.environment(),
+            env={**build.environment(), **template_urls(self.folder / POSTGRES_FOLDER, self._variables)},
             pass_fds=(control.fileno(), life),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+
+    def _server_of_databases(self) -> dict[str, str] | None:
+        if not self._variables:
+            return None
+        folder = str(self.folder / POSTGRES_FOLDER)
+        return {"program": find_program("postgres"), "cluster": str(self.build.cluster), "folder": folder}
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         """Give each line of the template to who waits for it, until it ends."""

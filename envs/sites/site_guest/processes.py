@@ -64,3 +64,19 @@ def send_signal(processes: list[int], number: signal.Signals) -> None:
             os.kill(process, number)
         except ProcessLookupError:
             continue
+
+
+def fork_losses(state: Path) -> list[str]:
+    """Name what a fork of this process would lose or share: threads, and open files of a state."""
+    notices = []
+    threads = len(os.listdir("/proc/self/task")) - 1
+    if threads:
+        notices.append(f"the template has {threads} threads besides its own; instances have none of them")
+    for entry in os.scandir("/proc/self/fd"):
+        try:
+            target = os.readlink(entry.path)
+        except OSError:  # the folder's own handle
+            continue
+        if target.startswith(f"{state}/"):
+            notices.append(f"the template holds {target} open; close it in start.after_fork, or all instances share it")
+    return notices

@@ -145,7 +145,7 @@ async def _relay(program: subprocess.Popen[bytes], port: int, listener: socket.s
                 break
             except OSError:
                 await asyncio.sleep(RETRY_SECONDS)
-        await asyncio.gather(_pass_on(reader, up_writer), _pass_on(up_reader, writer))
+        await asyncio.gather(pass_on(reader, up_writer), pass_on(up_reader, writer))
 
     server = await asyncio.start_unix_server(lead, sock=listener)
     status = await loop.run_in_executor(None, program.wait)
@@ -154,7 +154,8 @@ async def _relay(program: subprocess.Popen[bytes], port: int, listener: socket.s
     os._exit(status or 1)
 
 
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy what one side sends to the other, and close that then."""
     try:
         while piece := await reader.read(65536):
             writer.write(piece)

@@ -41,10 +41,11 @@ class Storage:
         self.kind = "copy"
         """``btrfs``, ``overlay`` or ``copy``."""
         self._place = folder / ("layers" if mounts else "copies")
-        self._place.mkdir()
+        self._place.mkdir(mode=0o700)
         self._lower = state
         if mounts:
             self._mount_image(folder / "image", disk_mb)
+            self._place.chmod(0o700)  # the folder above may be open to the users of instances
             shutil.copytree(state, self._place / "lower", symlinks=True)
             self._lower = self._place / "lower"
             if group is not None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import kernel, servers
+from . import kernel, postgres, servers
 from .limits import (
     InstanceBounds,
     become,
@@ -33,7 +33,7 @@ from .limits import (
     problem_of,
     reached_limit,
 )
-from .processes import is_exiting, kill, stopped
+from .processes import fork_losses, is_exiting, kill, stopped
 from .state import hash_state, read_database
 from .storage import Storage
 
@@ -107,6 +107,11 @@ class _Template:
         if not self._isolated:
             self._group = None
             self._storage = self._stored(seed, mounts=False)
+        if server := config["postgres"]:
+            if self._isolated:  # the kernel then removes the server's shared memory with its namespace
+                kernel.unshare(kernel.NEW_IPC)
+            self._folder.chmod(0o711)  # instances, which are other users, enter the socket's folder
+            postgres.start_copy(server["program"], Path(server["cluster"]), Path(server["folder"]))
         warm, statuses = self._isolated and config["kind"] != "process", dict[str, int]()
         notices = [
             self._storage.notice,
@@ -129,7 +134,7 @@ class _Template:
                 for path, status in statuses.items()
                 if status >= 400 and path in config["warm"]
             ]
-            notices += _not_forkable(seed)
+            notices += fork_losses(seed)
             gc.collect()
             gc.freeze()  # so that collections of an instance do not copy the template's memory
         return {
@@ -210,7 +215,7 @@ class _Template:
             else:
                 user = self._new_user()
                 self._storage.make(name, user)
-            pid = self._fork(lambda: self._serve(name, listener, user, signal_serving))
+            pid = self._fork(lambda: self._serve(name, asked["environment"], listener, user, signal_serving))
         except BaseException:
             self._storage.drop(name)
             (self._folder / f"{name}.socket").unlink()
@@ -335,7 +340,9 @@ class _Template:
             sys.stderr.flush()
         os._exit(1)
 
-    def _serve(self, name: str, listener: socket.socket, user: int | None, serving: int) -> None:
+    def _serve(
+        self, name: str, environment: dict[str, str], listener: socket.socket, user: int | None, serving: int
+    ) -> None:
         """Become the instance: isolate it, make its handles anew, and serve."""
         config = self._config
         os.setsid()
@@ -362,7 +369,7 @@ class _Template:
             kernel.stay_readable()
             kernel.die_with_parent()  # the change of user has undone it
             os.environ["HOME"] = str(temporary)
-        os.environ.update(SITE_STATE=state, TMPDIR=str(temporary))
+        os.environ.update(environment, SITE_STATE=state, TMPDIR=str(temporary))
         os.chdir(state)
         random.seed(0)  # after a fork Python seeds it anew
         if config["kind"] == "process":
@@ -375,23 +382,6 @@ class _Template:
         os.write(serving, b"1")
         os.close(serving)
         (servers.serve_asgi if config["kind"] == "asgi" else servers.serve_wsgi)(application, listener)
-
-
-def _not_forkable(state: Path) -> list[str]:
-    """Name what a fork of this process would lose or share: threads, sockets, files of the
-    state."""
-    notices = []
-    threads = len(os.listdir("/proc/self/task")) - 1
-    if threads:
-        notices.append(f"the template has {threads} threads besides its own; instances have none of them")
-    for entry in os.scandir("/proc/self/fd"):
-        try:
-            target = os.readlink(entry.path)
-        except OSError:  # the folder's own handle
-            continue
-        if target.startswith(f"{state}/"):
-            notices.append(f"the template holds {target} open; close it in start.after_fork, or all instances share it")
-    return notices
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

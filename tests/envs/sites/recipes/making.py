@@ -11,8 +11,9 @@ import httpx
 import yaml
 
 from envs.sites.recipes.build import build_site
+from envs.sites.recipes.instance import SiteInstance
 from envs.sites.recipes.recipe import read_recipe
-from envs.sites.recipes.site import RecipeSite, SiteInstance
+from envs.sites.recipes.site import RecipeSite
 
 CANARY = Path(__file__).parent / "canary"
 VALUES: dict[str, Any] = {

@@ -9,6 +9,7 @@ import pytest
 
 from envs.sites import find_recipe, is_served, make_site, recipe_files
 from envs.sites.recipes.build import build_of, build_site, clean_builds, in_use
+from envs.sites.recipes.engine import ENGINE
 from envs.sites.recipes.recipe import FOLDERS, read_recipe
 from envs.types import ConfigError, SiteError
 
@@ -33,7 +34,20 @@ def own_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ready": {"path": "home"}}, ["ready.path: got 'home'"]),
         ({"limits": {"ahead": -1}}, ["limits.ahead: got -1"]),
         ({"check": {"ignore": ["("]}}, ["check.ignore: '(' is no pattern"]),
-        ({"kind": "container"}, ["kind: container is not built yet", "tasks.addresses"]),
+        ({"kind": "live"}, ["kind: live is not built yet", "name its host"]),
+        ({"kind": "container", "build": {}}, ["start.image: kind container needs", "build.context"]),
+        ({"kind": "container", "start": {"image": "shop:2"}, "build": {}}, ["'shop:2' may change", "@sha256:"]),
+        ({"kind": "container", "start": {"image": f"shop@sha256:{64 * 'a'}"}}, ["build.code: is not for kind"]),
+        (
+            {
+                "kind": "container",
+                "start": {"image": f"sha256:{64 * 'a'}"},
+                "build": {},
+                "state": {"folders": ["data"]},
+            },
+            ["'data' is no path in a container"],
+        ),
+        ({"state": {"databases": {"": "postgresql:url"}}}, ["state.databases: 'url' is no environment variable"]),
         ({"kind": "flask"}, ["kind: got 'flask'"]),
         ({"name": "shop"}, ["name: is no key"]),
     ],
@@ -96,3 +110,26 @@ def test_a_task_names_a_recipe_of_a_folder_of_the_users(tmp_path: Path, monkeypa
     write_recipe(tmp_path, "wiki", kind="app", start={"application": "envs.bundled.sites:BundledSite"})
     with pytest.raises(ConfigError, match=r"recipe wiki: start\.application: .*BundledSite.*expected an"):
         make_site("wiki")
+
+
+def test_without_postgresql_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envs.sites.recipes.postgres.DEBIAN", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    recipe = read_recipe(write_recipe(tmp_path, build={}, state={"databases": {"": "postgresql:DATABASE_URL"}}))
+    with pytest.raises(SiteError, match="needs initdb, which is not installed; install PostgreSQL"):
+        build_site(recipe)
+    assert not build_of(recipe).finished
+
+
+def test_without_a_container_engine_the_fix_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = read_recipe(
+        write_recipe(tmp_path, kind="container", build={}, start={"image": f"sha256:{64 * 'a'}"}, state={})
+    )
+    engine = tmp_path / "engine"
+    engine.write_text("#!/bin/sh\necho 'is the daemon running?' >&2; exit 1\n")
+    engine.chmod(0o755)
+    for named, reason in ((str(engine), "is the daemon running?"), (str(tmp_path / "none"), "is not installed")):
+        monkeypatch.setenv(ENGINE, named)
+        with pytest.raises(SiteError) as refused:
+            build_site(recipe)
+        assert [word for word in (reason, "start one", f"${ENGINE}") if word not in str(refused.value)] == []
