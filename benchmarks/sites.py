@@ -1,10 +1,13 @@
 """Launches, resets, forks, disk and memory of a site's instances: forks of a warm template against
-a cold start of the same server.
+a cold start of the same server, and against a container of it.
 
 The site is the recipe ``oscar``, which has to be built. All arms have one interpreter, one state,
 one page and one client; a launch is timed from the request to the first 200 of a page, the state
 included. The arms take turns. Isolation is in the forked arm: mount, network, process and
 IPC namespaces of its own.
+
+The container's image is made of the same build; it needs an engine that runs, and `BASE`, an image
+with Python 3.11. Without an engine this arm is left out.
 """
 
 from __future__ import annotations
@@ -12,30 +15,48 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import shutil
 import socket
+import sqlite3
 import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import httpx
 import psutil
+import yaml
 
 from benchmarks import Figure
 from envs.browser import BrowserPool
-from envs.sites import RecipeSite, build_of, find_recipe
+from envs.sites import RecipeSite, build_of, build_site, find_engine, find_recipe
+from envs.sites.recipes.engine import BUILD_SECONDS, REPOSITORY
 from envs.sites.recipes.instance import SiteInstance
+from envs.sites.recipes.recipe import read_recipe
 from envs.sites.recipes.template import SiteTemplate
 from envs.tasks import load_tasks
-from envs.types import Goto, Split
+from envs.types import Goto, SiteError, Split
 
 PAGE = "/accounts/login/"
 """The page of log-ins, 15 to 30 ms to make; `/catalogue/` takes half a second in every arm."""
 ROUNDS = 10
 """Of a forked and a cold launch each, in turns."""
 MANY = 50
-"""Instances at one time."""
+"""Instances at one time, for memory and disk."""
+CROWD = 200
+"""Instances at one time, each of which answers and keeps what was written to it."""
+AT_ONCE = 2
+"""Launches of the crowd at one time."""
+DOCKERFILE = """ARG BASE
+FROM ${BASE}
+COPY env/lib/python3.11/site-packages /packages
+COPY code /code
+COPY state /state
+ENV PYTHONPATH=/code:/packages SITE_STATE=/state PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+"""
 WRITES = 20
 """Products put into the basket of each instance, for disk and memory after writes."""
 FORKS, FORKED_WRITES = 20, 5
@@ -61,16 +82,62 @@ async def figures() -> list[Figure]:
     site = RecipeSite(recipe)
     await site.start()
     try:
-        ready = await _launches(site)
+        with tempfile.TemporaryDirectory() as folder:
+            async with _boxed(site, Path(folder)) as boxed:
+                ready = await _launches(site, boxed)
         forks = [*await _forks(site), *await _whole_forks(site)]
         many = await _many(site)
+        crowd = await _crowd(site)
     finally:
         await site.close()
-    return [*ready, *forks, *many]
+    return [*ready, *forks, *many, *crowd]
 
 
-async def _launches(site: RecipeSite) -> list[Figure]:
-    forked, cold, resets = list[float](), list[float](), list[float]()
+@asynccontextmanager
+async def _boxed(site: RecipeSite, folder: Path) -> AsyncIterator[RecipeSite | None]:
+    """The same application as a site of kind container; ``None`` where no engine runs."""
+    try:
+        engine = find_engine()
+    except SiteError as error:
+        print(f"no container is measured: {error}")
+        yield None
+        return
+    build, base = build_of(site.recipe), os.environ.get("BASE", "python:3.11-slim-bookworm")
+    dockerfile = folder / "Dockerfile"
+    dockerfile.write_text(DOCKERFILE)
+    engine.run(
+        *("build", "--build-arg", f"BASE={base}", "--file", str(dockerfile), "--iidfile", str(folder / "id")),
+        *("--tag", f"{REPOSITORY}/benchmark", str(build.folder)),
+        seconds=BUILD_SECONDS,
+    )
+    module, name = site.recipe.start.application.split(":")
+    values = {
+        "kind": "container",
+        "start": {
+            "image": (folder / "id").read_text(),
+            "port": 8000,
+            "command": ["python3", "-P", "-c", COLD.format(module=module, name=name), "{port}"],
+            "environment": site.recipe.start.environment,
+        },
+        "ready": {"path": PAGE},
+        "state": {"folders": ["/state"]},
+    }
+    file = folder / "boxed.yaml"
+    file.write_text(yaml.safe_dump(values))
+    recipe = read_recipe(file)
+    build_site(recipe)
+    boxed = RecipeSite(recipe)
+    try:
+        await boxed.start()
+        yield boxed
+    finally:
+        await boxed.close()
+        shutil.rmtree(build_of(recipe).folder)
+        engine.remove_image(f"{REPOSITORY}/benchmark")
+
+
+async def _launches(site: RecipeSite, boxed: RecipeSite | None) -> list[Figure]:
+    forked, cold, resets, contained = list[float](), list[float](), list[float](), list[float]()
     await _forked(site)  # the first one finds no page cached
     for _ in range(ROUNDS):
         begun = time.perf_counter()
@@ -82,6 +149,11 @@ async def _launches(site: RecipeSite) -> list[Figure]:
         after = await site.launch()
         resets.append(time.perf_counter() - begun)
         await site.drop(after)
+        if boxed is not None:
+            begun = time.perf_counter()
+            container = await boxed.launch()  # ready is the first 200 of the page
+            contained.append(time.perf_counter() - begun)
+            await boxed.drop(container)
     ratios = [slow / fast for slow, fast in zip(cold, forked, strict=True)]
     return [
         Figure("launch to first page, cold / forked, median of rounds", statistics.median(ratios), "ratio", ">= 12"),
@@ -89,6 +161,53 @@ async def _launches(site: RecipeSite) -> list[Figure]:
         Figure("launch to first page, forked, slowest", 1000 * max(forked), "ms", "<= 120"),
         Figure("launch to first page, cold, median", 1000 * statistics.median(cold), "ms", ""),
         Figure("reset: drop and launch until ready, median", 1000 * statistics.median(resets), "ms", "<= 20"),
+        *_container_figures(contained, forked),
+    ]
+
+
+def _container_figures(contained: list[float], forked: list[float]) -> list[Figure]:
+    if not contained:
+        return []
+    ratios = [slow / fast for slow, fast in zip(contained, forked, strict=True)]
+    return [
+        Figure(
+            "launch to first page, container / forked, median of rounds", statistics.median(ratios), "ratio", ">= 15"
+        ),
+        Figure("launch to first page, container, median", 1000 * statistics.median(contained), "ms", ""),
+    ]
+
+
+async def _crowd(site: RecipeSite) -> list[Figure]:
+    """Two hundred instances at once, each with one to three products in its basket."""
+    places, seconds = asyncio.Semaphore(AT_ONCE), list[float]()
+
+    async def launch() -> SiteInstance:
+        async with places:
+            begun = time.perf_counter()
+            instance = await _forked(site)
+            seconds.append(time.perf_counter() - begun)
+            return instance
+
+    instances = await asyncio.gather(*(launch() for _ in range(CROWD)))
+    writers = asyncio.Semaphore(2 * AT_ONCE)
+
+    async def write(number: int) -> None:
+        async with writers:
+            await _write(site, instances[number], 1 + number % 3)
+
+    await asyncio.gather(*(write(number) for number in range(CROWD)))
+    wrong = [await _lines(site, instance) != 1 + number % 3 for number, instance in enumerate(instances)]
+    await asyncio.gather(*(site.drop(instance) for instance in instances))
+    ordered = sorted(seconds)
+    return [
+        Figure(f"{CROWD} instances with another basket than theirs", sum(wrong), "instances", "<= 0"),
+        Figure(f"launch to first page of {CROWD}, {AT_ONCE} at once, p50", 1000 * ordered[CROWD // 2], "ms", "<= 50"),
+        Figure(
+            f"launch to first page of {CROWD}, {AT_ONCE} at once, p95",
+            1000 * ordered[CROWD * 95 // 100],
+            "ms",
+            "<= 120",
+        ),
     ]
 
 
@@ -137,11 +256,13 @@ async def _many(site: RecipeSite) -> list[Figure]:
     for number, instance in enumerate(instances):
         wrong += await _lines(site, instance) != WRITES - number % 2
     memory = _unique_memory(instances[0])
+    disk = (_disk(instances[0]) - before) / MANY
+    await asyncio.gather(*(site.drop(instance) for instance in instances))
     return [
         Figure(f"{MANY} instances with another basket than theirs", wrong, "instances", "<= 0"),
         Figure(f"{MANY} instances launched and ready", makespan, "s", ""),
         Figure("unique memory of an instance after writes, median", memory, "MB", "<= 14"),
-        Figure("disk of an instance after writes", (_disk(instances[0]) - before) / MANY, "MB", "<= 0.4"),
+        Figure("disk of an instance after writes", disk, "MB", "<= 0.4"),
     ]
 
 
@@ -198,15 +319,10 @@ async def _lines(site: RecipeSite, instance: SiteInstance) -> int:
     with tempfile.TemporaryDirectory(dir=instance.template.folder) as folder:
         saved = Path(folder) / "shop.sqlite"
         await instance.template.ask("save", name=instance.name, file="shop.sqlite", to=str(saved))
-        done = subprocess.run(
-            [build_of(site.recipe).python, "-c", COUNT, str(saved)], capture_output=True, text=True, check=True
-        )
-    return int(done.stdout)
+        with closing(sqlite3.connect(saved)) as shop:
+            return int(shop.execute("SELECT COUNT(*) FROM basket_line").fetchone()[0])
 
 
-COUNT = (
-    "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM basket_line').fetchone()[0])"
-)
 NUMBERS = (1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21, 23)
 """Ids of products that are in stock."""
 
