@@ -41,8 +41,6 @@ RECIPE = "recipe.json"
 WEIGHT_FILES = re.compile(r"(model|pytorch_model|adapter_model).*\.(safetensors|bin)(\.index\.json)?")
 """Names of the files that a new version replaces; tokenizer, processor and chat template are copied
 unchanged."""
-CHUNK = 2**20
-"""Bytes hashed at a time."""
 _hashes: dict[tuple[str, int, int, int], str] = {}
 """sha256 by path, inode, size and time of the last change of any kind (ctime, which a copy cannot
 set)."""
@@ -57,11 +55,8 @@ def file_sha256(path: Path) -> str:
         status = path.stat()
         key = (str(path), status.st_ino, status.st_size, status.st_ctime_ns)
         if key not in _hashes:
-            digest = hashlib.sha256()
             with open(path, "rb") as file:
-                while chunk := file.read(CHUNK):
-                    digest.update(chunk)
-            _hashes[key] = digest.hexdigest()
+                _hashes[key] = hashlib.file_digest(file, "sha256").hexdigest()
         return _hashes[key]
 
 

@@ -86,7 +86,6 @@ class ServerClient:
         self._ends = list(ends)
         self._media_root = media_root.resolve() if media_root is not None else None
         self._turn_seconds = turn_seconds
-        self._ask_seconds = ask_seconds
         self._facts: ServerFacts | None = None
         self._http = httpx.AsyncClient(
             base_url=self.address,
