@@ -76,7 +76,7 @@ def check_state(folder: Path) -> None:
     if not folder.is_dir():
         raise StorageError(f"trainer state {folder} is missing")
     manifest = read_manifest(folder)
-    if policy_name(version := manifest.get("version", -1)) != folder.name:
+    if policy_name(version := manifest.get("version", int(folder.name[1:]))) != folder.name:
         raise StorageError(f"trainer state {folder} is of version {version}")
     check_files(folder, manifest["files"], MANIFEST)
 
