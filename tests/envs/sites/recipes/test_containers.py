@@ -119,7 +119,7 @@ def left_over(engine: ContainerEngine) -> set[str]:
 
 
 async def test_a_container_is_an_episode_of_its_own(site: RecipeSite) -> None:
-    check = await check_site(site)
+    check = await check_site(site, site.recipe)
     assert check.ok and check.changed == ["data/note", "data/shop.sqlite:orders"], check.differences
     async with visited(site) as one, visited(site) as two:
         await one.text("/cgi-bin/leave?mark")

@@ -110,7 +110,7 @@ async def site(recipe: Path, request: pytest.FixtureRequest) -> AsyncIterator[Re
 
 
 async def test_each_instance_has_a_database_of_its_own(site: RecipeSite) -> None:
-    check = await check_site(site)
+    check = await check_site(site, site.recipe)
     assert check.ok and check.changed == ["DATABASE_URL:made", "DATABASE_URL:orders"], check.differences
     async with visited(site) as one, visited(site) as two:
         assert await one.text("/buy?value=tea") == "of the seed,tea"
