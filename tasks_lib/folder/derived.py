@@ -41,7 +41,7 @@ def with_derived(config: Config) -> Config:
     frozen = read_frozen(RunStore(config.run_dir).config_path)
     if frozen is not None and "trainer" in frozen["config"]:
         begun = frozen["config"]["trainer"]
-        left = {key: begun[key] for key in ("bf16", "train_vision_tower") if getattr(config.trainer, key) is None}
+        left = {key: begun.get(key) for key in ("bf16", "train_vision_tower") if getattr(config.trainer, key) is None}
         trainer = config.trainer.model_copy(update=left)
     else:
         served = isinstance(config, TrainConfig) and config.serving.engine == "vllm"

@@ -19,7 +19,6 @@ from envs.types import ConfigError
 from tasks_lib.config import TrainConfig, merge, resolve
 from tasks_lib.config.cluster_spec import ambient_settings
 from tasks_lib.config.differences import comparable_settings
-from tasks_lib.folder.derived import with_derived
 from training.settings import Settings
 
 MAX_ARMS = 256
@@ -112,7 +111,7 @@ def with_known_names(arms: Sequence[Arm], begun: Mapping[str, Mapping[str, Any]]
     known = {_content(values): name for name, values in begun.items() if name not in named}
     renamed = []
     for arm in arms:
-        content = _content(comparable_settings(with_derived(arm.config).model_dump(mode="json")))
+        content = _content(comparable_settings(arm.config.model_dump(mode="json")))
         name = None if arm.run_id in begun else known.pop(content, None)
         renamed.append(
             replace(arm, run_id=name, config=arm.config.model_copy(update={"run_id": name})) if name else arm

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.config.differences import comparable_settings, differences
-from tasks_lib.folder.derived import with_derived
 from tasks_lib.folder.failed_start import free_name
 from tasks_lib.folder.frozen_config import read_frozen, write_frozen
 from tasks_lib.folder.lock import run_lock
@@ -186,7 +185,7 @@ def arms_of(config: SweepConfig) -> tuple[Arm, ...]:
     for arm in arms:
         if (then := begun.get(arm.run_id)) is None:
             continue
-        now = comparable_settings(with_derived(arm.config).model_dump(mode="json"))
+        now = comparable_settings(arm.config.model_dump(mode="json"))
         keys = [key for key in now if key not in MAY_CHANGE and now[key] != then.get(key)]
         changed |= dict.fromkeys([arm.run_id] if keys else [])
         changes = differences({key: now[key] for key in keys}, {key: then.get(key) for key in keys})

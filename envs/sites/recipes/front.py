@@ -25,7 +25,6 @@ from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange
 from envs.sites.recipes.kept_answers import AskedRequest, KeptAnswers
-from envs.sites.recipes.sockets import relay_socket, target_of
 from envs.types import WebTask
 
 COOKIE = "rollwright-episode"
@@ -78,6 +77,8 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
+            from envs.sites.recipes.sockets import relay_socket  # who has no WebSocket does not wait for it
+
             token, headers = _split_headers(scope["headers"])
             await relay_socket(self.instances.get(token), {**scope, "headers": headers}, receive, send)
         elif scope["type"] == "http":
@@ -281,6 +282,12 @@ def _again(exchange: RecordedExchange) -> Response:
     answer = Response(exchange.body, exchange.status)
     answer.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in exchange.headers]
     return answer
+
+
+def target_of(scope: Scope) -> bytes:
+    """Return path and query of a request as they were sent."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return path + (b"?" + scope["query_string"] if scope["query_string"] else b"")
 
 
 def _split_headers(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, list[tuple[bytes, bytes]]]:

@@ -14,17 +14,13 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
+from envs.sites.recipes.front import target_of
+
 MAX_MESSAGE = 16 << 20
 """Largest message, in bytes; uvicorn's own limit."""
 OPEN_SECONDS = 30.0
 """Real seconds for the handshake with an instance."""
 _OF_HANDSHAKE = "sec-websocket-"
-
-
-def target_of(scope: Scope) -> bytes:
-    """Return path and query of a request as they were sent."""
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return path + (b"?" + scope["query_string"] if scope["query_string"] else b"")
 
 
 async def relay_socket(place: object, scope: Scope, receive: Receive, send: Send) -> None:

@@ -69,7 +69,7 @@ class Browser:
         finally:
             self.given_back = True
 
-    async def reset(self, task: WebTask, seed: int) -> PageStep:
+    async def reset(self, task: WebTask, seed: int, *, forkable: bool = False) -> PageStep:
         return await self.next()
 
     async def step(self, action: object) -> PageStep:
