@@ -135,8 +135,9 @@ async def test_targets_contexts_and_cookies_are_those_of_one_episode(world: Worl
     assert (await world.client.call("Network.getAllCookies", {}, world.session))["cookies"] == []
     (cookie,) = (await world.stranger.call("Storage.getCookies"))["cookies"]
     assert (cookie["name"], cookie["value"]) == ("k", "cookie")
-    found = await world.client.evaluate(world.session, "document.getElementById('found').textContent")
-    assert found == "found: nothing"
+    stores = "[document.cookie, localStorage.k, sessionStorage.k, window.name].filter(Boolean).join()"
+    assert await world.client.evaluate(world.session, stores) == ""
+    assert await world.stranger.evaluate(world.ids["session"], stores) == "k=cookie,local,session,name"
 
 
 async def test_no_event_of_another_episode_arrives(world: World) -> None:

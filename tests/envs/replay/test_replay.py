@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,10 @@ def test_the_command_says_what_differs_and_writes_the_script(
     file = tmp_path / "episode.json"
     file.write_text(recorded.model_dump_json())
     script = tmp_path / "episode.py"
-    assert main(["--trajectory", str(file), "--playwright", str(script)]) == 0
+    archive = tmp_path / "episode.har"
+    assert main(["--trajectory", str(file), "--playwright", str(script), "--har", str(archive)]) == 0
+    asked = [entry["request"]["url"] for entry in json.loads(archive.read_text())["log"]["entries"]]
+    assert any(url.split("?")[0].endswith("/enter-text.html") for url in asked), asked
     said = capsys.readouterr().out
     assert "2 of 2 actions were carried out again\nfirst difference: none\nreward: recorded 1.0, replayed: 1.0" in said
     assert 'open_env("miniwob/enter-text", seed=7)' in script.read_text()
