@@ -16,6 +16,8 @@ import pytest
 from envs.types import ConfigError, EngineError, PolicyError, Trajectory
 from flows.batch import batch
 from tasks_lib.batch.config import BatchConfig
+from tasks_lib.batch.results import EpisodeResult
+from tasks_lib.batch.summary import summarize
 from tasks_lib.config import resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.metrics import wilson_interval
@@ -191,6 +193,10 @@ def test_the_summary_counts_what_the_results_say(played: Played) -> None:
     assert summary["valid_only"] == success(2, 4) and summary["all_attempts"] == success(2, 6)
     assert summary["invalid"] == {"count": 2, "of": 6, "rate": 2 / 6}
     assert summary["blocked"] == {"count": 0, "of": 6, "rate": 0.0}
+    records = [EpisodeResult.model_validate(each) for each in results]
+    walled = [records[0].model_copy(update={"blocked": True, "error": "a captcha", "score": None}), *records[1:]]
+    rates = summarize(walled, len(walled), None)
+    assert rates["blocked"] == {"count": 1, "of": 6, "rate": 1 / 6} == rates["by_site"]["miniwob"]["blocked"]
     steps = sum(each["steps"] for each in results)
     assert summary["invalid_actions"] == {"count": 1, "of": steps, "rate": 1 / steps}
     assert {name: group["all_attempts"]["n"] for name, group in summary["by_difficulty"].items()} == {

@@ -117,6 +117,27 @@ async def test_two_sessions_share_nothing_and_give_their_browsers_back(connect: 
     assert len(table) == 0
 
 
+PLAYWRIGHTS = """
+annotate click close console_messages cookie_clear cookie_delete cookie_get cookie_list cookie_set
+drag drop emulate_media evaluate file_upload fill_form find generate_locator get_config
+handle_dialog hide_highlight highlight hover localstorage_clear localstorage_delete localstorage_get
+localstorage_list localstorage_set mouse_click_xy mouse_down mouse_drag_xy mouse_move_xy mouse_up
+mouse_wheel navigate navigate_back network_request network_requests network_state_set pdf_save
+press_key resize resume route route_list run_code_unsafe select_option sessionstorage_clear
+sessionstorage_delete sessionstorage_get sessionstorage_list sessionstorage_set set_storage_state
+snapshot start_recording start_tracing start_video stop_recording stop_tracing stop_video
+storage_state tabs take_screenshot type unroute verify_element_visible verify_list_visible
+verify_text_visible verify_value video_chapter video_hide_actions video_show_actions wait_for
+"""
+"""Tools of @playwright/mcp 0.0.83, by the README of its package; they begin with ``browser_``."""
+
+
+def test_the_tools_have_the_names_of_playwrights() -> None:
+    named = {f"browser_{name}" for name in PLAYWRIGHTS.split()}
+    assert {name for name in TOOLS if name.startswith("browser_")} <= named
+    assert len([name for name in TOOLS if name in named]) == 21
+
+
 async def test_what_is_wrong_reaches_the_model_and_is_no_step(connect: Open) -> None:
     async with connect("miniwob/enter-text", seed=7) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == list(TOOLS)
