@@ -24,7 +24,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from envs.types import ConfigError, RollwrightError
+from envs.types import ConfigError, RollwrightError, SiteError
 from tasks_lib.processes.startup_interrupt import STATUS, raise_on_interrupt
 
 
@@ -62,10 +62,14 @@ def run(options: argparse.Namespace) -> int:
             print("\n".join(sites.record(options)))
         case "clean":
             recipes = [find_recipe(name) for name in recipe_files()]
+            try:
+                engine = find_engine()
+            except SiteError:  # no engine runs, so no container is left
+                engine = None
+            if engine is not None:  # before their images
+                print(f"{len(engine.remove_leftovers())} containers of ended processes removed")
             removed = clean_builds(recipes)
             print("\n".join([*(f"removed {folder}" for folder in removed), f"{len(removed)} builds removed"]))
-            if any(recipe.kind == "container" for recipe in recipes):
-                print(f"{len(find_engine().remove_leftovers())} containers of ended processes removed")
     return 0
 
 

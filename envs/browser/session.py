@@ -154,9 +154,9 @@ class WebSession:
             ConfigError: It was to be forkable, and cannot be.
         """
         with self._one_at_a_time("reset"):
-            self._history = EpisodeHistory(task, seed) if forkable else None
             if forkable:
                 check_forkable(self._site, self._contexts.options)
+            self._history = EpisodeHistory(task, seed) if forkable else None
             self.epoch += 1
             self.step_id = 0
             self._result = self._last_action = None

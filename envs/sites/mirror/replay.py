@@ -99,7 +99,7 @@ class RecordedAnswers:
 
     def miss(self, key: RequestKey) -> Miss:
         """Return the report on a request that was not recorded."""
-        return Miss(key, max(self._answers, key=lambda known: _likeness(key, known)))
+        return Miss(key, max(self._answers, key=lambda known: _likeness(key, known), default=key))
 
     def _pairs(self, text: str) -> Pairs:
         return tuple(pair for pair in parse_qsl(text, keep_blank_values=True) if pair[0] not in self._ignored)

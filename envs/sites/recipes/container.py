@@ -106,11 +106,14 @@ class ContainerTemplate:
 
     async def close(self) -> None:
         """Remove all containers and files. A second close does nothing."""
-        await asyncio.gather(*(self.drop(name) for name in list(self._containers)))
+        ends = await asyncio.gather(*(self.drop(name) for name in list(self._containers)), return_exceptions=True)
         if self._folder is not None:
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
             self._folder = None
         self._held.close()
+        for end in ends:
+            if end is not None:
+                raise end
 
     async def launch(self, name: str) -> bool:
         """Start a container; whether it is ready is not known then.
@@ -137,13 +140,14 @@ class ContainerTemplate:
 
     async def drop(self, name: str) -> None:
         """Remove a container with its volumes."""
-        made = self._containers.pop(name, None)
+        made = self._containers.get(name)
         if made is not None:
             if made.server is not None:
                 made.server.close()
             for task in made.relays:
                 task.cancel()
             await asyncio.to_thread(self._engine.remove, made.name)
+            self._containers.pop(name, None)
             self.socket_of(name).unlink(missing_ok=True)
 
     async def hash_state(self, name: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -27,6 +28,7 @@ OWNER_LABEL = "rollwright.owner"
 """Label of a container with the process that it belongs to."""
 REPOSITORY = "rollwright-site"
 """First part of the names of images that recipes build."""
+_IS_GONE = re.compile("no such container|already in progress", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class ContainerEngine:
         """End containers and remove them with their volumes; those that are gone stay so."""
         if containers:
             status, _, errors = self.attempt("rm", "--force", "--volumes", *containers)
-            lines = [line for line in errors.splitlines() if "no such container" not in line.lower()]
+            lines = [line for line in errors.splitlines() if not _IS_GONE.search(line)]
             if status and lines:
                 raise SiteError(f"{self.command} rm: {lines[-1]}")
 

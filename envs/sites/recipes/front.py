@@ -24,7 +24,7 @@ from envs.egress.message import PROBLEM_HEADER
 from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange
-from envs.sites.recipes.kept_answers import AskedRequest, KeptAnswers
+from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers
 from envs.types import WebTask
 
 COOKIE = "rollwright-episode"
@@ -80,6 +80,8 @@ class Front:
             from envs.sites.recipes.sockets import relay_socket  # who has no WebSocket does not wait for it
 
             token, headers = _split_headers(scope["headers"])
+            if (record := self.kept.get(token)) is not None:
+                record.socket = scope["path"]
             await relay_socket(self.instances.get(token), {**scope, "headers": headers}, receive, send)
         elif scope["type"] == "http":
             begins = scope["path"].startswith(BEGIN)
@@ -120,11 +122,11 @@ class Front:
         exchange = await record.begin(asked)
         try:
             ours = await self._led(token, place, scope, headers, body, receive, answer)
-            if answer.whole:
+            if answer.whole and answer.size <= MAX_KEPT:
                 exchange.answer = asked.answered(answer.status, answer.headers, b"".join(answer.pieces))
             return ours
         finally:
-            await record.end(exchange)
+            await record.end(exchange, answer.size)
 
     async def _led(
         self,
@@ -264,6 +266,8 @@ class _ReadAnswer:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.pieces: list[bytes] = []
+        self.size = 0
+        """Bytes of the answer so far; beyond `MAX_KEPT` they are not kept."""
         self.whole = False
         """``True`` once the answer has come to its end."""
         self._send = send
@@ -272,7 +276,9 @@ class _ReadAnswer:
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], message["headers"]
         else:
-            self.pieces.append(message["body"])
+            self.size += len(message["body"])
+            if self.size <= MAX_KEPT:
+                self.pieces.append(message["body"])
         await self._send(message)
         self.whole = message.get("more_body") is False
 

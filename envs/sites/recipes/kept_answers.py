@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 from envs.sites.mirror.har import RecordedExchange
-from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
+from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers, RequestKey
 from envs.types import SiteError
 
 HOST = "instance"
@@ -71,9 +71,12 @@ class KeptAnswers:
         self.missed: list[Miss] = []
         """Requests of a fork that the episode had not made."""
         self._exchanges = list(before)
+        self.socket = ""
+        """Path of a WebSocket that the episode's page opened; its messages are not kept."""
         answers = [one.answer for one in before if one.answer is not None]
         self._bytes = sum(len(one.body) + len(one.sent) for one in answers)
         self._recorded = RecordedAnswers(answers)
+        self._unanswered = {self._key(one.asked) for one in before if one.answer is None}
         self._again: MirroredEpisode | None = MirroredEpisode(self._recorded) if before else None
         self._running = Counter[str]()
         self._held = False
@@ -83,9 +86,9 @@ class KeptAnswers:
         """Return the kept answer of a request; ``None`` if the server answers now."""
         if self._again is None:
             return None
-        url = f"http://{HOST}{request.target}"
-        answer = self._again.answer(self._recorded.key(request.method, url, request.sent, request.sent_type))
-        if isinstance(answer, Miss):
+        key = self._key(request)
+        answer = self._again.answer(key)
+        if isinstance(answer, Miss) and key not in self._unanswered:
             self.missed.append(answer)
         return answer
 
@@ -98,12 +101,11 @@ class KeptAnswers:
             self._exchanges.append(exchange)
         return exchange
 
-    async def end(self, exchange: KeptExchange) -> None:
-        """Keep the answer of a request, if it has one."""
+    async def end(self, exchange: KeptExchange, size: int) -> None:
+        """Count a request as answered, with the bytes of its answer."""
         async with self._changed:
             self._running -= Counter([exchange.asked.target])
-            if exchange.answer is not None:
-                self._bytes += len(exchange.answer.body) + len(exchange.answer.sent)
+            self._bytes += len(exchange.asked.sent) + size
             if self._bytes > MAX_KEPT:
                 self._exchanges.clear()
             self._changed.notify_all()
@@ -124,6 +126,8 @@ class KeptAnswers:
                     f"{', '.join(self._running)} is not answered after {REST_SECONDS:g} s; an episode can be forked "
                     "while its server has no request to answer"
                 ) from None
+            if self.socket:
+                raise SiteError(f"its page opened the WebSocket {self.socket}, whose messages are not kept")
             if self._bytes > MAX_KEPT:
                 raise SiteError(f"its answers have more than {MAX_KEPT >> 20} MB; fork it earlier")
             return tuple(self._exchanges)
@@ -133,6 +137,9 @@ class KeptAnswers:
         async with self._changed:
             self._held = False
             self._changed.notify_all()
+
+    def _key(self, request: AskedRequest) -> RequestKey:
+        return self._recorded.key(request.method, f"http://{HOST}{request.target}", request.sent, request.sent_type)
 
     async def go_on(self) -> None:
         """Have the server answer from now on.

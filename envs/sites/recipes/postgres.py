@@ -8,6 +8,7 @@ are members of ``site``, which owns what the seed made and may connect to nothin
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import secrets
@@ -73,7 +74,7 @@ def new_cluster(to: Path, variables: Sequence[str]) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="rollwright-postgres-") as place:
         try:
             os.chmod(place, 0o711)
-            folder, password = Path(place) / "server", secrets.token_hex(16)
+            folder, password, seeds = Path(place) / "server", secrets.token_hex(16), secrets.token_hex(16)
             data = guest.make_place(folder)
             owner = guest.server_user()
             given = Path(place) / "given"
@@ -92,11 +93,12 @@ def new_cluster(to: Path, variables: Sequence[str]) -> Iterator[dict[str, str]]:
         except OSError as error:
             raise SiteError(str(error)) from error
         try:
-            _run_sql(folder, password, _new_roles(password))
+            _run_sql(folder, password, _new_roles(password, seeds))
             for number, _ in enumerate(variables):
                 _run_sql(folder, password, _new_database(f"seeded_{number}", "seed", "template0"))
                 _run_sql(folder, password, ["GRANT ALL ON SCHEMA public TO site"], f"seeded_{number}")
-            yield _urls(folder, "seed", password, [f"seeded_{number}" for number, _ in enumerate(variables)], variables)
+            yield _urls(folder, "seed", seeds, [f"seeded_{number}" for number, _ in enumerate(variables)], variables)
+            _run_sql(folder, password, ["ALTER ROLE seed NOLOGIN"])  # its URL may be in the state by now
             for number, _ in enumerate(variables):
                 _run_sql(folder, password, _new_database(f"template_{number}", TEMPLATE, f"seeded_{number}"))
         finally:
@@ -124,6 +126,7 @@ class PostgresServer:
         self._password = (folder / "data" / PASSWORD).read_text()
         self._session: asyncio.subprocess.Process | None = None
         self._using = asyncio.Lock()
+        self._batches = itertools.count()
 
     async def start(self) -> None:
         """Connect, and drop the template's databases: an instance that still had their URL would
@@ -235,27 +238,31 @@ class PostgresServer:
 
     async def _run(self, statements: Sequence[str]) -> None:
         """Run statements as the superuser; a caller that is cancelled does not cut them short."""
-        await asyncio.shield(asyncio.ensure_future(self._run_all(statements)))
+        try:
+            await asyncio.shield(asyncio.ensure_future(self._run_all(statements)))
+        except TimeoutError:
+            raise SiteError(f"PostgreSQL has not done it after {SQL_SECONDS:g} s: {statements[0]}") from None
 
     async def _run_all(self, statements: Sequence[str]) -> None:
         session = self._session
         assert session is not None and session.stdin is not None and session.stdout is not None, "start it first"
         async with self._using, asyncio.timeout(SQL_SECONDS):
             session.stdin.write("".join(f"{statement};\n" for statement in statements).encode())
-            session.stdin.write(f"\\echo {_MARK}\n".encode())
+            mark = f"{_MARK}-{next(self._batches)}\n"
+            session.stdin.write(f"\\echo {mark}".encode())
             lines = list[str]()
-            while (line := (await session.stdout.readline()).decode()) != f"{_MARK}\n":
+            while (line := (await session.stdout.readline()).decode()) != mark:
                 if not line:
                     raise SiteError(f"the connection to PostgreSQL ended: {' '.join(lines)}")
-                lines.append(line.strip())
+                lines = [] if line.startswith(_MARK) else [*lines, line.strip()]  # of a batch that was given up
         if problems := [line for line in lines if "ERROR:" in line or "FATAL:" in line]:
             raise SiteError(f"PostgreSQL: {problems[0]}")
 
 
-def _new_roles(password: str) -> list[str]:
+def _new_roles(password: str, seeds: str) -> list[str]:
     return [
         "CREATE ROLE site",
-        f"CREATE ROLE seed LOGIN PASSWORD '{password}' IN ROLE site",
+        f"CREATE ROLE seed LOGIN PASSWORD '{seeds}' IN ROLE site",
         "ALTER ROLE seed SET role = site",
         f"CREATE ROLE {TEMPLATE} LOGIN PASSWORD '{TEMPLATE}' IN ROLE site",
         f"ALTER ROLE {TEMPLATE} SET role = site",

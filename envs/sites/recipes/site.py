@@ -90,6 +90,7 @@ class RecipeSite(HostSite):
         self._numbers = itertools.count(1)
         self._ready_ones: deque[SiteInstance] = deque()
         self._filling: set[asyncio.Task[None]] = set()
+        self._reading: set[asyncio.Task[None]] = set()
         self._launches = self._resets = 0
         self._memory, self._memory_read = 0, -MEMORY_SECONDS
         self._reported: set[Path] = set()
@@ -107,7 +108,7 @@ class RecipeSite(HostSite):
         """Return the instances by state, launches and resets so far, and their private memory."""
         if time.monotonic() - self._memory_read > MEMORY_SECONDS:
             self._memory_read = time.monotonic()
-            start_background(self._read_memory(), self._filling, f"memory of {self.name}")
+            start_background(self._read_memory(), self._reading, f"memory of {self.name}")
         waiting = len(self._ready_ones)
         counts = {"playing": self.instances - waiting, "waiting": waiting}
         totals = {"launches": self._launches, "resets": self._resets, "memory": self._memory}
@@ -134,9 +135,9 @@ class RecipeSite(HostSite):
 
     async def close(self) -> None:
         """End all instances, the template and the front."""
-        for task in self._filling:
+        for task in (*self._filling, *self._reading):
             task.cancel()
-        await asyncio.gather(*self._filling, return_exceptions=True)
+        await asyncio.gather(*self._filling, *self._reading, return_exceptions=True)
         await super().close()
         async with self._changing:
             if self._template is not None:
@@ -225,7 +226,12 @@ class RecipeSite(HostSite):
                 await self._server.run(kept.release())
             for one in made:
                 self._front.kept[one.token] = KeptAnswers(answers)
-            await asyncio.gather(*(self._begin(one) for one in made))
+            try:
+                async with asyncio.TaskGroup() as begun:
+                    for one in made:
+                        begun.create_task(self._begin_in_turn(one))
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
             for one in made if memory else ():
                 await ask_again(template.socket_of(one.name), answers)
                 if other := unequal(files, await self.hash_state(one)):
@@ -254,6 +260,10 @@ class RecipeSite(HostSite):
         instance = self._new_instance(template)
         await self._begin(instance)
         return instance
+
+    async def _begin_in_turn(self, instance: SiteInstance) -> None:
+        async with self._launching:
+            await self._begin(instance)
 
     async def _begin(self, instance: SiteInstance) -> None:
         template = instance.template
@@ -324,7 +334,8 @@ class RecipeSite(HostSite):
         """Ask the ready path until it answers below 400."""
         ready, begun = self.recipe.ready, time.monotonic()
         while True:
-            status, seen = await _ask_once(instance.template.socket_of(instance.name), ready.path)
+            left = max(0.1, ready.seconds - (time.monotonic() - begun))
+            status, seen = await _ask_once(instance.template.socket_of(instance.name), ready.path, left)
             if status and status < 400:
                 return
             look = await instance.template.ask("look", name=instance.name)
@@ -376,9 +387,10 @@ def _unless_ended(template: SiteTemplate | ContainerTemplate) -> Iterator[None]:
             raise
 
 
-async def _ask_once(place: Path, path: str) -> tuple[int, str]:
+async def _ask_once(place: Path, path: str, seconds: float) -> tuple[int, str]:
     """Return the status of an instance's answer, and it in words; 0 if there is none."""
-    request = httpx.Request("GET", f"http://127.0.0.1{path}")
+    timeout = {"timeout": httpx.Timeout(seconds).as_dict()}
+    request = httpx.Request("GET", f"http://127.0.0.1{path}", extensions=timeout)
     async with httpx.AsyncHTTPTransport(uds=str(place), trust_env=False, verify=False) as transport:
         try:
             answer = await transport.handle_async_request(request)

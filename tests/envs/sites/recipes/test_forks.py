@@ -10,8 +10,9 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.env import WebEnv, open_env
+from envs.sites.mirror.replay import Miss
 from envs.sites.recipes import kept_answers
-from envs.sites.recipes.kept_answers import AskedRequest, KeptAnswers
+from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers, KeptExchange
 from envs.sites.recipes.site import RecipeSite
 from envs.types import BrowserError, Click, ConfigError, SiteError, Terminate, Type, WebTask
 
@@ -107,6 +108,24 @@ async def test_state_in_memory_is_made_anew_by_the_same_requests(folder: Path) -
         assert site.instances == 1
 
 
+async def test_a_fork_is_refused_after_what_is_not_kept() -> None:
+    kept = KeptAnswers()
+    kept.socket = "/chat"
+    with pytest.raises(SiteError, match="WebSocket /chat, whose messages are not kept"):
+        await kept.hold()
+    large = KeptAnswers()
+    await large.end(await large.begin(AskedRequest("GET", "/large", (), b"")), MAX_KEPT + 1)
+    with pytest.raises(SiteError, match="more than 256 MB"):
+        await large.hold()
+
+
+def test_a_request_that_had_no_answer_is_nothing_new_in_a_fork() -> None:
+    given_up, new = (AskedRequest("GET", path, (), b"") for path in ("/given-up", "/new"))
+    fork = KeptAnswers((KeptExchange(given_up),))
+    assert isinstance(fork.again(given_up), Miss) and fork.missed == []
+    assert isinstance(fork.again(new), Miss) and len(fork.missed) == 1
+
+
 async def test_a_fork_waits_for_answers_and_holds_new_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, asked = KeptAnswers(), AskedRequest("GET", "/slow", (), b"")
     exchange = await kept.begin(asked)
@@ -117,7 +136,7 @@ async def test_a_fork_waits_for_answers_and_holds_new_requests(monkeypatch: pyte
     await kept.release()
     holding = asyncio.create_task(kept.hold())
     exchange.answer = asked.answered(200, [], b"slow")
-    await kept.end(exchange)
+    await kept.end(exchange, 4)
     assert await holding == (exchange,)
     later = asyncio.create_task(kept.begin(asked))
     assert await asyncio.wait([later], timeout=0.01) == (set(), {later})
