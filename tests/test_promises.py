@@ -218,7 +218,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "Invalid forms get status 422 with the reason and change nothing": "envs/sites/test_pages.py::test_a_ticket_that_makes_no_sense_is_refused",
         "Names, titles, prices and extensions are unique in a world": "envs/sites/test_worlds.py::test_shop",
         "A cookie that scripts cannot read selects the database": "envs/sites/test_states.py::test_without_an_episode_nothing_is_shown",
-        "which needs a key that only grading has": "envs/sites/test_states.py::test_only_grading_gets_json",
+        "which only grading reaches": "envs/sites/test_states.py::test_only_grading_gets_json",
         "`close` or the next `reset` drops the database": "envs/sites/test_states.py::test_a_site_hands_out_a_state_that_grading_can_ask",
         "is a subclass of `envs.Site` with a `name` and an `origin`": "envs/sites/test_base.py::test_a_name_and_an_origin_are_enough_for_an_episode",
     },
