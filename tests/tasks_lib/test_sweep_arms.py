@@ -15,7 +15,6 @@ from envs.types import ConfigError
 from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import PRESETS, resolve
 from tasks_lib.config.differences import comparable_settings
-from tasks_lib.folder.derived import with_derived
 from tasks_lib.preflight.flows import check_sweep
 from tasks_lib.sweeps.arms import MAX_ARMS, MAX_NAME, Arm, make_arms, with_known_names
 from tasks_lib.sweeps.config import SweepConfig
@@ -164,7 +163,7 @@ def resolve_arm(arm: dict[str, Any]) -> dict[str, Any]:
 
 def test_an_arm_keeps_its_first_name_and_names_are_unique() -> None:
     def begun(arms: tuple[Arm, ...]) -> dict[str, dict[str, Any]]:
-        return {arm.run_id: comparable_settings(with_derived(arm.config).model_dump(mode="json")) for arm in arms}
+        return {arm.run_id: comparable_settings(arm.config.model_dump(mode="json")) for arm in arms}
 
     budgets = [{"rollout": {"judge": {**SHOP_JUDGE, "budget_requests": most}}} for most in (5, 9)]
     before = sweep(arms=[{**given, "policy.temperature": 1} for given in budgets]).all_arms()

@@ -23,6 +23,7 @@ USERS = ("postgres", "nobody")
 OPTIONS = {
     "listen_addresses": "",
     "max_connections": "500",
+    "dynamic_shared_memory_type": "mmap",
     "shared_buffers": "32MB",
     "fsync": "off",
     "full_page_writes": "off",
@@ -31,7 +32,11 @@ OPTIONS = {
     "max_wal_senders": "0",
     "autovacuum": "off",
 }
-"""Settings of a server whose data are copies: nothing of it has to outlive a crash."""
+"""Settings of a server whose data are copies: nothing of it has to outlive a crash.
+
+Its shared memory is files of its data: those in ``/dev/shm`` would outlive a kill, and the server's
+user may not write there in every container.
+"""
 
 
 def server_user() -> dict[str, Any]:

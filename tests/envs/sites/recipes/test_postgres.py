@@ -160,8 +160,6 @@ from pathlib import Path
 from envs.sites.recipes.recipe import read_recipe
 from envs.sites.recipes.site import RecipeSite
 
-pytestmark = pytest.mark.long  # they have failed once beside other tests on two busy cores
-
 async def main():
     site = RecipeSite(read_recipe(Path(sys.argv[1])), isolate=sys.argv[2] == "True")
     await site.start()
