@@ -153,6 +153,7 @@ class _Template:
         needed = [seed.parent, Path(sys.base_prefix), Path(sys.prefix), Path(program).parent, *map(Path, sys.path)]
         needed = [folder for folder in needed if folder.is_dir()]
         kept = [*needed, self._folder]
+        shown = kept if self._config["postgres"] else needed  # the database's socket is in the folder
         for folder in needed:
             while (closed := closed_above(folder)) is not None:
                 if closed in needed:
@@ -160,7 +161,7 @@ class _Template:
                 hide(closed, kept)
         for place in [place for place in self._shared if any(folder.is_relative_to(place) for folder in kept)]:
             hide(place, kept)
-            if any(folder.is_relative_to(place) for folder in needed):
+            if any(folder.is_relative_to(place) for folder in shown):
                 self._shared.remove(place)
         if not any(place == OWN_FOLDER.parent for place in self._shared):
             OWN_FOLDER.mkdir()
