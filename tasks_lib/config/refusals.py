@@ -115,8 +115,9 @@ class _KeyPlace:
         *above, last = self.steps
         keys = last.owner.kinds[last.kind].keys
         others = [kind for kind, block in last.owner.kinds.items() if last.part in block.keys]
-        hint = f"it is a key of kind {' and '.join(others)}; " if others else near(last.part, keys)
-        hint = hint or self._elsewhere(str(last.part), given)
+        joined = self.key.replace(".", "_")  # policy_endpoint for policy.endpoint
+        hint = f"it is a key of kind {' and '.join(others)}; " if others else near(joined, self.tree.paths(), cutoff=1)
+        hint = hint or near(last.part, keys) or self._elsewhere(str(last.part), given)
         block = _dotted(above) or "the top level"
         return f"{self.key}: no such key; {hint}{block}{last.kind and f' of kind {last.kind}'} has: {', '.join(keys)}"
 

@@ -328,6 +328,11 @@ def test_an_example_is_typed_as_the_shell_and_yaml_read_it() -> None:
         ),
         (EvaluateConfig, {"evaluation": {"episodes": 4}}, "evaluation: no such key; did you mean episodes? "),
         (EvaluateConfig, {"trainer": {"greedy": True}}, "trainer: no such key; did you mean greedy? "),
+        (
+            EvaluateConfig,
+            {"policy": {"endpoint": {"address": "x"}}},
+            "policy.endpoint: no such key; did you mean policy_endpoint? ",
+        ),
         (EvaluateConfig, {"trainer": {"learning_rate": 1}}, "trainer: no such key; the top level has: "),
         (TrainConfig, {"judge": {"base_url": "x"}}, "judge: no such key; did you mean rollout.judge? "),
         (
