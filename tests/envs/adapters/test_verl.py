@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from ...training.vision_models import make_checkpoint
-from .overlay import run_with_overlay
+from .overlay import ROOT, run_with_overlay
 from .reference import SCRIPTS, digest, reference, without_texts
 
 pytestmark = pytest.mark.frameworks
@@ -91,4 +92,13 @@ def test_an_abstention_is_played_again_or_not_trained_on(found: Any) -> None:
     for name in ("lost", "too long"):
         assert loop(name)["abstained"] and loop(name)["reward"] == 0.0
         assert loop(name)["sampled"] > 0 and loop(name)["trained"] == 0
-    assert loop("snippet") == [1.0, ""]
+
+
+def test_verls_worker_plays_the_row_of_the_page_by_our_yaml_files(found: Any) -> None:
+    worker = found["worker"]
+    file = yaml.safe_load((ROOT / "deployments/frameworks/verl_loop.yaml").read_text())
+    assert [worker["loaded"]] == file and file[0]["_target_"] == "envs.adapters.verl_loop.BrowserAgentLoop"
+    loop, tool = worker["rollwright"], worker["tool_agent"]
+    assert (loop["score"], loop["abstained"]) == (1.0, "")
+    assert (tool["tool_rewards"], tool["abstained"]) == ([0.0, 1.0], "")
+    assert loop["trained"] == loop["sampled"] > 0 and tool["trained"] == tool["sampled"] > 0

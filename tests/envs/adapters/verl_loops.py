@@ -12,17 +12,26 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from transformers import AutoProcessor, AutoTokenizer
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap, _agent_loop_registry
+from verl import DataProto
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopWorker,
+    DictConfigWrap,
+    ToolListWrap,
+    _agent_loop_registry,
+)
 from verl.experimental.agent_loop.tool_agent_loop import AgentData, ToolAgentLoop
 from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.tools.tool_registry import initialize_tools_from_config
-from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.workers.rollout.replica import TokenOutput
 
+from datasets import Dataset
 from envs.actions.parsing import parse
 from envs.adapters import close_hosts
 from envs.adapters.verl import NAME, BrowserTool, compute_score
@@ -33,6 +42,15 @@ from .overlay import snippet
 from .reference import CANARY, SCRIPTS, TERMINATE, digest, without_texts
 
 SHOP = "bundled/shop-open/200000/0"
+AGENTS = {
+    "rollwright": ("click [1]",),
+    "tool_agent": (
+        '<tool_call>{"name": "step_browser", "arguments": {"action": "wait"}}</tool_call>',
+        '<tool_call>{"name": "step_browser", "arguments": {"action": "click", "element": 1}}</tool_call>',
+        "That is all.",
+    ),
+}
+"""A model's turns by the ``agent_name`` of a row."""
 
 
 def arguments(text: str) -> dict[str, Any]:
@@ -260,14 +278,45 @@ async def whole_episodes(checkpoint: str) -> dict[str, Any]:
     found["retried"] = await play(SHOP, SCRIPTS[SHOP][1], [(1, 2)])
     found["lost"] = await play(SHOP, SCRIPTS[SHOP][1], [(1, 2)], retries=0)
     found["too long"] = await play(SHOP, SCRIPTS[SHOP][1], length=60, retries=0)
+    return found
+
+
+async def whole_worker(checkpoint: str) -> dict[str, Any]:
+    """The row of docs/frameworks.md from a file, by verl's own configuration, data set and
+    `AgentLoopWorker`, which loads both of our YAML files."""
+    del _agent_loop_registry["rollwright"]  # made by an import; a worker process has the file's alone
     names: dict[str, Any] = {}
     exec(snippet("verl"), names)
-    row = names["row"]["extra_info"]
-    assert row["tools_kwargs"] == {NAME: {"create_kwargs": {"task": row["task"], "seed": row["seed"]}}}
-    given = common(checkpoint, None)
-    given["server_manager"] = Server(given["tokenizer"], ["click [1]"])
-    output = await BrowserAgentLoop(**given).run({}, raw_prompt=[], extra_info=row)
-    found["snippet"] = [output.reward_score, output.extra_fields["abstained"]]
+    found: dict[str, Any] = {}
+    with TemporaryDirectory() as folder, initialize_config_module("verl.trainer.config", version_base=None):
+        file = f"{folder}/train.parquet"
+        Dataset.from_list([{**names["row"], "agent_name": name} for name in AGENTS]).to_parquet(file)
+        rollout = {
+            "name": "vllm",
+            "prompt_length": 4096,
+            "response_length": 2048,
+            "agent.agent_loop_config_path": "deployments/frameworks/verl_loop.yaml",
+            "multi_turn.tool_config_path": "deployments/frameworks/verl_tool.yaml",
+        }
+        given = [f"actor_rollout_ref.rollout.{key}={value}" for key, value in rollout.items()]
+        given += [f"actor_rollout_ref.model.path={checkpoint}", f"+data.cache_dir={folder}"]
+        config = compose("ppo_trainer", overrides=given)
+        server = Server(None, ())
+        worker = AgentLoopWorker(config, server)
+        server.tokenizer = worker.tokenizer
+        rows = RLHFDataset(file, worker.tokenizer, config.data, worker.processor)
+        for row, texts in zip(rows, AGENTS.values(), strict=True):
+            server.texts = texts
+            output = await worker.generate_sequences(DataProto.from_single_dict(collate_fn([row])))
+            scores = output.batch.get("rm_scores")
+            found[row["agent_name"]] = {
+                "score": None if scores is None else scores.sum().item(),
+                "tool_rewards": output.non_tensor_batch["tool_rewards"][0],
+                "abstained": output.non_tensor_batch["abstained"][0],
+                "trained": output.batch["response_mask"].sum().item(),
+                "sampled": sum(map(len, list(server.sampled.values())[-1])),
+            }
+    found["loaded"] = dict(_agent_loop_registry["rollwright"])
     return found
 
 
@@ -278,6 +327,7 @@ async def main(checkpoint: str) -> None:
         "loop canary": await loop_canary(checkpoint),
         "tool loop": await whole_tool_loop(checkpoint),
         "loop": await whole_episodes(checkpoint),
+        "worker": await whole_worker(checkpoint),
     }
     print(json.dumps(found))
 
