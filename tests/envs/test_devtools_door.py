@@ -17,8 +17,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from envs import EnvHost
-from envs.browser.devtools.rules import uses_clipboard
+from envs.browser.devtools.rules import Rules, uses_clipboard
+from envs.browser.devtools.targets import ContextTargets
 from envs.supply import DevToolsLease, DevToolsSupply
+from tests.builders import make_rubric
 from tests.envs.devtools_client import BareClient, Refusal, bare_client
 
 from .adapters.reference import CANARY
@@ -135,9 +137,44 @@ async def test_targets_contexts_and_cookies_are_those_of_one_episode(world: Worl
     assert (await world.client.call("Network.getAllCookies", {}, world.session))["cookies"] == []
     (cookie,) = (await world.stranger.call("Storage.getCookies"))["cookies"]
     assert (cookie["name"], cookie["value"]) == ("k", "cookie")
-    stores = "[document.cookie, localStorage.k, sessionStorage.k, window.name].filter(Boolean).join()"
-    assert await world.client.evaluate(world.session, stores) == ""
-    assert await world.stranger.evaluate(world.ids["session"], stores) == "k=cookie,local,session,name"
+    assert await world.client.evaluate(world.session, STORES) == ""
+    assert await world.stranger.evaluate(world.ids["session"], STORES) == "k=cookie,local,session,name"
+
+
+STORES = "[document.cookie, localStorage.k, sessionStorage.k, window.name].filter(Boolean).join()"
+
+
+async def reached(world: World) -> set[str]:
+    """What a new client of the first address reaches of the second episode."""
+    found = set[str]()
+    async with bare_client(world.mine.cdp_url) as client:
+        targets = (await client.call("Target.getTargets", {"filter": [{}]}))["targetInfos"]
+        if world.ids["context"] in {target["browserContextId"] for target in targets}:
+            found.add("targets")
+        with suppress(Refusal):
+            asked = {"browserContextId": world.ids["context"]}
+            if (await client.call("Storage.getCookies", asked))["cookies"]:
+                found.add("cookies")
+        with suppress(Refusal):
+            asked = {"targetId": world.ids["target"], "flatten": True}
+            session = (await client.call("Target.attachToTarget", asked))["sessionId"]
+            if await client.evaluate(session, STORES) == "k=cookie,local,session,name":
+                found.add("stores")
+    return found
+
+
+async def test_the_canary_is_seen_where_isolation_is_broken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def all_infos(targets: ContextTargets, _wanted: object) -> list[dict[str, Any]]:
+        return list((await targets._browser.send("Target.getTargets", {"filter": [{"type": "page"}]}))["targetInfos"])
+
+    assert await reached(world) == set()
+    with monkeypatch.context() as broken:
+        broken.setattr(ContextTargets, "infos", all_infos)
+        assert await reached(world) == {"targets", "stores"}
+    with monkeypatch.context() as broken:
+        broken.setattr(Rules, "of_context", lambda _rules, params: params)
+        assert await reached(world) == {"cookies"}
+    assert await reached(world) == set()
 
 
 async def test_no_event_of_another_episode_arrives(world: World) -> None:
@@ -177,6 +214,44 @@ async def test_downloads_go_nowhere_else(world: World, tmp_path: Path) -> None:
         link.href = URL.createObjectURL(new Blob(["x"])); link.click(); new Promise(done => setTimeout(done, 300))"""
     await world.client.evaluate(world.session, script)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_downloads_of_another_episode_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = CANARY.model_copy(update={"rubric": make_rubric({"type": "download", "name": "secret.txt"})})
+    save = """const link = document.createElement("a"); link.download = "secret.txt"
+        link.href = URL.createObjectURL(new Blob(["42"])); link.click(); link.href"""
+    kept, mine = tmp_path / "kept", tmp_path / "mine"
+    kept.mkdir()
+    mine.mkdir()
+    async with EnvHost(max_sessions=2, downloads=kept) as host, DevToolsSupply(host) as supply:
+        own, other = await supply.open(CANARY), await supply.open(task)
+        async with bare_client(own.cdp_url) as client, bare_client(other.cdp_url) as stranger:
+            (_, session), (_, theirs) = await client.attach(), await stranger.attach()
+            behaviour = {"behavior": "allow", "downloadPath": str(mine), "eventsEnabled": True}
+            for one, page in ((client, session), (stranger, theirs)):
+                await one.call("Page.enable", {}, page)
+                await one.call("Browser.setDownloadBehavior", behaviour)
+            blob = await stranger.evaluate(theirs, save)
+            async with asyncio.timeout(20):
+                while not (saved := list(kept.rglob("secret.txt"))):
+                    await asyncio.sleep(0.02)
+            (begun,) = [event["params"] for event in stranger.events if event["method"] == "Page.downloadWillBegin"]
+            assert await client.call("Browser.cancelDownload", {"guid": begun["guid"]}) == {}
+            assert not [event for event in client.events if "download" in event["method"]]
+            fetching = f"fetch({blob!r}).then(() => 'read', () => 'refused')"
+            assert await client.evaluate(session, fetching) == "refused"
+            addresses = [f"file://{saved[0].parent}", f"file://{saved[0]}"]
+            for url in addresses:
+                assert await client.refusal("Page.navigate", {"url": url}, session)
+                assert await client.refusal("Network.loadNetworkResource", {"url": url, "options": {}}, session)
+                assert await client.refusal("Target.createTarget", {"url": url})
+            monkeypatch.setattr(Rules, "check_url", lambda *_: None)  # without the rule it is read
+            await client.call("Page.navigate", {"url": addresses[-1]}, session)
+            async with asyncio.timeout(20):
+                while await client.evaluate(session, "document.body?.innerText") != "42":
+                    await asyncio.sleep(0.02)
+        assert (await supply.close(other.lease_id)).reward == 1.0
+        assert list(mine.iterdir()) == []
 
 
 @pytest.mark.parametrize(
