@@ -136,6 +136,57 @@ async def test_a_killed_server_leaves_no_browser_and_its_client_goes_on(
             await env.close()
 
 
+CLIENT = """
+import asyncio, httpx, sys
+from envs.server import RemoteEnv
+from tests.envs.devtools_client import bare_client
+
+async def main(address, how):
+    async with RemoteEnv(address, "miniwob/click-test", seed=7, keep_alive=how == "steps") as env:
+        await env.reset()
+        if how == "steps":
+            await env.step("wait 1")
+            print(env.session_id, flush=True)
+            await asyncio.sleep(600)
+        lent = httpx.post(f"{address}/sessions/{env.session_id}/devtools").json()
+        async with bare_client(lent["cdp_url"]) as agent:
+            print(env.session_id, flush=True)
+            while True:
+                await agent.call("Browser.getVersion")
+                await asyncio.sleep(0.1)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""A client that keeps its session: over HTTP, or by what it says at a DevTools address."""
+
+
+def test_killed_clients_give_their_sessions_back_and_have_no_reward() -> None:
+    with started("--lease-seconds", "2") as (_, address), httpx.Client(base_url=address, timeout=60) as web:
+        command = [sys.executable, "-c", CLIENT, address]
+        clients = [
+            subprocess.Popen([*command, how], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            for how in ("steps", "devtools")
+        ]
+        try:
+            sessions = [client.stdout.readline().strip() for client in clients if client.stdout]
+            assert web.get("/health").json()["sessions"] == 2
+        finally:
+            for client in clients:
+                client.kill()
+                client.wait()
+        while web.get("/health").json()["sessions"]:
+            time.sleep(0.05)
+        for session in sessions:
+            gone = web.get(f"/sessions/{session}/trajectory")
+            assert (gone.status_code, gone.json()["error"]["code"]) == (410, "expired_session")
+        metrics = web.get("/metrics").text
+        for name, count in (("expired", 2), ("closed", 0), ("episodes", 2)):
+            assert f"rollwright_sessions_{name}_total {count}\n" in metrics
+        for session in [opened(web), opened(web)]:  # both places are free again
+            step = web.post(f"/sessions/{session}/step", json={"action": "click [1]", "epoch": 1, "step": 1})
+            assert step.json()["reward"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
