@@ -4,10 +4,15 @@ and counted."""
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +183,65 @@ def test_what_a_retry_cannot_mend_is_asked_once(played: Played) -> None:
     assert played.model.times("Click on Tab") == 4
     assert played.result("click-tab")["failures"] == ['endpoint: HTTP 503: {"error": {"message": "overloaded"}}']
     assert played.model.times("Click the button") == 2
+
+
+ERRORS: dict[str, tuple[int, int, str]] = {
+    "messages.1.content: a string is expected": (400, 1, "engine_error"),
+    "max_tokens: Input should be less than or equal to 16": (422, 1, "engine_error"),
+    "This model's maximum context length is 128 tokens": (422, 1, "context_overflow"),
+    "The prompt is too long": (413, 1, "context_overflow"),
+    "slow down": (429, 4, "engine_error"),
+    "out of order": (500, 4, "engine_error"),
+}
+"""Status, requests and end of an episode by the endpoint's error: two attempts of two requests
+each, or one request in all."""
+
+
+def test_only_errors_that_pass_are_asked_again(tmp_path: Path) -> None:
+    left, given, asked = iter(ERRORS), dict[str, str](), Counter[str]()
+
+    def says(body: dict[str, Any]) -> tuple[int, Any]:
+        task = text_of(body).rpartition("Task: ")[2]
+        error = given[task] if task in given else given.setdefault(task, next(left))
+        asked[error] += 1
+        return ERRORS[error][0], {"error": {"message": error}}
+
+    with endpoint(says) as (address, _), pytest.raises(EngineError, match="no episode has a reward"):
+        run(configured(tmp_path, address, max_concurrent=1))
+    results = [json.loads(path.read_text()) for path in (tmp_path / "one").rglob("result.json")]
+    assert asked == {error: requests for error, (_, requests, _) in ERRORS.items()}
+    for error, (_, requests, stop) in ERRORS.items():
+        (result,) = [each for each in results if error in each["error"]]
+        assert (result["score"], result["stop"], result["requests"]) == (None, stop, requests)
+        assert result["attempts"] == (2 if requests > 1 else 1)
+
+
+def test_the_bar_counts_on_a_terminal_and_not_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(run_id: str, read: int, write: int) -> str:
+        with ThreadPoolExecutor(1) as reader, endpoint(Model()) as (address, _):
+            with os.fdopen(write, "w") as stream, monkeypatch.context() as patched:
+                patched.setattr(sys, "stderr", stream)
+                text = reader.submit(read_to_end, read)
+                run(configured(tmp_path, address, run_id=run_id, task_ids=IDS[:3]))
+            return text.result()
+
+    monkeypatch.setenv("TERM", "xterm")
+    drawn, written = shown("terminal", *pty.openpty()), shown("pipe", *os.pipe())
+    counts = [int(count) for count in re.findall(r"episodes .*?(\d)/3", drawn)]
+    assert counts[0] == 0 and counts[-1] == 3 and counts == sorted(counts)
+    for text in (drawn, written):
+        assert "miniwob/click-test seed 0: success, 1 steps, done" in text
+    assert "\x1b" in drawn and "\x1b" not in written and "/3" not in written
+
+
+def read_to_end(descriptor: int) -> str:
+    """What is written to a pipe, or to a terminal, until its writer is gone."""
+    read = bytearray()
+    with suppress(OSError):  # EIO at the end of a terminal
+        while block := os.read(descriptor, 65_536):
+            read += block
+    os.close(descriptor)
+    return read.decode()
 
 
 def test_the_summary_counts_what_the_results_say(played: Played) -> None:
