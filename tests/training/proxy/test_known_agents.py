@@ -147,7 +147,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
 async def sessions() -> AsyncIterator[str]:
     """The address of an environment server."""
     async with (
-        EnvHost(max_sessions=1) as host,
+        EnvHost(max_sessions=2) as host,
         DevToolsSupply(host) as supply,
         served(host, fronts=[DevToolsFront(supply).routes]) as server,
         listening(server) as address,
@@ -240,6 +240,43 @@ async def test_a_langgraph_agent_plays_by_tools(
     for step, turn in zip(joined.steps, recording.turns[:2], strict=True):
         assert [*step.prompt_ids] == turn["prompt_ids"] and [*step.response_ids] == turn["response_ids"]
         assert [*step.logprobs] == turn["logprobs"]
+
+
+async def test_agents_at_once_are_not_mixed_and_a_mixture_is_seen(
+    recording: Recording, sessions: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two agents type different words; then both speak in one session, as if it were not kept
+    apart."""
+    framework_python("langgraph")
+
+    async def play(number: int, session: str) -> Any:
+        async with httpx.AsyncClient(base_url=sessions, timeout=60) as server:
+            opened = (await server.post("/sessions", json={"task": "miniwob/enter-text", "seed": number})).json()
+            name = opened["session_id"]
+            await run_agent("langgraph", f"{sessions}/sessions/{name}", f"{recording.address}/sessions/{session}/v1")
+            trajectory = (await server.get(f"/sessions/{name}/trajectory")).json()
+            await server.delete(f"/sessions/{name}")
+        return trajectory
+
+    apart = ["i000002-g0000-s00-a0", "i000002-g0001-s00-a0"]
+    own = await asyncio.gather(*(play(7 + number, session) for number, session in enumerate(apart)))
+    words = [trajectory["steps"][0]["action"]["text"] for trajectory in own]
+    assert words[0] != words[1]
+    for number, session in enumerate(apart):
+        calls = recording.store.calls(session)
+        assert len(calls) == 3 and words[number] in str(calls) and words[1 - number] not in str(calls)
+        write_json(tmp_path / "other.json", own[1 - number])
+        arguments = [str(recording.store.run.root), session, str(tmp_path / "other.json"), "--extra", "drop"]
+        assert join_command(arguments) == 2
+        assert "no call" in capsys.readouterr().err
+        assert joined_steps(recording, session, own[number], tmp_path, "drop").reward.score == 1.0
+
+    mixed = "i000002-g0002-s00-a0"
+    both = await asyncio.gather(*(play(7 + number, mixed) for number in range(2)))
+    assert len(recording.store.calls(mixed)) == 6
+    write_json(tmp_path / "mixed.json", both[0])
+    assert join_command([str(recording.store.run.root), mixed, str(tmp_path / "mixed.json")]) == 2
+    assert "decided no step" in capsys.readouterr().err
 
 
 def test_agentlabs_generic_agent_plays_in_browsergyms_shape(
