@@ -11,8 +11,18 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks import Figure
-from benchmarks.env import against, episodes, neighbour, observation, safety, sessions, settle, steps, text_only
+from benchmarks import Figure, unused_playwright
+from benchmarks.env import (
+    against,
+    episodes,
+    neighbour,
+    observation,
+    safety,
+    sessions,
+    settle,
+    steps,
+    text_only,
+)
 
 PARTS = {
     "steps": steps,
@@ -23,6 +33,7 @@ PARTS = {
     "observation": observation,
     "settle": settle,
     "safety": safety,
+    "unused_playwright": unused_playwright,
 }
 
 
