@@ -27,7 +27,7 @@ from tasks_lib.processes.trainer import update_policy
 from tasks_lib.rollouts.shards import RolloutResult, Rollouts, RunningShard
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
-from training.ledger.journal import read_group
+from training.ledger.journal import read_batch, read_group
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, write_json
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
@@ -93,7 +93,10 @@ class StandIns:
         """Write a version whose weights are its number."""
         seconds = {"train": self.seconds.update, "save_state": 0.0, "save_policy": 0.0}
         measured = {"metrics": {}, "seconds": seconds, "waited_seconds": 0.0}
-        batch = {"batch": sha256_of(self.store.batch_path(version))} if version else {}
+        batch = dict[str, Any]()
+        if version:
+            batch["batch"] = sha256_of(self.store.batch_path(version))
+            batch["group_ids"] = read_batch(self.store, version).group_ids
         folder = self.store.policy_path(version)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / WEIGHTS).write_text(str(version))

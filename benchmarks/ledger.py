@@ -13,7 +13,6 @@ from typing import Any, cast
 from benchmarks import Figure
 from envs.types import StopReason
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.folder.batches import batch_of
 from tasks_lib.folder.metrics_lines import EvaluationMetrics, IterationMetrics
 from tasks_lib.loops.run import open_run
 from tasks_lib.loops.synchronous import SynchronousLoop
@@ -22,6 +21,7 @@ from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.paths import shard_of
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, write_json
+from training.records.batches import build_batch
 from training.records.groups import EpisodeSummary, GroupRecord
 
 VERSIONS = {"short": 100, "whole": 1000}
@@ -96,8 +96,12 @@ def _publish_versions(config: TrainConfig, versions: int) -> tuple[list[float | 
         loop = _loop(run)
         for version in range(1, versions + 1):
             records = [_write_group(store, version - 1, number) for number in range(GROUPS)]
-            write_json(store.batch_path(version), batch_of(store, version, config.batch_settings, seed=config.seed))
-            _write_policy(store, version, {"batch": sha256_of(store.batch_path(version)), "metrics": {}, "seconds": {}})
+            made = build_batch(
+                version, [record.episodes for record in records], config.batch_settings, seed=config.seed
+            )
+            write_json(store.batch_path(version), made)
+            trained = {"batch": sha256_of(store.batch_path(version)), "group_ids": made.group_ids}
+            _write_policy(store, version, {**trained, "metrics": {}, "seconds": {}})
             begun = time.process_time()
             run.journal.accept(records)
             batch = loop._record(version)

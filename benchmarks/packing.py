@@ -224,7 +224,8 @@ def _write_input(store: RunStore) -> TrainingBatch:
         policy_version_before=0,
         algorithm="grpo",
         rows=tuple(rows),
-        groups=INPUT_EPISODES // 8,
+        group_ids=tuple(f"g{number}" for number in range(INPUT_EPISODES // 8)),
+        versions=((0, 0),) * len(rows),
         zero_variance_groups=0,
         episodes=INPUT_EPISODES,
     )

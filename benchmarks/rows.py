@@ -75,7 +75,8 @@ def write_batch(store: RunStore, version: int) -> TrainingBatch:
         policy_version_before=version - 1,
         algorithm="grpo",
         rows=tuple(rows[:ROWS]),
-        groups=GROUPS,
+        group_ids=tuple(dict.fromkeys(trajectory.group_id for trajectory in trajectories)),
+        versions=((version - 1, version - 1),) * ROWS,
         zero_variance_groups=0,
         episodes=len({row.episode_id for row in rows[:ROWS]}),
     )

@@ -27,7 +27,6 @@ from tasks_lib.folder.repair import (
     REMEDY,
     Stored,
     missing_trajectories,
-    named_groups,
     rebuilt_record,
     recount_advice,
     stored_by_group,
@@ -51,7 +50,7 @@ LEAVE = "nothing: it counts for nothing"
 COPY = "put the file back from a copy of the run"
 
 SUMMARY = ("seed", "sample", "score", "passed", "steps", "response_tokens", "stop_reason", "abstained")
-"""Fields of an episode in a group's record that its trajectory has too, in runs of any age."""
+"""Fields of an episode in a group's record that its trajectory has too."""
 OLDER = (
     "is of older code, which sealed nothing: changes of tasks, evaluations, group records and result are not all seen"
 )
@@ -185,7 +184,7 @@ class _Doctor:
     def _groups(self) -> Iterator[Finding]:
         for version in range(1, self.newest + 1):
             self._trained.update(self._groups_of(version))
-        for group_id in sorted({*self.store.group_ids(), *named_groups(self.store, range(1, self.newest + 1))}):
+        for group_id in sorted({*self.store.group_ids(), *self._trained}):
             path = self.store.group_path(group_id)
             try:
                 self.records[group_id] = read_group(self.store, group_id)
@@ -326,7 +325,7 @@ class _Doctor:
                         yield self._found(self.store.group_path(group_id), error, COPY)
             for version in self.store.versions()[1:]:
                 try:
-                    journal.record_update(*published_batch(self.store, version))
+                    journal.record_update(published_batch(self.store, version))
                 except StorageError as error:
                     yield self._found(self.store.batch_path(version), error, REMEDY)
             yield from self._journal(journal)
@@ -370,10 +369,9 @@ class _Doctor:
 
     def _line(self, journal: Journal, path: Path, number: int, line: IterationMetrics) -> Iterator[Finding]:
         counted, files = line.episodes, journal.episodes(self._groups_of(line.iteration + 1))
-        wanted = files if "zero_variance" in counted else {name: files[name] for name in ("started", "consumed")}
-        if any(counted.get(name) != value for name, value in wanted.items()):
+        if counted != files:
             yield self._found(
-                path, f"line {number} counts other episodes than the files have: {counted}, not {wanted}", COPY
+                path, f"line {number} counts other episodes than the files have: {counted}, not {files}", COPY
             )
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from training.config import AlgorithmConfig
 from training.ledger.evidence import lost_evidence
-from training.ledger.journal import groups_of_version, named_groups_of, read_group
+from training.ledger.journal import groups_of_version, read_group
 from training.ledger.seal import json_bytes
 from training.ledger.store import RunStore
 from training.records.batches import TrainingBatch, build_batch
@@ -26,8 +26,7 @@ def batch_of(
     """Return the batch that a version's groups give; ``StorageError`` if a record cannot be
     read."""
     groups = _groups_of(store, version)
-    named = named_groups_of(store, version)
-    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), named, seed)
+    return build_batch(version, groups, settings, damaged, earlier_groups(store, version, settings), seed)
 
 
 def earlier_groups(store: RunStore, version: int, settings: AlgorithmConfig) -> list[tuple[EpisodeSummary, ...]]:

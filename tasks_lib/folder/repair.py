@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,8 +19,8 @@ from envs.types import StorageError, Trajectory
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.batches import batch_of, damaged_in, possible_files
 from training.ledger.checked import CheckedVersion
-from training.ledger.journal import groups_of_version, named_groups_of, read_batch, read_group
-from training.ledger.paths import group_of, phase_of
+from training.ledger.journal import groups_of_version, read_batch, read_group, trained_on
+from training.ledger.paths import group_of
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, write_json
 from training.records.groups import EpisodeSummary, GroupRecord
@@ -48,11 +48,7 @@ def repair_run(
     stored, newest = stored_by_group(store) if stored is None else stored, store.latest_policy() or 0
     versions = [version for version in range(1, newest + 1) if version not in checked]
     unchanged = {group_id for line in checked.values() for group_id in line.groups}
-    decided = named_groups(store, versions)
-    for version in versions:
-        decided |= {*groups_of_version(store, version)}
-        decided |= _unrecorded(store, version, decided, stored)
-    decided -= unchanged
+    decided = {group_id for version in versions for group_id in groups_of_version(store, version)} - unchanged
     size, attempts = config.episodes_per_group, config.rollout.attempts
     repairs = [_repair_trained_group(store, config, group_id, stored) for group_id in sorted(decided)]
     repairs += [
@@ -63,7 +59,8 @@ def repair_run(
     published = [version for version in versions if store.is_published(version)]
     repairs += [_repair_batch(store, config, version) for version in published]
     pending = sorted(int(path.stem[1:]) for path in store.batch_path(0).parent.glob(f"v{'[0-9]' * 6}.json"))
-    repairs += [_move_later_aside(store, version) for version in pending if version > newest + 1]
+    if config.mode == "async":
+        repairs += [_move_later_aside(store, version) for version in pending if version > newest + 1]
     repairs += [_check_pending_batch(store, config, version) for version in pending if version > newest]
     check_trajectories(store, versions, stored)
     check_evaluations(store)
@@ -111,8 +108,7 @@ def missing_trajectories(store: RunStore, record: GroupRecord, stored: Stored) -
     faults = [
         f"group {record.group_id} does not list episode {episode_id}, which its attempt has stored"
         for episode_id, token in stored.get(record.group_id, ())
-        # Older runs have no token: a killed attempt may have left such a trajectory.
-        if token and token == record.token and episode_id not in listed
+        if token == record.token and episode_id not in listed
     ]
     for episode_id in sorted(listed):
         path = store.trajectory_path(episode_id, record.token)
@@ -194,45 +190,6 @@ def _finished(tries: list[Trajectory], attempts: int) -> bool:
     return tries[-1].is_last_attempt or len(tries) >= attempts
 
 
-def named_groups(store: RunStore, versions: Iterable[int]) -> set[str]:
-    """Return the groups that batches of published versions name."""
-    named: set[str] = set()
-    for version in versions:
-        try:
-            batch = read_batch(store, version)
-        except StorageError:
-            continue  # `_repair_batch` says so
-        named |= {group_of(row.episode_id) for row in batch.rows}
-        named |= {group_of(episode_id) for episode_id in batch.left_out}
-    return named
-
-
-def _unrecorded(store: RunStore, version: int, known: Collection[str], stored: Stored) -> set[str]:
-    """Return a version's groups that neither a record nor its batch names.
-
-    All of their episodes abstained.
-
-    Raises:
-        StorageError: one has not even trajectories left.
-    """
-    if named_groups_of(store, version) is not None:
-        return set()
-    try:
-        groups = read_batch(store, version).groups
-    except StorageError:  # `_repair_batch` says so; the manifest has the number too
-        groups = int(store.manifest(version).get("metrics", {}).get("groups", 0))
-    named = {group_id for group_id in known if _iteration(group_id) == version - 1}
-    if groups <= len(named):
-        return set()
-    unlisted = {group_id for group_id in stored if group_id.startswith(f"i{version - 1:06d}")} - named
-    if len(named) + len(unlisted) < groups:
-        raise StorageError(
-            f"version {version} was made of {groups} groups, and of {groups - len(named) - len(unlisted)} there is neither a record "
-            f"nor a trajectory. {REMEDY}"
-        )
-    return unlisted
-
-
 def repair_group(store: RunStore, group_id: str, stored: Stored | None, *, size: int, attempts: int) -> str:
     """Repair the record of a group before it is rolled out, while nothing depends on it.
 
@@ -301,10 +258,10 @@ REMEDY = (
 
 def _repair_batch(store: RunStore, config: TrainConfig, version: int) -> str:
     """Restore the batch of a published version if it is not the one trained on."""
-    path, wanted = store.batch_path(version), store.manifest(version).get("batch")
+    path, (wanted, _) = store.batch_path(version), trained_on(store, version)
     try:
         read_batch(store, version)
-        if wanted in (None, sha256_of(path)):
+        if wanted == sha256_of(path):
             return ""
         fault = f"{path} is not the batch that version {version} was trained on (sha256)"
     except StorageError as error:
@@ -315,10 +272,6 @@ def _repair_batch(store: RunStore, config: TrainConfig, version: int) -> str:
             atomic_write_bytes(path, data)
             return f"{fault}: made again from its groups, as its manifest says"
     raise StorageError(f"{fault}, and its groups give another one than version {version} was trained on. {REMEDY}")
-
-
-def _iteration(group_id: str) -> int:
-    return int(phase_of(group_id)[1:])
 
 
 def _check_pending_batch(store: RunStore, config: TrainConfig, version: int) -> str:
@@ -334,11 +287,11 @@ def _check_pending_batch(store: RunStore, config: TrainConfig, version: int) -> 
         made = batch_of(store, version, config.batch_settings, damaged_in(batch), seed=config.seed)
         if batch == made:
             return ""
-        fault = f"{path} is not what its groups give"
+        fault = "it is not what its groups give"
     except StorageError as error:
         fault = str(error)
     move_damaged_aside(path)
-    return f"{fault}: it is made again from its groups"
+    return f"{path} is made again from its groups: {fault}"
 
 
 def _move_later_aside(store: RunStore, version: int) -> str:
@@ -347,8 +300,6 @@ def _move_later_aside(store: RunStore, version: int) -> str:
     In an asynchronous run it is made of other groups now.
     """
     path = store.batch_path(version)
-    if named_groups_of(store, version) is None:
-        return ""
     path.rename(path.with_name(f"{path.name}.outdated"))
     return f"{path} was made before its version's turn has come again: it is made again from its groups"
 

@@ -235,7 +235,7 @@ class AsynchronousLoop(TrainingLoop):
                 return
             self._trainer_queue.leave(chosen.trained, chosen.left_out, time.monotonic())
             records = [self._record_of(group_id) for group_id in chosen.group_ids]
-            batch = self._batch(version, records, {}, chosen.group_ids)
+            batch = self._batch(version, records, {})
         self._check_success(version - 1, batch, records)
         self._begin_update(batch, records)
 
@@ -245,15 +245,14 @@ class AsynchronousLoop(TrainingLoop):
         return seconds - (time.monotonic() - self._batch_since) if seconds else float("inf")
 
     def _begin_update(self, batch: TrainingBatch, records: list[GroupRecord]) -> None:
-        group_ids = [record.group_id for record in records]
-        self._admissions.take(group_ids)
-        remake = partial(self._batch, batch.version, records, group_ids=group_ids)
+        self._admissions.take(batch.group_ids)
+        remake = partial(self._batch, batch.version, records)
         self._update = self._beside.start(update_policy, self.run.store.root, batch, self._trainer, remake)
 
     def _resume_update(self) -> None:
         """Train on a batch that was written before a kill: the trainer may have begun it."""
         batch = read_batch(self.run.store, self._trained + 1)
-        self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids or ()])
+        self._begin_update(batch, [self._record_of(group_id) for group_id in batch.group_ids])
 
     def _start_publication(self) -> None:
         if self._publication is None and self._unserved:
@@ -356,7 +355,7 @@ class AsynchronousLoop(TrainingLoop):
         self._go_on_training()  # an update may have waited for this
         if self.run.measuring is not None or not self.evaluation_due:
             self._start_publication()
-        records = [self._record_of(group_id) for group_id in batch.group_ids or ()]
+        records = [self._record_of(group_id) for group_id in batch.group_ids]
         line = self._line(records, batch, manifest, **self._timings(batch, manifest, seconds))
         self._append(line)
         for record in records:

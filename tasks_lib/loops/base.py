@@ -24,7 +24,7 @@ from tasks_lib.processes.trainer import Trainer
 from tasks_lib.rollouts.evaluation import evaluate_version, move_outdated_aside, recover_evaluations
 from tasks_lib.rollouts.shards import describe_late_batches
 from tasks_lib.rollouts.use import WorkerAccount, mean_waits, trainer_idle
-from training.ledger.journal import groups_of_version, published_batch, read_batch
+from training.ledger.journal import published_batch, read_batch
 from training.ledger.paths import policy_name
 from training.records.batches import TrainingBatch, build_batch
 from training.records.groups import GroupRecord
@@ -160,8 +160,8 @@ class TrainingLoop(ABC):
     def _record(self, version: int) -> TrainingBatch:
         """Record a version that the trainer has published, and the episodes it consumed, in the
         ledger."""
-        batch, group_ids = published_batch(self.run.store, version)
-        self.run.journal.record_update(batch, group_ids)
+        batch = published_batch(self.run.store, version)
+        self.run.journal.record_update(batch)
         self.run.mark_checked(batch)
         run = self.run
         means = {line.version: line.mean for line in run.metrics.lines(EvaluationMetrics)}
@@ -182,18 +182,12 @@ class TrainingLoop(ABC):
         emit("rollwright.version.published", self.run.config.run_id, payload)
         return batch
 
-    def _batch(
-        self,
-        version: int,
-        records: Sequence[GroupRecord],
-        damaged: Mapping[str, str],
-        group_ids: Sequence[str] | None = None,
-    ) -> TrainingBatch:
+    def _batch(self, version: int, records: Sequence[GroupRecord], damaged: Mapping[str, str]) -> TrainingBatch:
         """Return the batch that makes a version out of these groups, without damaged episodes."""
         groups = [record.episodes for record in records]
         settings = self.run.config.batch_settings
         earlier = earlier_groups(self.run.store, version, settings)
-        return build_batch(version, groups, settings, damaged, earlier, group_ids, self.run.config.seed)
+        return build_batch(version, groups, settings, damaged, earlier, self.run.config.seed)
 
     def _check_success(self, iteration: int, batch: TrainingBatch, records: Sequence[GroupRecord]) -> None:
         """Warn of an iteration in which no episode succeeded.
@@ -223,19 +217,19 @@ class TrainingLoop(ABC):
             manifest: Manifest of the version that was trained on the batch.
             measured: Fields that follow from no file: times, waits and counters.
         """
-        journal, groups = self.run.journal, groups_of_version(self.run.store, batch.version)
+        journal = self.run.journal
         if (servers := self.run.rollouts.servers) is not None and not measured.get("recovered"):
             measured["servers_behind"] = len(servers.behind)
         return IterationMetrics(
             **episode_figures(records),
             iteration=batch.version - 1,
             version=batch.version,
-            groups={"total": batch.groups, "zero_variance": batch.zero_variance_groups},
+            groups={"total": len(batch.group_ids), "zero_variance": batch.zero_variance_groups},
             rows=len(batch.rows),
             train=train_metrics(manifest),
             train_split=manifest["seconds"],
-            episodes=journal.episodes(groups),
-            abstentions=journal.abstentions(groups),
+            episodes=journal.episodes(batch.group_ids),
+            abstentions=journal.abstentions(batch.group_ids),
             **measured,
         )
 
@@ -278,7 +272,7 @@ class TrainingLoop(ABC):
         recorded = set(run.journal.updates())
         for version in run.store.versions():
             if 0 < version <= self.version and version not in recorded:
-                run.journal.record_update(*published_batch(run.store, version))
+                run.journal.record_update(published_batch(run.store, version))
 
     def _recover_lines(self) -> None:
         """Write missing metrics lines of iterations that were published right before a kill.
@@ -289,11 +283,11 @@ class TrainingLoop(ABC):
         for version in run.store.versions():
             if version == 0 or version > self.version or version - 1 in self._recorded:
                 continue
-            manifest = run.store.manifest(version)
+            manifest, batch = run.store.manifest(version), read_batch(run.store, version)
             trained = sum(manifest["seconds"].values())
             line = self._line(
-                run.records(groups_of_version(run.store, version)),
-                read_batch(run.store, version),
+                run.records(batch.group_ids),
+                batch,
                 manifest,
                 wall=self._wall_before,
                 seconds={"train": trained, "total": trained},

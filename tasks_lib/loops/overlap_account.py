@@ -49,7 +49,7 @@ class OverlapAccount:
             manifest: Manifest of that version.
             measured: Fields that follow from neither.
         """
-        lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions or ()]
+        lags = [staleness(batch.policy_version_before, oldest) for oldest, _ in batch.versions]
         split = self.rollout_split()
         return Overlap(
             staleness={str(lag): rows for lag, rows in staleness_histogram(lags).items()},

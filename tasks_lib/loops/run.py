@@ -5,7 +5,7 @@ Only one flow process may write its ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from tasks_lib.rollouts.sampling import GroupSampler
 from tasks_lib.rollouts.shards import Rollouts
 from tasks_lib.worker.requests import RolloutRequest
 from training.ledger.checked import mark_checked, unchanged_versions
-from training.ledger.journal import Journal, groups_of_version, read_batch, read_group
+from training.ledger.journal import Journal, read_batch, read_group
 from training.ledger.store import RunStore
 from training.records.batches import TrainingBatch
 from training.records.groups import GroupRecord
@@ -140,10 +140,10 @@ class TrainingRun:
 
     def mark_checked(self, batch: TrainingBatch) -> None:
         """Record that the files of a published version were checked, for the next start."""
-        records = self.records(groups_of_version(self.store, batch.version))
+        records = self.records(batch.group_ids)
         mark_checked(self.store, batch.version, len(batch.rows), records)
 
-    def records(self, group_ids: list[str]) -> list[GroupRecord]:
+    def records(self, group_ids: Iterable[str]) -> list[GroupRecord]:
         """Return the commit records of these groups."""
         return [read_group(self.store, group_id) for group_id in group_ids]
 

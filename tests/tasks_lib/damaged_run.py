@@ -11,13 +11,13 @@ import orjson
 from envs.rewards import score
 from envs.types import RewardPart, StopReason, Trajectory
 from tasks_lib.config import TrainConfig, resolve
-from tasks_lib.folder.batches import batch_of
 from tasks_lib.loops.run import open_run
 from tests.envs.rewards.played import trajectory
 from training.ledger.checkpoint_files import file_hashes
-from training.ledger.journal import Journal, published_batch
+from training.ledger.journal import Journal, published_batch, read_batch
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, write_json
+from training.records.batches import build_batch
 from training.records.groups import EpisodeSummary, GroupRecord
 
 TOKEN = "0a1b2c3d4e5f"
@@ -56,13 +56,14 @@ def write_run(folder: Path) -> tuple[TrainConfig, RunStore]:
         manifest = {"version": version, "files": file_hashes(weights.parent)}
         if version:
             manifest["batch"] = sha256_of(store.batch_path(version))
+            manifest["group_ids"] = read_batch(store, version).group_ids
         write_json(weights.parent / "manifest.json", manifest, sealed=True)
     write_iteration(store, config, 2)
     journal = Journal(store.journal_path)
     journal.rebuild(store)
     with open(store.metrics_path, "wb") as file:
         for version in (1, 2):
-            batch, _ = published_batch(store, version)
+            batch = published_batch(store, version)
             counted = journal.episodes(f"i{version - 1:06d}")
             line = {
                 "kind": "iteration",
@@ -78,6 +79,7 @@ def write_run(folder: Path) -> tuple[TrainConfig, RunStore]:
 
 def write_iteration(store: RunStore, config: TrainConfig, iteration: int) -> None:
     """Groups of an iteration, and the batch that they give."""
+    groups = []
     for number, rewards in enumerate(GROUPS):
         group_id = f"i{iteration:06d}-g{number:04d}"
         summaries = []
@@ -93,8 +95,9 @@ def write_iteration(store: RunStore, config: TrainConfig, iteration: int) -> Non
             policy_version=iteration,
             episodes=tuple(summaries),
         )
+        groups.append(record.episodes)
         write_json(store.group_path(group_id), record, sealed=True)
-    write_json(store.batch_path(iteration + 1), batch_of(store, iteration + 1, config.algorithm, seed=config.seed))
+    write_json(store.batch_path(iteration + 1), build_batch(iteration + 1, groups, config.algorithm, seed=config.seed))
 
 
 def played(store: RunStore, group_id: str, sample: int, attempt: int, reward: float | None, **task: Any) -> Trajectory:

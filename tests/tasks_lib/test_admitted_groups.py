@@ -100,7 +100,7 @@ class Walk:
             self.ready -= {*self._groups_of(self.version + 1)}
 
     def _groups_of(self, version: int) -> tuple[str, ...]:
-        return read_batch(self.store, version).group_ids or ()
+        return read_batch(self.store, version).group_ids
 
     def _counts(self, group_id: str) -> bool:
         """Whether a group that ended counts for a batch."""
@@ -135,9 +135,7 @@ class Walk:
         assert all(self._counts(name) for name in found.trained) and {*found.trained} <= self.ready
         self.ready -= {*found.trained}
         records = [read_group(self.store, group_id) for group_id in found.group_ids]
-        batch = build_batch(
-            self.version + 1, [each.episodes for each in records], AlgorithmConfig(), group_ids=found.group_ids
-        )
+        batch = build_batch(self.version + 1, [each.episodes for each in records], AlgorithmConfig())
         write_json(self.store.batch_path(self.version + 1), batch)
         self.admissions.take(found.group_ids)
         self.training = True
@@ -175,7 +173,7 @@ def test_each_group_is_in_one_batch_and_none_is_too_old(
     assert store.versions() == list(range(BATCHES + 1))
     consumed: Counter[str] = Counter()
     for version in range(1, BATCHES + 1):
-        for group_id in read_batch(store, version).group_ids or ():
+        for group_id in read_batch(store, version).group_ids:
             consumed[group_id] += 1
             if has_signal(read_group(store, group_id)):
                 assert version - 1 - read_group(store, group_id).policy_version <= eta
@@ -239,7 +237,7 @@ def test_a_ready_group_keeps_the_version_at_which_it_was_started(tmp_path: Path)
     consumed, ready = record("i000000-g0000", 0, [0.0, 1.0]), record("i000002-g0000", 0, [0.0, 1.0])
     for ended in (consumed, ready):
         write_json(walk.store.group_path(ended.group_id), ended)
-    batch = build_batch(1, [consumed.episodes], AlgorithmConfig(), group_ids=[consumed.group_id])
+    batch = build_batch(1, [consumed.episodes], AlgorithmConfig())
     write_json(walk.store.batch_path(1), batch)
     write_json(walk.store.policy_path(1) / MANIFEST, {"version": 1, "files": {}})
     walk.open()
@@ -256,7 +254,7 @@ def test_no_asynchronous_run_trains_on_a_group_that_comes_too_late(staleness: in
     config = TrainConfig.model_validate({"mode": "async", "pacing": {"staleness": staleness}})
     late, fresh = record("i000000-g0000", 3, [0.0, 1.0]), record("i000000-g0001", 5, [0.0, 1.0])
     for version in (4 + staleness, 5 + staleness):
-        batch = build_batch(version, [late.episodes, fresh.episodes], config.batch_settings, group_ids=["a", "b"])
+        batch = build_batch(version, [late.episodes, fresh.episodes], config.batch_settings)
         trained = {row.episode_id.rpartition("-s")[0] for row in batch.rows}
         assert trained == ({"i000000-g0000", "i000000-g0001"} if version - 1 - 3 <= staleness else {"i000000-g0001"})
         left = {episode for episode, why in (batch.left_out or {}).items() if why.state is EpisodeState.STALE}

@@ -30,7 +30,7 @@ from tasks_lib.rollouts.shards import RolloutResult
 from tasks_lib.worker.blocklist import Blocklist
 from tests.tasks_lib.damaged_run import TOKEN, played, write_run
 from training.ledger.checkpoint_files import file_hashes
-from training.ledger.journal import published_batch, read_group
+from training.ledger.journal import published_batch, read_batch, read_group
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, atomic_write_bytes, read_json, write_json
 from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
@@ -92,6 +92,7 @@ def publish(store: RunStore, version: int, weights: bytes | None = None) -> None
     }
     if version:
         manifest["batch"] = sha256_of(store.batch_path(version))
+        manifest["group_ids"] = read_batch(store, version).group_ids
     write_json(folder / "manifest.json", manifest)
 
 
@@ -103,7 +104,7 @@ def start(config: TrainConfig, newest: int = 2) -> dict[str, Any]:
         progress: Any = SimpleNamespace(log=said.append, iteration=lambda *_: None)
         for version in range(run.version + 1, newest + 1):  # as `SynchronousLoop.iterate` does
             publish(store, version)
-            run.journal.record_update(*published_batch(store, version))
+            run.journal.record_update(published_batch(store, version))
         find_resume_point(store, SPEC)
         run.rollouts = Play(store)  # type: ignore[assignment]
         loop = SynchronousLoop(run, None, 1, progress)  # type: ignore[arg-type]
@@ -240,7 +241,7 @@ def test_what_errors_advise_is_safe_to_do(
     assert done == {name: action for name, action in wanted.items() if action != BY_ITSELF}
     for key, value in before.items():
         assert after[key] == value, key
-    used = [row.episode_id for version in (1, 2) for row in published_batch(RunStore(root), version)[0].rows]
+    used = [row.episode_id for version in (1, 2) for row in published_batch(RunStore(root), version).rows]
     assert after["states"]["consumed"] == len(set(used)), "by the files"
     other = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"std_epsilon": 0.3})})
     with pytest.raises(ChangedValuesError, match=r"algorithm\.std_epsilon"), open_run(other):

@@ -87,7 +87,7 @@ def test_slow_groups_are_in_time_while_publications_are_behind(
 def staleness_of(parts: StandIns) -> set[int]:
     """Versions between each row's oldest token and its batch."""
     batches = [read_batch(parts.store, version) for version in parts.store.versions()[1:]]
-    return {batch.version - 1 - oldest for batch in batches for oldest, _ in batch.versions or ()}
+    return {batch.version - 1 - oldest for batch in batches for oldest, _ in batch.versions}
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_whatever_moment_a_process_is_killed_at_the_run_is_whole(
     lines = read_lines(store.metrics_path, IterationMetrics)
     assert [line.iteration for line in lines] == list(range(VERSIONS))
     batches = [read_batch(store, version) for version in range(1, VERSIONS + 1)]
-    consumed = Counter(group_id for batch in batches for group_id in batch.group_ids or ())
+    consumed = Counter(group_id for batch in batches for group_id in batch.group_ids)
     assert set(consumed) == set(store.group_ids("i*")) and set(consumed.values()) == {1}
     for batch in batches:
-        assert len(batch.group_ids or ()) == 4 and not batch.left_out
-        for record in (read_group(store, group_id) for group_id in batch.group_ids or ()):
+        assert len(batch.group_ids) == 4 and not batch.left_out
+        for record in (read_group(store, group_id) for group_id in batch.group_ids):
             assert batch.version - 1 - record.policy_version <= staleness
             tokens = [oldest for episode in record.episodes for oldest, _ in episode.versions]
             assert min(tokens) >= record.policy_version, "engines served it when the group was started"

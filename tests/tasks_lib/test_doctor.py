@@ -193,12 +193,9 @@ def test_a_damaged_trajectory_of_a_published_iteration_is_named(
 def test_the_record_of_a_group_that_only_abstained_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: Callable[[Path], None]
 ) -> None:
-    """No batch names such a group, so only the number of groups that a version was made of tells
-    that one is missing."""
+    """No row of a batch is of such a group; the batch, or else the manifest, names it."""
     monkeypatch.setattr(damaged_run, "GROUPS", [[1.0, 0.0], [None, None]])
     config, store = write_run(tmp_path)
-    manifest = store.policy_path(1) / "manifest.json"
-    manifest.write_text(json.dumps(store.manifest(1) | {"metrics": {"groups": 2.0}}))
     before, counted = content(store.root), states(store)
     record = store.group_path("i000000-g0001")
     record.unlink()
@@ -211,7 +208,7 @@ def test_the_record_of_a_group_that_only_abstained_is_made_again(
     for episode_id, token in store.stored_trajectories():
         if episode_id.startswith("i000000-g0001"):
             store.trajectory_path(episode_id, token).unlink()
-    with pytest.raises(StorageError, match=r"version 1 was made of 2 groups, and of 1 there is neither.*Put the files"):
+    with pytest.raises(StorageError, match=r"record of group i000000-g0001 cannot be made again.*Put the files"):
         repair_run(store, config)
 
 
@@ -348,7 +345,7 @@ def test_a_pending_update_leaves_out_episodes_with_lost_evidence(run: tuple[Trai
             weights = store.policy_path(version) / "model.safetensors"
             atomic_write_bytes(weights, b"weights")
             files = {weights.name: {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}}
-            manifest = {"version": version, "batch": sha256, "files": files}
+            manifest = {"version": version, "batch": sha256, "group_ids": batch.group_ids, "files": files}
             write_json(weights.parent / "manifest.json", manifest)
             return manifest
 

@@ -225,7 +225,7 @@ def test_webgym_trains_on_successes_of_four_iterations(synthetic_group: Callable
     assert [row.episode_id for row in batch.replayed] == [f"i00000{n}-g0000-s00-a0" for n in range(3) for _ in range(3)]
     assert {row.advantage for row in (*batch.rows, *batch.replayed)} == {1.0}
     assert batch.left_out is not None and batch.left_out.keys() == {"i000003-g0000-s00-a0"}
-    assert batch.groups == 1 and batch.episodes == 1, "what is replayed is accounted for in its own batch"
+    assert len(batch.group_ids) == 1 and batch.episodes == 1, "what is replayed is accounted for in its own batch"
 
 
 def test_steps_that_changed_nothing_are_left_out(synthetic_group: Callable[..., GroupRecord]) -> None:

@@ -41,14 +41,13 @@ def test_grpo_batch() -> None:
         "version": 3,
         "policy_version_before": 2,
         "algorithm": "grpo",
-        "groups": 3,
         "zero_variance_groups": 2,
         "episodes": 2,
         "abstained_episodes": 2,
         "replayed": (),
         "damaged_earlier": {},
-        "group_ids": None,
-        "versions": None,
+        "group_ids": ("a0", "b0", "c0"),
+        "versions": ((2, 2), (2, 2), (2, 2)),
     }
     assert [(row.episode_id, row.step) for row in batch.rows] == [("a0", 0), ("a0", 1), ("a1", 0)]
     assert [row.advantage for row in batch.rows] == pytest.approx([0.1, 0.1, -0.1])
@@ -152,10 +151,10 @@ def test_a_late_sibling_is_down_weighted_and_stays_in_the_baseline() -> None:
 
     def made(**settings: float) -> TrainingBatch:
         algorithm = AlgorithmConfig(std_epsilon=1e-9, **settings)  # type: ignore[arg-type]
-        return build_batch(6, [[fresh, late]], algorithm, group_ids=["g"])
+        return build_batch(6, [[fresh, late]], algorithm)
 
     both = made()
-    assert both.group_ids == ("g",)
+    assert both.group_ids == ("a0",)
     assert both.versions == ((4, 5), (4, 5), (2, 3), (4, 4))
     left = made(stale_limit=2)
     assert left.rows == both.rows[:2] and left.left_out is not None

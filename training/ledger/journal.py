@@ -18,12 +18,13 @@ from pydantic import ValidationError
 
 from envs.types import StopReason, StorageError
 from training.ledger.checked import CheckedVersion
+from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal_file import open_journal
 from training.ledger.paths import group_of, phase_of
 from training.ledger.seal import describe_first_error, unsealed_bytes
 from training.ledger.store import BACKUP, RunStore
 from training.records.batches import TrainingBatch
-from training.records.groups import EpisodeSummary, GroupRecord, play_order
+from training.records.groups import EpisodeSummary, GroupRecord
 from training.records.states import NEXT, EpisodeState, Event, abstention_cause, count_states
 
 _SCHEMA = """
@@ -65,21 +66,20 @@ class Journal:
             for record in records:
                 self._accept(record)
 
-    def record_update(self, batch: TrainingBatch, group_ids: Iterable[str]) -> None:
+    def record_update(self, batch: TrainingBatch) -> None:
         """Record what a published update decided about the episodes of its groups.
 
         Recording it again changes nothing.
 
         Args:
-            batch: The update's batch.
-            group_ids: Ids of all groups that the batch was made of; accepted before.
+            batch: The update's batch. Its groups were accepted before.
 
         Raises:
-            StorageError: The batch does not name each episode of these groups that has a reward
+            StorageError: The batch does not name each episode of its groups that has a reward
                 exactly once, or names another one. Nothing is recorded then.
         """
         where = f"the batch of version {batch.version}"
-        phase_groups = set(group_ids)
+        phase_groups = set(batch.group_ids)
         used = list(dict.fromkeys(row.episode_id for row in batch.rows))
         rows = Counter((row.episode_id, row.step) for row in batch.rows)
         twice = [row for row, times in rows.items() if times > 1]
@@ -98,7 +98,7 @@ class Journal:
                     )
             for episode_id, (state, reason) in decided.items():
                 if group_of(episode_id) not in phase_groups:
-                    raise StorageError(f"{where} names episode {episode_id}, whose group has no record")
+                    raise StorageError(f"{where} names episode {episode_id}, which is of none of its groups")
                 group_id = group_of(episode_id)
                 self._enter(Event(episode_id, group_id, state, reason, version=batch.version))
             self._connection.execute("INSERT OR IGNORE INTO updates VALUES (?, ?)", (batch.version, len(batch.rows)))
@@ -204,7 +204,7 @@ class Journal:
                     self._accept(read_group(store, group_id))
             for version in store.versions():
                 if version > 0 and version not in checked:
-                    self.record_update(*published_batch(store, version))
+                    self.record_update(published_batch(store, version))
 
     def _accept(self, record: GroupRecord) -> None:
         for episode_id, times in Counter(episode.episode_id for episode in record.episodes).items():
@@ -268,50 +268,44 @@ def _describe_decider(version: int | None) -> str:
     return "its group's record" if version is None else f"the batch of version {version}"
 
 
-def published_batch(store: RunStore, version: int) -> tuple[TrainingBatch, list[str]]:
-    """Read the batch of a published version, and its groups' ids.
+def published_batch(store: RunStore, version: int) -> TrainingBatch:
+    """Read the batch of a published version.
 
     Raises:
-        StorageError: The batch cannot be read, or groups have no record.
+        StorageError: The batch cannot be read, or one of its groups has no record.
     """
     batch = read_batch(store, version)
-    group_ids = groups_of_batch(store, batch)
-    recorded = sum(store.group_path(group_id).exists() for group_id in group_ids)
-    if batch.groups != recorded:
-        raise StorageError(
-            f"the batch of version {version} was made of {batch.groups} groups, and {recorded} of its iteration have a record"
-        )
-    return batch, group_ids
-
-
-def groups_of_batch(store: RunStore, batch: TrainingBatch) -> list[str]:
-    """Return the ids of a batch's groups.
-
-    They are those that it names, or all of its iteration.
-    """
-    if batch.group_ids is not None:
-        return list(batch.group_ids)
-    return store.group_ids(f"i{batch.version - 1:06d}")
+    for group_id in batch.group_ids:
+        if not store.group_path(group_id).exists():
+            raise StorageError(f"the batch of version {version} was made of group {group_id}, which has no record")
+    return batch
 
 
 def groups_of_version(store: RunStore, version: int) -> list[str]:
-    """Return the ids of a version's groups in order, even if its batch is unreadable."""
-    named = named_groups_of(store, version)
-    if named is not None:
-        return named
-    return sorted(store.group_ids(f"i{version - 1:06d}"), key=play_order)
+    """Return the ids of a version's groups in order, by its batch or, if that is unreadable, its
+    manifest.
 
-
-def named_groups_of(store: RunStore, version: int) -> list[str] | None:
-    """Return the ids of the groups that a version's batch, or else its manifest, names.
-
-    ``None`` if neither names them: then they are those of its iteration (synchronous runs).
+    Raises:
+        StorageError: Neither can be read.
     """
     try:
-        named = read_batch(store, version).group_ids
+        return list(read_batch(store, version).group_ids)
     except StorageError:
-        named = store.manifest(version).get("group_ids") if store.is_published(version) else None
-    return None if named is None else list(named)
+        return list(trained_on(store, version)[1])
+
+
+def trained_on(store: RunStore, version: int) -> tuple[str, list[str]]:
+    """Return the sha256 of the batch that a version was trained on, and the ids of its groups.
+
+    Raises:
+        StorageError: The manifest cannot be read, or does not name them.
+    """
+    manifest = store.manifest(version)
+    if missing := {"batch", "group_ids"} - manifest.keys():
+        raise StorageError(
+            f"{store.policy_path(version) / MANIFEST} has no {' and no '.join(sorted(missing))}; {BACKUP}"
+        )
+    return manifest["batch"], manifest["group_ids"]
 
 
 def read_batch(store: RunStore, version: int) -> TrainingBatch:

@@ -16,6 +16,7 @@ from pydantic import Field
 from envs.types import Record
 from training.algorithms.advantages import group_advantages, has_signal, named_advantages, step_advantages
 from training.config import AlgorithmConfig
+from training.ledger.paths import group_of
 from training.records.groups import EpisodeSummary, StepShape
 from training.records.states import EpisodeState, LeftOut
 
@@ -61,14 +62,10 @@ class TrainingBatch(Record):
     damaged_earlier: dict[str, str] = Field(default_factory=dict)
     """Episodes of earlier iterations that would be replayed but were lost since; each with what is
     lost."""
-    groups: int = Field(ge=0)
-    """Number of groups that the batch was made from."""
-    group_ids: tuple[str, ...] | None = None
-    """Ids of those groups in their order; ``None``: all groups of the iteration (synchronous
-    runs)."""
-    versions: tuple[Versions, ...] | None = None
-    """Versions of each of ``rows``; ``None``: all are ``policy_version_before`` (synchronous
-    runs)."""
+    group_ids: tuple[str, ...]
+    """Ids of the groups that the batch was made from, in their order."""
+    versions: tuple[Versions, ...]
+    """Versions of each of ``rows``."""
     zero_variance_groups: int = Field(ge=0)
     """Number of groups whose rewards were all equal. GRPO drops them; ``filtered_bc`` uses their
     successful episodes."""
@@ -85,7 +82,6 @@ def build_batch(
     settings: AlgorithmConfig,
     damaged: Mapping[str, str] = MappingProxyType({}),
     earlier: Iterable[Sequence[EpisodeSummary]] = (),
-    group_ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> TrainingBatch:
     """Build the batch that turns version ``version - 1`` into ``version``.
@@ -98,8 +94,6 @@ def build_batch(
             rows; the other episodes of their groups keep their advantages.
         earlier: Groups of earlier iterations that are trained on again (``replay_iterations``),
             oldest first.
-        group_ids: Ids of ``groups``, where their rows are of several policy versions (asynchronous
-            runs).
         seed: Seed of the run, which with the version fixes the draw of ``replay_steps``.
     """
     current = _Rows(settings, damaged, version - 1)
@@ -113,7 +107,6 @@ def build_batch(
     drawn = draw_recent(every, settings.replay_steps, settings.replay_recency, (seed, version))
     rows = [row for row in drawn if row.episode_id not in replay.used]
     kept = {row.episode_id for row in rows}
-    versions = tuple(current.versions[row.episode_id][row.step] for row in rows) if group_ids is not None else None
     return TrainingBatch(
         version=version,
         policy_version_before=version - 1,
@@ -121,9 +114,8 @@ def build_batch(
         rows=tuple(rows),
         replayed=tuple(row for row in drawn if row.episode_id in replay.used),
         damaged_earlier=replay.damaged,
-        groups=current.groups,
-        group_ids=None if group_ids is None else tuple(group_ids),
-        versions=versions,
+        group_ids=tuple(current.group_ids),
+        versions=tuple(current.versions[row.episode_id][row.step] for row in rows),
         zero_variance_groups=current.zero_variance,
         episodes=len(kept),
         abstained_episodes=current.abstained,
@@ -142,13 +134,14 @@ class _Rows:
         self.damaged: dict[str, str] = {}
         self.versions: dict[str, tuple[Versions, ...]] = {}
         """Versions of the steps of each used episode."""
-        self.groups = self.zero_variance = self.abstained = 0
+        self.group_ids: list[str] = []
+        self.zero_variance = self.abstained = 0
         self._settings, self._damaged, self._version = settings, damaged, version
 
     def add(self, group: Sequence[EpisodeSummary]) -> None:
         settings = self._settings
         scored = [episode for episode in group if episode.score is not None]
-        self.groups += 1
+        self.group_ids += [group_of(episode.episode_id) for episode in group[:1]]
         self.abstained += len(group) - len(scored)
         self.zero_variance += not has_signal([_score(episode, settings) for episode in scored])
         for episode, advantages in zip(scored, _advantages(scored, settings), strict=True):

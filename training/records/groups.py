@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
@@ -179,7 +178,7 @@ class GroupRecord(Record):
     task_id: str
     kind: str
     policy_version: int
-    episodes: tuple[EpisodeSummary, ...]
+    episodes: tuple[EpisodeSummary, ...] = Field(min_length=1)
 
     @property
     def phase(self) -> str:
@@ -201,12 +200,3 @@ class GroupRecord(Record):
     def abstentions(self) -> int:
         """Number of episodes that abstained."""
         return len(self.episodes) - len(self.usable)
-
-
-def play_order(group_id: str) -> tuple[int, int, str]:
-    """Return the key that sorts a phase's groups in order of drawing.
-
-    The first draw comes first (``i000003-g…``), then ``-r1``, …, ``-r10``; by number.
-    """
-    draw = re.search(r"-r(\d+)-", group_id)
-    return int(draw[1]) if draw else 0, len(group_id), group_id

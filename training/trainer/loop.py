@@ -203,7 +203,7 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
         seconds["other"] = now - start - sum(seconds.values())
         return {
             "batch": sha256,
-            **({} if batch.group_ids is None else {"group_ids": batch.group_ids}),
+            "group_ids": batch.group_ids,
             "metrics": {**metrics, **_counts(batch)},
             "seconds": seconds,
             "waited_seconds": waited,
@@ -219,7 +219,7 @@ def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float
 
 def _counts(batch: TrainingBatch) -> dict[str, float]:
     return {
-        "groups": float(batch.groups),
+        "groups": float(len(batch.group_ids)),
         "zero_variance_groups": float(batch.zero_variance_groups),
         "episodes": float(batch.episodes),
         "replayed_rows": float(len(batch.replayed)),

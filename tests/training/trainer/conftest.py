@@ -121,7 +121,8 @@ class HandMadeRun:
             policy_version_before=version - 1,
             algorithm=algorithm,
             rows=tuple(rows),
-            groups=1,
+            group_ids=("g",),
+            versions=((version - 1, version - 1),) * len(rows),
             zero_variance_groups=0,
             episodes=len({row.episode_id for row in rows}),
         )
