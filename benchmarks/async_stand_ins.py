@@ -30,7 +30,7 @@ from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.journal import read_batch, read_group
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, write_json
-from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec, StepShape
 
 GROUP_SIZE = 2
 """Episodes of a group: one passes and one fails."""
@@ -128,7 +128,7 @@ class StandIns:
             return
         names: dict[str, Any] = {"task_id": group.task.task_id, "kind": group.task.kind, "policy_version": version}
         episodes = tuple(self._episode(group, sample, versions, names) for sample in range(len(group.seeds)))
-        record = GroupRecord(group_id=group.group_id, episodes=episodes, **names)
+        record = GroupRecord(token="", group_id=group.group_id, episodes=episodes, **names)
         write_json(self.store.group_path(group.group_id), record)
 
     def _episode(
@@ -148,7 +148,8 @@ class StandIns:
         )
         digest = self.store.put_trajectory(trajectory)
         summary = EpisodeSummary.of(trajectory, digest)
-        return summary.model_copy(update={"steps": 1, "response_tokens": 1, "versions": (versions,)})
+        shapes = (StepShape(1, 1, 0),)
+        return summary.model_copy(update={"steps": 1, "response_tokens": 1, "versions": (versions,), "shapes": shapes})
 
 
 @dataclass(frozen=True)

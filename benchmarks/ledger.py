@@ -22,7 +22,7 @@ from training.ledger.paths import shard_of
 from training.ledger.seal import sha256_of
 from training.ledger.store import RunStore, write_json
 from training.records.batches import build_batch
-from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord, StepShape
 
 VERSIONS = {"short": 100, "whole": 1000}
 PARTS = tuple(VERSIONS)
@@ -140,6 +140,8 @@ def _write_group(store: RunStore, iteration: int, number: int) -> GroupRecord:
             response_tokens=800,
             stop_reason=StopReason.DONE,
             abstained=None,
+            shapes=(StepShape(100, 100, 0),) * 8,
+            sha256="",
         )
         for sample in range(SIZE)
     )

@@ -26,7 +26,7 @@ from envs.browser import find_chromium
 from envs.types import StopReason
 from tasks_lib.worker.live import Doing, LiveState, update_live_file
 from training.ledger.store import RunStore, atomic_write_bytes, write_json
-from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord, StepShape
 
 CELLS = 512
 CHANGES = 20
@@ -197,10 +197,12 @@ def _group(group_id: str) -> GroupRecord:
             response_tokens=40,
             stop_reason=StopReason.DONE,
             abstained=None,
+            shapes=(StepShape(40, 40, 0),) * 3,
+            sha256="",
         )
         for sample in range(GROUP_SIZE)
     )
-    return GroupRecord(group_id=group_id, task_id="miniwob/x", kind="x", policy_version=0, episodes=episodes)
+    return GroupRecord(token="", group_id=group_id, task_id="miniwob/x", kind="x", policy_version=0, episodes=episodes)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tasks_lib.worker.rollout_worker import RolloutWorker
 from training.ledger.store import RunStore, write_json
 from training.policy.bans import banned_ids
 from training.records.batches import BatchRow, TrainingBatch
+from training.records.groups import shapes_of
 from training.trainer.spec import TrainerSpec
 
 # As the trainer has it, so that both sides are alike; OpenMP reads it when torch is imported, which
@@ -65,9 +66,9 @@ def write_batch(store: RunStore, version: int) -> TrainingBatch:
     signs."""
     trajectories = [store.trajectory(episode_id) for episode_id in sorted(store.episode_ids())]
     rows = [
-        BatchRow(episode_id=trajectory.episode_id, step=step.index, advantage=(0.15, -0.05)[number % 2])
+        BatchRow(episode_id=trajectory.episode_id, step=step, advantage=(0.15, -0.05)[number % 2], shape=shape)
         for number, trajectory in enumerate(trajectories)
-        for step in trajectory.steps
+        for step, shape in enumerate(shapes_of(trajectory))
     ]
     assert len(rows) >= ROWS, f"{len(rows)} steps are stored, {ROWS} are wanted"
     batch = TrainingBatch(

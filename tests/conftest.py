@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from envs.types import StopReason
-from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord, StepShape
 
 # An example that is slow on a loaded machine is no failure. The examples are the same in every run,
 # so that a change is what fails; `--hypothesis-profile=explore` draws new ones.
@@ -35,10 +35,14 @@ def make_group(group_id: str, scores: Sequence[float | None], kind: str = "click
             response_tokens=4 * steps,
             stop_reason=StopReason.BROWSER_ERROR if score is None else StopReason.DONE,
             abstained="the browser died" if score is None else None,
+            shapes=tuple(StepShape(3, 4, step) for step in range(steps)),
+            sha256="",
         )
         for sample, score in enumerate(scores)
     )
-    return GroupRecord(group_id=group_id, task_id=f"miniwob/{kind}", kind=kind, policy_version=0, episodes=episodes)
+    return GroupRecord(
+        group_id=group_id, token="", task_id=f"miniwob/{kind}", kind=kind, policy_version=0, episodes=episodes
+    )
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,12 @@ def take_successes(
         summary = EpisodeSummary.of(copied, store.put_trajectory(copied))
         records.append(
             GroupRecord(
-                group_id=group_id, task_id=copied.task_id, kind=copied.kind, policy_version=0, episodes=(summary,)
+                token="",
+                group_id=group_id,
+                task_id=copied.task_id,
+                kind=copied.kind,
+                policy_version=0,
+                episodes=(summary,),
             )
         )
         write_json(store.group_path(group_id), records[-1], sealed=True)

@@ -206,6 +206,7 @@ class SyntheticRun:
             self.store.put_trajectory(trajectory)
             members.append(EpisodeSummary.of(trajectory))
         record = GroupRecord(
+            token="",
             group_id=group_id,
             task_id=f"miniwob/{kind}",
             kind=kind,

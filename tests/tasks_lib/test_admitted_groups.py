@@ -23,7 +23,7 @@ from training.ledger.journal import read_batch, read_group
 from training.ledger.store import RunStore, write_json
 from training.pacing.admission import Pace, update_may_start
 from training.records.batches import build_batch
-from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord, StepShape
 from training.records.states import EpisodeState
 
 BATCHES = 12
@@ -51,11 +51,13 @@ def record(group_id: str, version: int, scores: Sequence[float | None]) -> Group
             response_tokens=1,
             stop_reason=StopReason.DONE,
             abstained="lost" if score is None else None,
+            shapes=(StepShape(1, 1, 0),),
+            sha256="",
             versions=((version, version),),
         )
         for sample, score in enumerate(scores)
     )
-    return GroupRecord(group_id=group_id, task_id="t", kind="k", policy_version=version, episodes=episodes)
+    return GroupRecord(token="", group_id=group_id, task_id="t", kind="k", policy_version=version, episodes=episodes)
 
 
 class Walk:

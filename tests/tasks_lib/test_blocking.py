@@ -18,7 +18,7 @@ from tasks_lib.loops.run import open_run
 from tasks_lib.worker.blocklist import HOUR, Blocklist
 from tests.envs.rewards.played import trajectory
 from training.ledger.store import RunStore, write_json
-from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec, StepShape
 
 CAPTCHA = trajectory(
     error="http://shop/ shows Cloudflare's challenge (cloudflare)",
@@ -218,9 +218,11 @@ def ended(group: GroupSpec) -> GroupRecord:
         response_tokens=1,
         stop_reason=StopReason.DONE,
         abstained=None,
+        shapes=(StepShape(1, 1, 0),),
+        sha256="",
     )
     names = {"group_id": group.group_id, "task_id": group.task.task_id, "kind": group.task.kind}
-    return GroupRecord(**names, policy_version=0, episodes=(episode,))
+    return GroupRecord(token="", **names, policy_version=0, episodes=(episode,))
 
 
 def test_a_sampler_stuck_on_a_blocked_site_is_passed_over(tmp_path: Path) -> None:

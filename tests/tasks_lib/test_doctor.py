@@ -163,7 +163,7 @@ def test_a_batch_whose_groups_give_another_one_is_refused(run: tuple[TrainConfig
     config, store = run
     truncated(store.batch_path(1))
     document = read_json(store.root / PUBLISHED)
-    document["episodes"][0]["steps"] += 1
+    document["episodes"][0]["score"] = 0.5
     write_json(store.root / PUBLISHED, document, sealed=True)
     with pytest.raises(StorageError, match="its groups give another one than version 1 was trained on"):
         repair_run(store, config)

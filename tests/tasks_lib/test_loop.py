@@ -21,7 +21,7 @@ from tasks_lib.worker.oversampling import NOT_NEEDED
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
 from training.records.batches import TrainingBatch
-from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord, StepShape
 
 
 def record(*causes: str | None) -> GroupRecord:
@@ -37,10 +37,12 @@ def record(*causes: str | None) -> GroupRecord:
             response_tokens=1,
             stop_reason=StopReason.ABANDONED if cause == NOT_NEEDED else StopReason.HORIZON,
             abstained=cause,
+            shapes=(StepShape(1, 1, 0),),
+            sha256="",
         )
         for sample, cause in enumerate(causes)
     )
-    return GroupRecord(group_id="i000004-g0000", task_id="t", kind="k", policy_version=4, episodes=episodes)
+    return GroupRecord(token="", group_id="i000004-g0000", task_id="t", kind="k", policy_version=4, episodes=episodes)
 
 
 def test_failures_ask_for_another_policy() -> None:

@@ -54,7 +54,7 @@ def _stored(folder: Path) -> RunStore:
         store.put_trajectory(played)
         episodes.append(EpisodeSummary.of(played))
     record = GroupRecord(
-        group_id="e000000-g0000", task_id="shop/a", kind="a", policy_version=0, episodes=tuple(episodes)
+        token="", group_id="e000000-g0000", task_id="shop/a", kind="a", policy_version=0, episodes=tuple(episodes)
     )
     write_json(store.group_path("e000000-g0000"), record)
     save_tasks(folder / "tasks.jsonl", [TASK])

@@ -147,7 +147,7 @@ def write(store: RunStore, trajectory: Trajectory) -> None:
     store.put_rubric(RUBRIC)
     summary = EpisodeSummary.of(trajectory)
     record = GroupRecord(
-        group_id=trajectory.group_id, task_id=TASK.task_id, kind="buy", policy_version=0, episodes=(summary,)
+        token="", group_id=trajectory.group_id, task_id=TASK.task_id, kind="buy", policy_version=0, episodes=(summary,)
     )
     write_json(store.group_path(trajectory.group_id), record)
 

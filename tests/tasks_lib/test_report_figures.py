@@ -35,7 +35,7 @@ from tasks_lib.report.summary import (
     time_split,
 )
 from training.ledger.store import RunStore
-from training.records.groups import EpisodeSummary, GroupRecord
+from training.records.groups import EpisodeSummary, GroupRecord, StepShape
 
 MakeRun = Callable[..., Any]
 
@@ -206,10 +206,12 @@ def _group(phase: str, kind: str, seed: int, *scores: float | None) -> GroupReco
             response_tokens=4,
             stop_reason=StopReason.BROWSER_ERROR if s is None else StopReason.DONE,
             abstained="broken" if s is None else None,
+            shapes=(StepShape(1, 1, 0),),
+            sha256="",
         )
         for i, s in enumerate(scores)
     )
-    return GroupRecord(group_id=group_id, task_id=kind, kind=kind, policy_version=0, episodes=members)
+    return GroupRecord(token="", group_id=group_id, task_id=kind, kind=kind, policy_version=0, episodes=members)
 
 
 def test_choice_prefers_a_page_that_was_learned_and_is_bounded() -> None:

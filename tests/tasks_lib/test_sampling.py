@@ -19,7 +19,7 @@ from tasks_lib.loops.run import TrainingRun, open_run
 from tasks_lib.rollouts.evaluation import evaluation_groups
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore, read_json, write_json
-from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec
+from training.records.groups import EpisodeSummary, GroupRecord, GroupSpec, StepShape
 
 QUICKSTART = {
     "i000000": "ac0ce20747825d5f",
@@ -54,9 +54,12 @@ def made_up(group: GroupSpec, number: int) -> GroupRecord:
                 response_tokens=1,
                 stop_reason=StopReason.DONE,
                 abstained="lost" if lost else None,
+                shapes=(StepShape(1, 1, 0),),
+                sha256="",
             )
         )
     return GroupRecord(
+        token="",
         group_id=group.group_id,
         task_id=group.task.task_id,
         kind=group.task.kind,

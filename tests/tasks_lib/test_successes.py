@@ -30,7 +30,7 @@ def played(folder: Path, scores: list[float]) -> HandMadeRun:
     for sample, score in enumerate(scores):
         made = run.add_episode(f"{group_id}-s{sample:02d}-a0", sample + 1, score, seed=sample)
         episodes.append(EpisodeSummary.of(made.model_copy(update={"sample": sample})))
-    record = GroupRecord(group_id=group_id, task_id="t", kind="k", policy_version=0, episodes=tuple(episodes))
+    record = GroupRecord(token="", group_id=group_id, task_id="t", kind="k", policy_version=0, episodes=tuple(episodes))
     write_json(run.store.group_path(group_id), record)
     return run
 

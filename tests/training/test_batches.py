@@ -10,7 +10,7 @@ from envs.types import StopReason
 from training.algorithms.advantages import StepNormalizer
 from training.config import AlgorithmConfig
 from training.records.batches import TrainingBatch, build_batch
-from training.records.groups import EpisodeSummary
+from training.records.groups import EpisodeSummary, StepShape
 from training.records.states import EpisodeState
 
 
@@ -25,6 +25,8 @@ def episode(name: str, score: float | None, steps: int = 1) -> EpisodeSummary:
         response_tokens=steps,
         stop_reason=StopReason.DONE,
         abstained="crash" if score is None else None,
+        shapes=tuple(StepShape(3, 1, step) for step in range(steps)),
+        sha256="",
     )
 
 

@@ -173,7 +173,7 @@ class RunStore(RunPaths):
         """Path of an episode's trajectory.
 
         Args:
-            token: Token of the attempt that played it, empty in older runs; ``None``: the record's.
+            token: Token of the attempt that played it, empty for a copy; ``None``: the record's.
 
         Raises:
             StorageError: ``token`` is ``None``, and the group's record cannot be read, or is
@@ -298,10 +298,9 @@ class RunStore(RunPaths):
             return None
         record = read_json(path)
         try:
-            hashes = {episode["episode_id"]: episode.get("sha256", "") for episode in record["episodes"]}
-            return record.get("token", ""), hashes
-        except (AttributeError, KeyError, TypeError) as error:
-            raise StorageError(f"{path} is no group record") from error
+            return record["token"], {episode["episode_id"]: episode["sha256"] for episode in record["episodes"]}
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"{path} is no group record ({error!r}); {BACKUP}") from error
 
     # -- groups
 

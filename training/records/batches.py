@@ -41,8 +41,8 @@ class BatchRow(Record):
     """Index into the trajectory's steps."""
     advantage: float
     """Advantage of each response token of the step, already divided by the step normaliser."""
-    shape: StepShape | None = None
-    """Shape of the step; ``None``: the trainer reads it from the trajectory."""
+    shape: StepShape
+    """Shape of the step."""
 
 
 class TrainingBatch(Record):
@@ -160,9 +160,10 @@ class _Rows:
                 self.used[name] = None
                 self.versions[name] = episode.step_versions(self._version)
                 weight = settings.stale_decay ** episode.staleness(self._version)
-                shapes = episode.shapes if len(episode.shapes) == episode.steps else (None,) * episode.steps
                 self.rows += [
-                    BatchRow(episode_id=name, step=step, advantage=weight * advantages[step], shape=shapes[step])
+                    BatchRow(
+                        episode_id=name, step=step, advantage=weight * advantages[step], shape=episode.shapes[step]
+                    )
                     for step in steps
                 ]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from envs.types import Cost, Memory, MemoryChange, Record, StopReason, Trajectory, WebTask
 from training.ledger.paths import phase_of
@@ -80,14 +80,20 @@ class EpisodeSummary(Record):
     versions: tuple[tuple[int, int], ...] = ()
     """Oldest and newest policy version of each step's tokens; one pair if all steps have the
     same."""
-    shapes: tuple[StepShape, ...] = ()
-    """Shape of each step, by which a trainer plans before it reads any ids; empty if unknown."""
+    shapes: tuple[StepShape, ...]
+    """Shape of each step, by which a trainer plans before it reads any ids."""
     cost: Cost = Cost()
     """Cost of its grading."""
     memory: tuple[MemoryChange, ...] = ()
     """Entries that it added to and removed from its family's memory."""
-    sha256: str = ""
-    """sha256 of its trajectory's file; empty if unknown."""
+    sha256: str
+    """sha256 of its trajectory's file."""
+
+    @model_validator(mode="after")
+    def _check_shapes(self) -> EpisodeSummary:
+        if len(self.shapes) != self.steps:
+            raise ValueError(f"it has {self.steps} steps and {len(self.shapes)} shapes")
+        return self
 
     @classmethod
     def of(cls, trajectory: Trajectory, sha256: str = "") -> EpisodeSummary:
@@ -173,8 +179,9 @@ class GroupRecord(Record):
     """
 
     group_id: str
-    token: str = ""
-    """Token of the attempt at the group that won, a part of its trajectories' names."""
+    token: str
+    """Token of the attempt at the group that won, a part of its trajectories' names. Empty for
+    copies of another run's episodes."""
     task_id: str
     kind: str
     policy_version: int

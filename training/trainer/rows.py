@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from envs.types import StorageError, TrainingError, read_ids
 from training.ledger.store import RunStore
 from training.records.batches import BatchRow, TrainingBatch
-from training.records.groups import StepShape, shapes_of
+from training.records.groups import StepShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +94,7 @@ def read_rows(
             been sampled.
     """
     named, banned = (*batch.rows, *batch.replayed), frozenset(banned_ids)
-    documents = _Documents(store)
-    shapes = []
-    for row in named:
-        with _naming(batch, row):
-            shapes.append(row.shape or documents.shape(row))
+    documents, shapes = _Documents(store), [row.shape for row in named]
     mine = range(len(named)) if own is None else sorted(own(shapes, [row.episode_id for row in named]))
     rows = [
         TrainingRow(
@@ -108,14 +104,14 @@ def read_rows(
             screenshots=(),
             advantage=row.advantage,
             episode_id=row.episode_id,
-            sequence=shape.sequence,
-            recorded=shape,
+            sequence=row.shape.sequence,
+            recorded=row.shape,
         )
-        for row, shape in zip(named, shapes, strict=True)
+        for row in named
     ]
     for index in mine:
         with _naming(batch, named[index]):
-            rows[index] = documents.read(named[index], shapes[index], banned)
+            rows[index] = documents.read(named[index], banned)
     return rows
 
 
@@ -136,18 +132,8 @@ class _Documents:
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._episode_id, self._steps = "", list[dict[str, Any]]()
-        self._shapes: dict[str, tuple[StepShape, ...]] = {}
 
-    def shape(self, row: BatchRow) -> StepShape:
-        """Return the shape of a row whose batch does not name it."""
-        if row.episode_id not in self._shapes:
-            self._shapes[row.episode_id] = shapes_of(self._store.trajectory(row.episode_id))
-        shapes = self._shapes[row.episode_id]
-        if row.step >= len(shapes):
-            raise StorageError(f"the episode has {len(shapes)} steps")
-        return shapes[row.step]
-
-    def read(self, row: BatchRow, shape: StepShape, banned: frozenset[int]) -> TrainingRow:
+    def read(self, row: BatchRow, banned: frozenset[int]) -> TrainingRow:
         """Return a row with its ids and pictures."""
         step = self._step(row)
         response, behaviour = step["response_ids"], step["logprobs"]
@@ -161,9 +147,9 @@ class _Documents:
             prompt = read_ids(step["prompt_ids"])
         except (TypeError, ValueError) as error:
             raise StorageError(f"its prompt's ids cannot be read: {error}") from error
-        if (lengths := (len(prompt), len(response))) != shape[:2]:
-            raise StorageError(f"it has {lengths} ids of prompt and response, and its batch says {shape[:2]}")
-        names = [name for message in step.get("context", ()) for name in message["pictures"]]
+        if (lengths := (len(prompt), len(response))) != row.shape[:2]:
+            raise StorageError(f"it has {lengths} ids of prompt and response, and its batch says {row.shape[:2]}")
+        names = [name for message in step["context"] for name in message["pictures"]]
         names += [step["screenshot"]] if step["screenshot"] else []
         return TrainingRow(
             prompt_ids=prompt,
@@ -172,7 +158,7 @@ class _Documents:
             screenshots=tuple(self._store.blob(name) for name in names),
             advantage=row.advantage,
             episode_id=row.episode_id,
-            sequence=shape.sequence,
+            sequence=row.shape.sequence,
         )
 
     def _step(self, row: BatchRow) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from envs.types import Click, ContextMessage, Observation, RewardBundle, Step, S
 from training.config import AlgorithmConfig, TrainerConfig
 from training.ledger.store import RunStore, write_json
 from training.records.batches import BatchRow, TrainingBatch
+from training.records.groups import StepShape, shapes_of
 from training.trainer.spec import TrainerSpec
 from training.warm_start.tiny_checkpoint import TinyShape, build_model, build_tokenizer, save_checkpoint
 
@@ -114,6 +115,12 @@ class HandMadeRun:
         self.store.put_trajectory(trajectory)
         return trajectory
 
+    def row(self, episode_id: str, step: int = 0, advantage: float = 1.0) -> BatchRow:
+        """A step as a batch names it; one that is not stored has some shape."""
+        shapes = shapes_of(self.store.trajectory(episode_id)) if self.store.trajectory_path(episode_id).exists() else ()
+        shape = shapes[step] if step < len(shapes) else StepShape(1, 1, step)
+        return BatchRow(episode_id=episode_id, step=step, advantage=advantage, shape=shape)
+
     def add_batch(self, version: int, rows: list[BatchRow], algorithm: str = "grpo") -> TrainingBatch:
         """Write a batch over stored episodes."""
         batch = TrainingBatch(
@@ -137,7 +144,7 @@ class HandMadeRun:
             name, steps = f"v{version}-e{episode}", 1 + episode % 2
             self.add_episode(name, steps, float(episode % 3 == 0), seed=version * 10_000 + episode)
             advantage = 1.0 if algorithm != "grpo" else (1.5 if episode % 3 == 0 else -0.75)
-            made += [BatchRow(episode_id=name, step=step, advantage=advantage) for step in range(steps)]
+            made += [self.row(name, step, advantage) for step in range(steps)]
             episode += 1
         return self.add_batch(version, made[:rows], algorithm)
 

@@ -13,7 +13,7 @@ import torch
 
 from envs.types import TrainingError, Trajectory
 from training.config import AlgorithmConfig
-from training.records.batches import BatchRow, build_batch
+from training.records.batches import build_batch
 from training.records.groups import EpisodeSummary, shapes_of
 from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.rows import TrainingRow, read_rows
@@ -43,9 +43,7 @@ def appended(run: HandMadeRun) -> Trajectory:
 
 def rows_of(run: HandMadeRun, episodes: Sequence[Trajectory]) -> list[TrainingRow]:
     """All steps, with advantages that differ."""
-    named = [
-        BatchRow(episode_id=each.episode_id, step=step.index, advantage=1.0) for each in episodes for step in each.steps
-    ]
+    named = [run.row(each.episode_id, step.index) for each in episodes for step in each.steps]
     rows = read_rows(run.store, run.add_batch(1, named))
     return [replace(row, advantage=0.7 - 0.4 * index) for index, row in enumerate(rows)]
 

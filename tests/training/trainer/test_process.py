@@ -29,7 +29,7 @@ from training.ledger import checkpoint_files
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.store import RunStore, atomic_write_bytes
 from training.policy.renderer import Renderer
-from training.records.batches import BatchRow, TrainingBatch
+from training.records.batches import TrainingBatch
 from training.serving.local import LocalModel
 from training.trainer.__main__ import take_lock
 from training.trainer.control.heartbeat import HEARTBEAT, Heartbeat, Silence, read_heartbeat
@@ -109,7 +109,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Hand
     with TrainerProcess.start(run.store.root, spec) as trainer:
         assert trainer.wait_until_ready(PATIENCE)["pid"] == group_of(trainer).process.pid
         trainer.wait_for_policy(2, PATIENCE)
-        run.add_batch(3, [BatchRow(episode_id="ghost", step=0, advantage=1.0)])
+        run.add_batch(3, [run.row("ghost")])
         with pytest.raises(
             TrainingError, match=r"exit code 1.*TrainingError: batch v3: row ghost/0: trajectory ghost does not exist"
         ):

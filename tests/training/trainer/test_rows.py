@@ -11,7 +11,6 @@ import pytest
 from envs.types import TrainingError
 from tests.builders import stored_blob
 from training.ledger.store import read_json, write_json
-from training.records.batches import BatchRow
 from training.records.groups import shapes_of
 from training.trainer.control.link import LinkToOwner, OwnerLink
 from training.trainer.loop import ReadBatch, RowReader, wait_for_batch
@@ -21,13 +20,9 @@ from training.trainer.update import own_rows
 from .conftest import HandMadeRun, make_spec
 
 
-def row(episode_id: str, step: int = 0) -> BatchRow:
-    return BatchRow(episode_id=episode_id, step=step, advantage=1.0)
-
-
 def test_rows_are_as_stored(run: HandMadeRun) -> None:
     episode = run.add_episode("e", 2, 1.0, seed=1)
-    (found,) = read_rows(run.store, run.add_batch(1, [row("e", 1)]))
+    (found,) = read_rows(run.store, run.add_batch(1, [run.row("e", 1)]))
     step = episode.steps[1]
     assert tuple(found.prompt_ids) == step.prompt_ids and tuple(found.response_ids) == step.response_ids
     assert tuple(found.behaviour) == step.logprobs
@@ -37,10 +32,7 @@ def test_rows_are_as_stored(run: HandMadeRun) -> None:
 def test_processes_read_their_own_rows_and_together_all_of_them(run: HandMadeRun) -> None:
     """Shapes and advantages are known to all; what is missing is noticed by who needs it."""
     batch = run.fill(1, 9)
-    shapes = {name: shapes_of(run.store.trajectory(name)) for name in {row.episode_id for row in batch.rows}}
-    named = tuple(row.model_copy(update={"shape": shapes[row.episode_id][row.step]}) for row in batch.rows)
-    whole, batch = read_rows(run.store, batch), batch.model_copy(update={"rows": named})
-    assert read_rows(run.store, batch) == whole
+    whole = read_rows(run.store, batch)
     known, episodes = [row.shape for row in whole], [row.episode_id for row in whole]
     shares = []
     for rank in (0, 1):
@@ -70,22 +62,22 @@ def test_processes_read_their_own_rows_and_together_all_of_them(run: HandMadeRun
 def test_a_step_of_another_shape_than_its_batch_says_is_refused(run: HandMadeRun) -> None:
     """Processes would make different plans."""
     (shape,) = shapes_of(run.add_episode("e", 1, 1.0, seed=1))
-    batch = run.add_batch(1, [row("e").model_copy(update={"shape": shape._replace(prompt=shape.prompt + 1)})])
+    batch = run.add_batch(1, [run.row("e").model_copy(update={"shape": shape._replace(prompt=shape.prompt + 1)})])
     with pytest.raises(TrainingError, match=rf"row e/0: it has \({shape.prompt}, {shape.response}\) ids"):
         read_rows(run.store, batch)
 
 
 def test_a_torn_trajectory_is_named(run: HandMadeRun) -> None:
-    shape = shapes_of(run.add_episode("e", 1, 1.0, seed=1))[0]
-    batch, path = run.add_batch(1, [row("e").model_copy(update={"shape": shape})]), run.store.trajectory_path("e")
+    run.add_episode("e", 1, 1.0, seed=1)
+    batch, path = run.add_batch(1, [run.row("e")]), run.store.trajectory_path("e")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(TrainingError, match=r"row e/0: trajectory .*e\.json cannot be read"):
         read_rows(run.store, batch)
 
 
 def test_ids_that_are_no_ids_are_named(run: HandMadeRun) -> None:
-    shape = shapes_of(run.add_episode("e", 1, 1.0, seed=1))[0]
-    batch, path = run.add_batch(1, [row("e").model_copy(update={"shape": shape})]), run.store.trajectory_path("e")
+    run.add_episode("e", 1, 1.0, seed=1)
+    batch, path = run.add_batch(1, [run.row("e")]), run.store.trajectory_path("e")
     document = read_json(path)
     document["steps"][0]["prompt_ids"] += "A"
     write_json(path, document)
@@ -122,18 +114,18 @@ def test_the_next_batch_is_read_while_the_present_one_trains(run: HandMadeRun) -
 
 def test_unknown_episode(run: HandMadeRun) -> None:
     with pytest.raises(TrainingError, match=r"batch v1: row ghost/0: trajectory ghost does not exist"):
-        read_rows(run.store, run.add_batch(1, [row("ghost")]))
+        read_rows(run.store, run.add_batch(1, [run.row("ghost")]))
 
 
 def test_unknown_step(run: HandMadeRun) -> None:
     run.add_episode("e", 1, 1.0, seed=1)
     with pytest.raises(TrainingError, match="the episode has 1 steps"):
-        read_rows(run.store, run.add_batch(1, [row("e", 1)]))
+        read_rows(run.store, run.add_batch(1, [run.row("e", 1)]))
 
 
 def test_missing_and_torn_blob(run: HandMadeRun) -> None:
     step = run.add_episode("e", 1, 1.0, seed=1).steps[0]
-    batch, path = run.add_batch(1, [row("e")]), stored_blob(run.store, step.screenshot)
+    batch, path = run.add_batch(1, [run.row("e")]), stored_blob(run.store, step.screenshot)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(TrainingError, match="does not hold what its name says"):
         read_rows(run.store, batch)
@@ -145,7 +137,7 @@ def test_missing_and_torn_blob(run: HandMadeRun) -> None:
 def test_banned_response_id(run: HandMadeRun) -> None:
     step = run.add_episode("e", 1, 1.0, seed=1).steps[0]
     with pytest.raises(TrainingError, match="banned token ids"):
-        read_rows(run.store, run.add_batch(1, [row("e")]), banned_ids=(step.response_ids[0],))
+        read_rows(run.store, run.add_batch(1, [run.row("e")]), banned_ids=(step.response_ids[0],))
 
 
 def test_torn_batch(run: HandMadeRun) -> None:
