@@ -46,8 +46,6 @@ def episode_of_run(folder: Path, episode_id: str) -> StoredEpisode:
     """
     store = RunStore(folder)
     config = started_config(store)
-    if config is None:
-        raise ConfigError(f"--run: {folder} is no folder of a run; give one such as runs/quickstart-seed0")
     ids = list(store.episode_ids())
     if not episode_id or episode_id not in ids:
         shown = ", ".join(ids[:3]) or "none"

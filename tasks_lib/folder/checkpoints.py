@@ -219,7 +219,7 @@ def evaluated_version(store: RunStore, checkpoint: Path) -> int:
     """Return the version number of an evaluated ``checkpoint`` in the evaluation's folder.
 
     A run's policy keeps its number, any other checkpoint is version 0. A folder that has a policy
-    already keeps that policy's number: older evaluations have version 0 for every checkpoint.
+    already keeps that policy's number, whatever the name of the checkpoint's folder is now.
     """
     if (published := store.latest_policy()) is not None:
         return published

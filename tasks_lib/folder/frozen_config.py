@@ -10,7 +10,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from envs.types import StorageError
+from envs.types import ConfigError, StorageError
 from tasks_lib.config import EvaluateConfig, TrainConfig
 from training.ledger.store import RunStore, read_json, write_json
 
@@ -49,15 +49,19 @@ def read_frozen(path: Path) -> dict[str, Any] | None:
             ) from error
 
 
-def started_config(store: RunStore) -> TrainConfig | EvaluateConfig | None:
-    """Return the configuration in a run's folder; ``None`` for an old evaluation without one.
+def started_config(store: RunStore) -> TrainConfig | EvaluateConfig:
+    """Return the configuration in a run's folder.
 
     Raises:
+        ConfigError: There is none.
         StorageError: It is damaged, and so is its copy.
     """
     document = read_frozen(store.config_path)
     if document is None:
-        return None
+        raise ConfigError(
+            f"run: {store.root} has no {store.config_path.name}, so it is no folder of a run; "
+            f"give one such as runs/quickstart-seed0"
+        )
     frozen = document["config"]
     if "iterations" not in frozen:
         return EvaluateConfig.model_validate(frozen)

@@ -69,7 +69,7 @@ def _advice(path: Path) -> str:
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
-    """Read the starts of a regrading; empty for one from before they were recorded.
+    """Read the starts of a regrading; empty before the first.
 
     ``StorageError`` when they are damaged.
     """

@@ -123,7 +123,7 @@ def tasks_of(config: TasksConfig, store: RunStore) -> TaskIndex:
 def check_frozen_tasks(store: RunStore, rows: bytes | None = None) -> None:
     """Raise ``StorageError`` if a run's copy of its tasks differs from the hash in ``config.json``.
 
-    Older runs, and unfinished starts, have no hash there.
+    Unfinished starts and large sets have no hash there.
 
     Args:
         rows: New content of the copy, where the copy is missing.

@@ -202,11 +202,11 @@ class Regrading:
 
     def _rollout(self) -> RolloutConfig:
         """Return the run's settings, with the judge that is to be asked."""
-        rollout = self._run.rollout if self._run is not None else RolloutConfig()
+        rollout = self._run.rollout
         return rollout if self.config.judge is None else rollout.model_copy(update={"judge": self.config.judge})
 
     def _rewards(self) -> RewardConfig:
-        return self.config.rewards or (self._run.rewards if self._run is not None else RewardConfig())
+        return self.config.rewards or self._run.rewards
 
     def _horizons(self, episodes: Sequence[str]) -> dict[str, int]:
         """Return the horizons that the run's policy gave the episodes, by split and iteration.
@@ -214,7 +214,7 @@ class Regrading:
         Empty without such a policy.
         """
         run, policy = self._run, self._rollout().horizon
-        if run is None or policy is None:
+        if policy is None:
             return {}
         evaluated = Split(run.split if isinstance(run, EvaluateConfig) else run.evaluation.split)
         horizons = {}
@@ -229,7 +229,7 @@ class Regrading:
         run = self._run
         if isinstance(run, TrainConfig):  # a training run's tasks are frozen in its folder
             return run.tasks
-        return self.config.tasks or (run.tasks if run is not None else TasksConfig())
+        return self.config.tasks or run.tasks
 
     def _open_tasks(self, wanted: set[str]) -> dict[str, WebTask]:
         store, tasks = self.store, self._tasks_config()

@@ -58,7 +58,7 @@ class RunData:
     versions: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
     started: dict[str, Any] = field(default_factory=dict)
-    """Its start: ``by`` whom, ``flow_run``, ``deployment``, ``tags``; empty in older runs."""
+    """Its start: ``by`` whom, ``flow_run``, ``deployment``, ``tags``."""
     iterations: list[IterationMetrics] = field(default_factory=list)
     """Iterations in ascending order. The last line of an iteration wins (a kill may repeat it)."""
     evaluations: list[EvaluationMetrics] = field(default_factory=list)

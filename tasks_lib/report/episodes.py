@@ -22,7 +22,6 @@ from envs.types import (
     StorageError,
     Trajectory,
     Type,
-    WebTask,
 )
 from tasks_lib.report.data import RunData, describe_phase
 from tasks_lib.report.evidence import LEFT_OUT, Evidence, cut_text
@@ -154,11 +153,10 @@ def viewer_data(run: RunData, store: RunStore, regradings: Sequence[RegradingDat
             run.problems.append(str(error))
             continue
         evidence = Evidence(store, run.problems)
-        task = run.tasks.get(trajectory.task_id)
-        shown = _episode(trajectory, tokens) | {"reason": entry.reason} | _graded_on(trajectory, evidence, task)
+        shown = _episode(trajectory, tokens) | {"reason": entry.reason} | _graded_on(trajectory, evidence)
         shown["abstained"] = shown["abstained"] or entry.member.abstained
         if regradings:
-            shown |= _graded_later(trajectory, evidence, task, regradings)
+            shown |= _graded_later(trajectory, evidence, regradings)
         episodes.append(shown)
     episodes.sort(key=lambda e: (e["kind"], e["phase"] != "evaluation", e["version"], e["id"]))
     return {"episodes": episodes, "images": episode_images(episodes, store, run.problems)}
@@ -251,7 +249,7 @@ def _changed(regradings: Sequence[RegradingData]) -> list[GradedEpisode]:
     return regradings[0].changed[:MAX_REGRADED] if regradings else []
 
 
-def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None) -> dict[str, Any]:
+def _graded_on(trajectory: Trajectory, evidence: Evidence) -> dict[str, Any]:
     """Return the evidence for the reward.
 
     The judge's words come first: they are short, and the space of an episode is limited.
@@ -259,16 +257,14 @@ def _graded_on(trajectory: Trajectory, evidence: Evidence, task: WebTask | None)
     return {
         "answer": _bounded(trajectory.answer),
         "judgement": evidence.judgement(trajectory.judgement),
-        "rubricFacts": evidence.facts(trajectory, task),
+        "rubricFacts": evidence.facts(trajectory),
         "recorded": evidence.recorded(trajectory),
         "final": _final(trajectory),
         "changes": [evidence.change(step.dom_diff) for step in trajectory.steps],
     }
 
 
-def _graded_later(
-    trajectory: Trajectory, evidence: Evidence, task: WebTask | None, regradings: Sequence[RegradingData]
-) -> dict[str, Any]:
+def _graded_later(trajectory: Trajectory, evidence: Evidence, regradings: Sequence[RegradingData]) -> dict[str, Any]:
     """Return the episode's later grades, newest first, each compared with the first one.
 
     ``again`` is the change by the newest.
@@ -295,7 +291,7 @@ def _graded_later(
                 "change": classify_change(trajectory.reward, regraded.reward),
                 "wall": regraded.wall,
                 "judgement": evidence.judgement(regraded.judgement),
-                "rubricFacts": evidence.facts(graded, task),
+                "rubricFacts": evidence.facts(graded),
             }
         )
     return {"later": later, "again": later[0]["change"] if later else NOT_AGAIN}

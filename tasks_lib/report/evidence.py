@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from envs.rewards import StepDiff
 from envs.rewards.judge import CallRecord, Judgement
-from envs.types import Recorded, StorageError, Trajectory, WebTask, rubric_hash
+from envs.types import Recorded, StorageError, Trajectory
 from tasks_lib.report.changes import change_rows, change_words
 from tasks_lib.report.facts import rubric_facts
 from training.ledger.seal import describe_first_error
@@ -100,7 +100,7 @@ class Evidence:
             "calls": self.table([_call(call) for call in judgement.calls]),
         }
 
-    def facts(self, trajectory: Trajectory, task: WebTask | None) -> dict[str, Any] | None:
+    def facts(self, trajectory: Trajectory) -> dict[str, Any] | None:
         """Return the facts of the rubric that the episode was graded by (`rubric_facts`), or
         ``None``."""
         digest = trajectory.reward.rubric_hash
@@ -110,11 +110,7 @@ class Evidence:
             rubric = self.store.rubric(digest)
         except StorageError as error:
             self._problem(str(error))
-            rubric = None
-        if rubric is None and task is not None and task.rubric is not None and rubric_hash(task.rubric) == digest:
-            rubric = task.rubric  # older runs did not keep rubrics
-        if rubric is None:
-            return {"missing": "its rubric is neither in rubrics/ nor in the tasks of the run"}
+            return {"missing": "its rubric is missing or damaged"}
         facts = rubric_facts(rubric, trajectory)
         groups = [
             [cut_text(cell, 300) if isinstance(cell, str) else cell for cell in group] for group in facts["groups"]

@@ -96,12 +96,10 @@ class TrainerQueue:
 
 
 def trainer_idle(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the share of the trainer's time in which it had no batch. Empty where unknown.
+    """Return the share of the trainer's time in which it had no batch.
 
     The time goes from the end of one update to the end of the next.
     """
-    if "waited_seconds" not in manifest:
-        return {}
     waited = manifest["waited_seconds"]
     return {"trainer": waited / max(waited + sum(manifest["seconds"].values()), 1e-9)}
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from envs.types import ConfigError, Step, Trajectory
-from tasks_lib.config import PacingConfig, resolve_path
-from tasks_lib.folder.frozen_config import read_frozen
+from tasks_lib.config import EvaluateConfig, TrainConfig, resolve_path
+from tasks_lib.folder.frozen_config import started_config
 from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
 from training.ledger.journal import read_group
 from training.ledger.store import RunStore
@@ -46,33 +45,30 @@ def fit(run: str) -> Fitted:
         StorageError: a record cannot be read.
     """
     store = RunStore(resolve_path(run))
-    document = read_frozen(store.config_path)
+    config = started_config(store)
     records = [read_group(store, name) for name in store.group_ids() if name.startswith("i")]
     lines = read_lines(store.metrics_path, IterationMetrics)
     lines = [line for line in lines if line.seconds and not line.recovered]
-    if document is None or not records or not lines:
+    if isinstance(config, EvaluateConfig) or not records or not lines:
         raise ConfigError(f"run: {store.root} has no finished iterations; name the folder of a training run")
-    config = document["config"]
     episodes = [episode for record in records for episode in record.episodes]
     trajectories = list(_trajectories(store, episodes))
-    browsers = config["rollout"]["concurrency"] * config["cluster"]["workers"]
+    browsers = config.rollout.concurrency * config.cluster.workers
     return Fitted(
-        _workload(records, trajectories, lines, config["algorithm"]["group_size"]),
+        _workload(records, trajectories, lines, config.algorithm.group_size),
         Machine(browsers=browsers, engine_turns=browsers),
         _schedule(config),
         statistics.fmean(line.seconds["total"] for line in lines),
     )
 
 
-def _schedule(config: dict[str, Any]) -> Schedule:
-    rollout = config["rollout"]
-    extra = rollout.get("over_sampling", rollout.get("spare", 0))  # its old name
-    schedule = Schedule(batch=rollout["groups_per_iteration"], over_sampling=extra)
-    if config.get("mode", "sync") == "sync":
+def _schedule(config: TrainConfig) -> Schedule:
+    rollout, pacing, episodes = config.rollout, config.pacing, config.episodes_per_group
+    schedule = Schedule(batch=rollout.groups_per_iteration, over_sampling=rollout.over_sampling)
+    if config.mode == "sync":
         return schedule
-    pacing, episodes = PacingConfig(**config["pacing"]), config["algorithm"]["group_size"] + schedule.over_sampling
-    running = pacing.groups_at_once(config["cluster"]["workers"], rollout["concurrency"], episodes)
-    tasks = pacing.groups_per_task(rollout.get("groups_per_task", 0), rollout["concurrency"], episodes)
+    running = pacing.groups_at_once(config.cluster.workers, rollout.concurrency, episodes)
+    tasks = pacing.groups_per_task(rollout.groups_per_task, rollout.concurrency, episodes)
     return replace(schedule, staleness=pacing.staleness, depth=pacing.ahead, running=running, groups_per_task=tasks)
 
 
@@ -105,7 +101,7 @@ def _workload(
         reset_seconds=Distribution.of(reset_seconds),
         browser_seconds=Distribution.of([step.seconds.observe + step.seconds.act for step in steps]),
         generation_seconds=Distribution.of([step.seconds.generate for step in steps]),
-        update_seconds=Distribution.of([_update_seconds(line) for line in lines]),
+        update_seconds=Distribution.of([sum(line.train_split.values()) for line in lines]),
         publish_seconds=statistics.fmean(_until_served(line) for line in lines),
         abstain=1 - sum(episode.score is not None for episode in episodes) / len(episodes),
         success=beta_of([(sum(e.passed for e in r.usable), len(r.usable)) for r in records if r.usable]),
@@ -114,11 +110,6 @@ def _workload(
 
 def _step_seconds(step: Step) -> float:
     return step.seconds.observe + step.seconds.generate + step.seconds.act
-
-
-def _update_seconds(line: IterationMetrics) -> float:
-    """Return the trainer's seconds with saving, of which old runs record only the sum."""
-    return sum(line.train_split.values()) if line.train_split else line.seconds.get("train", 0.0)
 
 
 def _until_served(line: IterationMetrics) -> float:

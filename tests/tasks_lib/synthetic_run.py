@@ -165,6 +165,7 @@ class SyntheticRun:
                 "version": iteration + 1,
                 "wall": self.wall,
                 "seconds": seconds | {"total": 21.5},
+                "train_split": {"train": seconds["train"]},
                 "rollout_split": {"browser": 4.4, "generate": 6.2, "store": 0.5, "idle": 0.9},
                 "success": sum(self._skill(k, iteration) for k in KINDS) / len(KINDS)
                 + self.random.uniform(-0.08, 0.04),

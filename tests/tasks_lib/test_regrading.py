@@ -14,7 +14,7 @@ from envs.rewards import read_rubric, score
 from envs.tasks import save_tasks
 from envs.types import BrowserError, ConfigError, SeedRange, Split, StorageError, TaskError, WebTask, rubric_hash
 from flows.regrade import regrade
-from tasks_lib.config import TrainConfig, resolve
+from tasks_lib.config import EvaluateConfig, TrainConfig, resolve
 from tasks_lib.config.parameters import parameters_of
 from tasks_lib.folder.regraded import Regraded, RegradingStart, read_log, write_end, write_start
 from tasks_lib.preflight.flows import check_regrading
@@ -58,6 +58,7 @@ def _stored(folder: Path) -> RunStore:
     )
     write_json(store.group_path("e000000-g0000"), record)
     save_tasks(folder / "tasks.jsonl", [TASK])
+    write_json(store.config_path, {"config": resolve(EvaluateConfig, {"run_id": "run"}).model_dump(mode="json")})
     return store
 
 

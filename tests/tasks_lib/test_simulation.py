@@ -38,6 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     store = SyntheticRun(tmp_path_factory.mktemp("runs") / "made", iterations=3).store
     document = json.loads(store.config_path.read_bytes())
     document["config"] = {
+        "iterations": 3,
         "rollout": {"concurrency": 8, "groups_per_iteration": 4, "over_sampling": 1},
         "cluster": {"workers": 2},
         "algorithm": {"group_size": 8},

@@ -108,4 +108,3 @@ def test_groups_wait_for_the_trainer_from_their_end_to_their_batch() -> None:
 def test_a_trainers_idle_share_is_of_its_waits_and_updates() -> None:
     manifest = {"waited_seconds": 6.0, "seconds": {"train": 1.5, "save_policy": 0.5}}
     assert trainer_idle(manifest) == {"trainer": 0.75}
-    assert trainer_idle({"seconds": {"train": 1.0}}) == {}, "an older version does not say"

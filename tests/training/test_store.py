@@ -91,7 +91,8 @@ def test_a_rubric_is_kept_once_under_its_hash(store):
     fact = {"id": "over", "type": "page_fact", "name": "done", "value": True}
     rubric = Rubric.model_validate({"fact_groups": [{"name": "page", "facts": [fact]}]})
     digest = rubric_hash(rubric)
-    assert store.rubric(digest) is None
+    with pytest.raises(StorageError, match=f"{digest}.json does not exist"):
+        store.rubric(digest)
     store.put_rubric(rubric)
     written = store.rubric_path(digest).stat().st_mtime_ns
     store.put_rubric(rubric)

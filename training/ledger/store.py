@@ -154,11 +154,9 @@ class RunStore(RunPaths):
         if not path.exists():
             write_json(path, rubric)
 
-    def rubric(self, digest: str) -> Rubric | None:
-        """Return the rubric of a hash, or ``None`` (older runs); ``StorageError`` if damaged."""
+    def rubric(self, digest: str) -> Rubric:
+        """Return the rubric of a hash; ``StorageError`` if it is missing or damaged."""
         path = self.rubric_path(digest)
-        if not path.exists():
-            return None
         try:
             rubric = Rubric.model_validate(read_json(path))
         except ValidationError as error:
