@@ -14,37 +14,26 @@ from pathlib import Path
 
 from training.ledger.store import RunStore
 
-MADE_BY_START = frozenset(
-    {
-        *(
-            "config.copy.json",
-            "config.json",
-            "journal.sqlite",
-            "judge_spent.sqlite",
-            "live",
-            "metrics.jsonl",
-            "policies",
-            "report",
-            "run.lock",
-        ),
-        *("task_files", "task_files.json", "tasks.json", "tasks.jsonl", "tensorboard", "trainer"),
-    }
-)
-"""Names in a run's folder before its first episode. Anything else counts as work."""
-REMOVED_FILES = (
-    "config.copy.json",
-    "config.json",
-    "journal.sqlite",
-    "policies",
-    "task_files",
-    "task_files.json",
-    "tasks.json",
-    "tasks.jsonl",
+REMOVED_FILES = frozenset(
+    [
+        "config.copy.json",
+        "config.json",
+        "journal.sqlite",
+        "policies",
+        "task_files",
+        "task_files.json",
+        "tasks.json",
+        "tasks.jsonl",
+    ]
 )
 """Files of a start that a later start would go on from.
 
 Logs and reports stay: an error may name them.
 """
+MADE_BY_START = REMOVED_FILES.union(
+    ["judge_spent.sqlite", "live", "metrics.jsonl", "report", "run.lock", "tensorboard", "trainer"]
+)
+"""Names in a run's folder before its first episode. Anything else counts as work."""
 
 
 def has_begun(store: RunStore) -> bool:

@@ -10,11 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from envs.types import Record, RewardBundle, StorageError
-from training.ledger.seal import describe_first_error, unsealed_bytes
-from training.ledger.store import BACKUP, RunStore, move_aside_advice, write_json
+from training.ledger.store import BACKUP, RunStore, move_aside_advice, read_record, write_json
 
 
 class Regraded(Record):
@@ -54,18 +51,11 @@ class RegradingLog(Record):
 
 def read_regraded(path: Path) -> Regraded:
     """Read a reward of a regrading; ``StorageError`` when it is missing or damaged."""
-    try:
-        return Regraded.model_validate_json(unsealed_bytes(path, path.read_bytes(), _advice(path)))
-    except FileNotFoundError as error:
-        raise StorageError(f"{path} does not exist; start that regrading again") from error
-    except ValidationError as error:
-        raise StorageError(
-            f"{path} is no reward of a regrading ({describe_first_error(error)}); {_advice(path)}"
-        ) from error
-
-
-def _advice(path: Path) -> str:
-    return f"{move_aside_advice(path)} and start that regrading again: only this episode is graded"
+    again = "start that regrading again"
+    if not path.exists():
+        raise StorageError(f"{path} does not exist; {again}")
+    remedy = f"{move_aside_advice(path)} and {again}: only this episode is graded"
+    return read_record(path, Regraded, "reward of a regrading", remedy)
 
 
 def read_log(store: RunStore, name: str) -> RegradingLog:
@@ -76,14 +66,8 @@ def read_log(store: RunStore, name: str) -> RegradingLog:
     path = store.regrading_path(name)
     if not path.exists():
         return RegradingLog()
-    try:
-        return RegradingLog.model_validate_json(unsealed_bytes(path, path.read_bytes(), BACKUP))
-    except ValidationError as error:
-        # Without it nothing would refuse other settings for a finished regrading.
-        raise StorageError(
-            f"{path} does not say how a regrading was started ({describe_first_error(error)}); {BACKUP}, or start a regrading "
-            f"of another name"
-        ) from error
+    # Without it nothing would refuse other settings for a finished regrading.
+    return read_record(path, RegradingLog, "log of a regrading", f"{BACKUP}, or start a regrading of another name")
 
 
 def write_start(store: RunStore, name: str, start: RegradingStart) -> None:

@@ -16,14 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from envs.tasks import TaskIndex, iter_tasks, json_row, task_files
 from envs.types import ConfigError, Record, StorageError, TaskError, WebTask, evaluators_hash, rubric_hash
 from tasks_lib.config import PROJECT, TasksConfig, resolve_path
 from tasks_lib.folder.frozen_config import TASKS_SHA256, read_frozen
-from training.ledger.seal import describe_first_error, sha256_of
-from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, read_json, write_json
+from training.ledger.seal import sha256_of
+from training.ledger.store import BACKUP, RunStore, atomic_write_bytes, read_json, read_record, write_json
 
 COPIED = 10_000
 """Maximum tasks of a set that is copied to the run. They are some megabytes, read in a second."""
@@ -262,12 +260,7 @@ def with_hashes(task: WebTask) -> WebTask:
 
 
 def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:
-    try:
-        frozen = FrozenSet.model_validate(read_json(store.task_set_path))
-    except ValidationError as error:
-        raise StorageError(
-            f"{store.task_set_path} is no frozen task set ({describe_first_error(error)}); {BACKUP}, or start another run_id"
-        ) from error
+    frozen = read_record(store.task_set_path, FrozenSet, "frozen task set", f"{BACKUP}, or start another run_id")
     paths = task_paths(config.file)
     now = _contents(paths)
     changed = sorted(name for name in frozen.folders.keys() | now if frozen.folders.get(name) != now.get(name))

@@ -18,21 +18,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from envs.ends import HorizonPolicy
 from envs.memory import Contribution, merge_memories
 from envs.tasks import Rows, TaskIndex
 from envs.tasks.samplers import NoRepeatSampler, Sampler, SequentialSampler, SuccessSampler, make_sampler
-from envs.types import ConfigError, Memory, Record, Split, StorageError, WebTask
+from envs.types import ConfigError, Memory, Record, Split, WebTask
 from tasks_lib.config import TrainConfig
 from tasks_lib.folder.task_sets import with_hashes
 from tasks_lib.worker.blocklist import Blocklist
 from training.algorithms.advantages import has_signal
 from training.ledger.journal import read_group
 from training.ledger.paths import phase_of
-from training.ledger.seal import describe_first_error
-from training.ledger.store import RunStore, move_aside_advice, read_json, write_json
+from training.ledger.store import RunStore, move_aside_advice, read_record, write_json
 from training.records.groups import GroupRecord, GroupSpec
 
 STATE_FILES = 2
@@ -334,9 +333,4 @@ def phase_name(iteration: int, draw: int) -> str:
 def _read(store: RunStore, iteration: int) -> SamplerState:
     path = store.sampler_state_path(iteration)
     remedy = f"{move_aside_advice(path)} and start the same command again: it is made again from the groups before it"
-    try:
-        return SamplerState.model_validate(read_json(path, remedy))
-    except ValidationError as error:
-        raise StorageError(
-            f"{path} is no sampler state of an iteration ({describe_first_error(error)}); {remedy}"
-        ) from error
+    return read_record(path, SamplerState, "sampler state of an iteration", remedy)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import ValidationError
-
-from envs.types import Record, StorageError
+from envs.types import Record
 from tasks_lib.processes.approval import ask_approval, check_can_be_approved
 from tasks_lib.sweeps.arms import Arm
 from tasks_lib.sweeps.config import SweepConfig
 from tasks_lib.sweeps.sweeping import Log, Sweep
-from training.ledger.seal import describe_first_error
-from training.ledger.store import RunStore, move_aside_advice, read_json, write_json
+from training.ledger.store import RunStore, move_aside_advice, read_record, write_json
 
 APPROVAL = "approval.json"
 """File of the sweep's folder with the newest approval."""
@@ -71,9 +68,4 @@ def _read(config: SweepConfig) -> SweepApproval | None:
     path = RunStore(config.run_dir).root / APPROVAL
     if not path.exists():
         return None
-    try:
-        return SweepApproval.model_validate(read_json(path, move_aside_advice(path)))
-    except ValidationError as error:
-        raise StorageError(
-            f"{path} is damaged: {describe_first_error(error)}; {move_aside_advice(path)}: it is asked for again"
-        ) from error
+    return read_record(path, SweepApproval, "approval of a sweep", f"{move_aside_advice(path)}: it is asked for again")

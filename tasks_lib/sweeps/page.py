@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
-from pydantic import ValidationError
 
-from envs.types import AnyPath, StorageError
+from envs.types import AnyPath
 from tasks_lib.folder.metrics import describe_success
 from tasks_lib.folder.metrics_lines import EvaluationMetrics
 from tasks_lib.report.charts import LineChart, Series, line_chart
@@ -22,8 +21,7 @@ from tasks_lib.report.data import read_measurements
 from tasks_lib.report.page import SCRIPTS, TEMPLATES, content_policy, flatten, templates
 from tasks_lib.sweeps.arms import describe_values
 from tasks_lib.sweeps.summary import TUNED, ArmRecord, SweepSummary, without_seed
-from training.ledger.seal import describe_first_error
-from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json
+from training.ledger.store import RunStore, atomic_write_bytes, move_aside_advice, read_json, read_record
 
 COLOURS, DASHES = 8, 3
 """Number of colours and dash patterns in the style sheet. With more settings, some look the
@@ -49,10 +47,7 @@ def read_summary(folder: AnyPath) -> SweepSummary:
     """Read ``sweep.json`` of a sweep's folder. ``StorageError`` if it is missing or torn."""
     path = summary_path(folder)
     remedy = f"{move_aside_advice(path)} and start the same sweep again: it is made again from the arms' folders"
-    try:
-        return SweepSummary.model_validate(read_json(path, remedy))
-    except ValidationError as error:
-        raise StorageError(f"{path} cannot be read ({describe_first_error(error)}); {remedy}") from error
+    return read_record(path, SweepSummary, "summary of a sweep", remedy)
 
 
 def build_sweep_report(folder: AnyPath) -> Path:

@@ -82,7 +82,7 @@ def check_whole(store: RunStore, iterations: int) -> None:
     shutil.copy(store.journal_path, copy)
     journal = Journal(copy)
     before = journal.episodes(), journal.updates()
-    journal.rebuild(store)
+    journal.refresh(store)
     assert (journal.episodes(), journal.updates()) == before == (episodes, list(range(1, iterations + 1)))
     journal.close()
 

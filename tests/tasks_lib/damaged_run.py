@@ -60,7 +60,7 @@ def write_run(folder: Path) -> tuple[TrainConfig, RunStore]:
         write_json(weights.parent / "manifest.json", manifest, sealed=True)
     write_iteration(store, config, 2)
     journal = Journal(store.journal_path)
-    journal.rebuild(store)
+    journal.refresh(store)
     with open(store.metrics_path, "wb") as file:
         for version in (1, 2):
             batch = published_batch(store, version)

@@ -95,7 +95,7 @@ def states(store: RunStore) -> dict[str, int]:
     """The ledger as the files give it."""
     journal = Journal(Path(":memory:"))
     try:
-        journal.rebuild(store)
+        journal.refresh(store)
         return journal.episodes()
     finally:
         journal.close()

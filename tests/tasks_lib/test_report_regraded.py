@@ -315,7 +315,7 @@ def test_what_is_damaged_is_one_message_and_no_lost_report(store: RunStore) -> N
     store.regrading_path("again").write_text("[]")
     page = build_report(store.root).read_text()
     assert "2 things in the folder could not be read" in page
-    assert "does not say how a regrading was started" in page and "<code>again</code>" in page
+    assert "is no log of a regrading" in page and "<code>again</code>" in page
 
 
 # ------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def test_free_batches_play_all_episodes_of_all_groups(tmp_path: Path) -> None:
     assert report.pipeline["batches"]["turns"] == report.pipeline["generate"]["done"] >= 9
     assert report.pipeline["batches"]["late_batches"] == 0 < report.seconds["generate"]
     journal = Journal(store.journal_path)
-    journal.rebuild(store)
+    journal.refresh(store)
     journal.close()
 
 

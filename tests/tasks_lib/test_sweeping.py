@@ -404,7 +404,7 @@ def test_the_page_shows_pending_and_unreadable_arms(tmp_path: Path) -> None:
     (tmp_path / "s-seed1" / "metrics.jsonl").write_text('{"kind": "evalu')
     assert "s-seed1: metrics.jsonl line 1 is torn" in build_sweep_report(tmp_path / "s").read_text()
     (tmp_path / "s" / "sweep.json").write_text("{}")
-    with pytest.raises(StorageError, match=r"sweep\.json cannot be read"):
+    with pytest.raises(StorageError, match=r"sweep\.json is no summary of a sweep"):
         build_sweep_report(tmp_path / "s")
 
 

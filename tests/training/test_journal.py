@@ -92,7 +92,7 @@ def test_every_event_and_kill_leaves_the_states_that_the_files_give(
         if data.draw(st.booleans(), "killed"):
             journal.close()
             journal = Journal(store.journal_path)
-            journal.rebuild(store)
+            journal.refresh(store)
 
     total: Counter[str] = Counter()
     for iteration, groups in enumerate(groups_by_iteration):
@@ -121,7 +121,7 @@ def test_every_event_and_kill_leaves_the_states_that_the_files_give(
     assert sum(journal.abstentions().values()) == total["abstained"]
     before, updates = set(journal.events()), journal.updates()
     assert all(event.reason for event in before), "every event says why"
-    journal.rebuild(store)
+    journal.refresh(store)
     assert set(journal.events()) == before
     assert journal.updates() == updates == list(range(1, min(published, len(groups_by_iteration)) + 1))
     journal.close()
@@ -195,12 +195,12 @@ FAULTS = {
 def test_the_ledger_refuses_files_that_disagree_and_names_the_episode(tmp_path, synthetic_group, fault):
     store = RunStore(tmp_path)
     journal = run_of_two(store, synthetic_group)
-    journal.rebuild(store)
+    journal.refresh(store)
     assert journal.episodes()["started"] == 10
     name, change, named = FAULTS[fault]
     edit(store.root / name, change)
     with pytest.raises(StorageError, match=named):
-        journal.rebuild(store)
+        journal.refresh(store)
     assert journal.episodes()["started"] == 0, "nothing half"
     journal.close()
 
@@ -210,14 +210,14 @@ def test_a_group_that_is_gone_is_missed(tmp_path, synthetic_group):
     journal = run_of_two(store, synthetic_group)
     store.group_path("i000000-g0001").unlink()
     with pytest.raises(StorageError, match="version 1 was made of group i000000-g0001, which has no record"):
-        journal.rebuild(store)
+        journal.refresh(store)
     journal.close()
 
 
 def test_states_of_a_small_run(tmp_path, synthetic_group):
     store = RunStore(tmp_path)
     journal = run_of_two(store, synthetic_group)
-    journal.rebuild(store)
+    journal.refresh(store)
     counted = {"started": 10, "consumed": 3, "zero_variance": 4, "abstained": 1, "in_flight": 2}
     assert journal.episodes() == dict.fromkeys(EpisodeState, 0) | counted
     assert journal.abstentions() == {"infrastructure": 1}
@@ -231,7 +231,7 @@ def test_a_ledger_of_another_run_is_replaced(tmp_path, synthetic_group):
     journal = run_of_two(store, synthetic_group)
     journal.accept([synthetic_group("i000009-g0000", [1, 1])])
     assert journal.episodes()["started"] == 2
-    journal.rebuild(store)
+    journal.refresh(store)
     assert journal.episodes()["started"] == 10
     with pytest.raises(Exception, match="closed"):
         journal.close()

@@ -53,7 +53,7 @@ def test_a_damaged_journal_is_set_aside_and_made_again(
 
     def opened() -> dict[str, int]:
         with closing(Journal(store.journal_path)) as journal:
-            journal.rebuild(store)
+            journal.refresh(store)
             return journal.episodes()
 
     counted = opened()

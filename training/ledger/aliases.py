@@ -10,14 +10,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from envs.types import ConfigError, PolicyError, Record, StorageError, near
 from training.ledger.checkpoint_files import REMOVED, check_not_removed
 from training.ledger.disk import raise_disk_errors
 from training.ledger.paths import policy_name
-from training.ledger.seal import describe_first_error
-from training.ledger.store import RunStore, move_aside_advice, read_json, write_json
+from training.ledger.store import RunStore, move_aside_advice, read_record, write_json
 
 SEPARATOR = "@"
 """Character between a run's folder and the name of an alias."""
@@ -86,10 +83,7 @@ def read_alias(store: RunStore, name: str) -> Alias | None:
     if not path.is_file():
         return None
     remedy = f"{move_aside_advice(path)}, and give the name again: python -m flows.promote {store.root} --alias {name}"
-    try:
-        return Alias.model_validate(read_json(path, remedy))
-    except ValidationError as error:
-        raise StorageError(f"{path} is damaged: {describe_first_error(error)}; {remedy}") from error
+    return read_record(path, Alias, "alias", remedy)
 
 
 def read_aliases(store: RunStore) -> dict[str, Alias]:

@@ -13,16 +13,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from pydantic import ValidationError
+from types import MappingProxyType
 
 from envs.types import StopReason, StorageError
 from training.ledger.checked import CheckedVersion
 from training.ledger.checkpoint_files import MANIFEST
 from training.ledger.journal_file import open_journal
 from training.ledger.paths import group_of, phase_of
-from training.ledger.seal import describe_first_error, unsealed_bytes
-from training.ledger.store import BACKUP, RunStore
+from training.ledger.store import BACKUP, RunStore, read_record
 from training.records.batches import TrainingBatch
 from training.records.groups import EpisodeSummary, GroupRecord
 from training.records.states import NEXT, EpisodeState, Event, abstention_cause, count_states
@@ -147,17 +145,7 @@ class Journal:
         """Return the versions of all recorded updates, ascending."""
         return [row[0] for row in self._connection.execute("SELECT version FROM updates ORDER BY version")]
 
-    def rebuild(self, store: RunStore) -> None:
-        """Rebuild the ledger from the run's files.
-
-        Raises:
-            StorageError: A file cannot be read, or the files disagree about an episode. The ledger
-                stays empty then.
-        """
-        self.clear()
-        self._add_missing(store, {})
-
-    def refresh(self, store: RunStore, checked: Mapping[int, CheckedVersion]) -> None:
+    def refresh(self, store: RunStore, checked: Mapping[int, CheckedVersion] = MappingProxyType({})) -> None:
         """Bring the ledger up to date with the run's files.
 
         Args:
@@ -165,7 +153,8 @@ class Journal:
                 stay, if they are all there; else the ledger is rebuilt.
 
         Raises:
-            StorageError: As `rebuild`.
+            StorageError: A file cannot be read, or the files disagree about an episode. Nothing but
+                the entries that stay is in the ledger then.
         """
         with self._transaction():
             whole = self._keep(checked)
@@ -315,12 +304,7 @@ def read_batch(store: RunStore, version: int) -> TrainingBatch:
         StorageError: The batch is missing, torn, no batch, or another version's.
     """
     path = store.batch_path(version)
-    try:
-        batch = TrainingBatch.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise StorageError(f"{path} does not exist") from error
-    except ValidationError as error:
-        raise StorageError(f"{path} is no batch: {describe_first_error(error)}") from error
+    batch = read_record(path, TrainingBatch, "batch")
     if batch.version != version:
         raise StorageError(f"{path} is the batch of version {batch.version}, not of the one of its name")
     return batch
@@ -333,12 +317,7 @@ def read_group(store: RunStore, group_id: str) -> GroupRecord:
         StorageError: The record is missing, torn, no group record, or another group's.
     """
     path = store.group_path(group_id)
-    try:
-        record = GroupRecord.model_validate_json(unsealed_bytes(path, path.read_bytes(), BACKUP))
-    except FileNotFoundError as error:
-        raise StorageError(f"{path} does not exist") from error
-    except ValidationError as error:
-        raise StorageError(f"{path} is no group record: {describe_first_error(error)}") from error
+    record = read_record(path, GroupRecord, "group record")
     if record.group_id != group_id:
         raise StorageError(f"{path} is the record of group {record.group_id}, not of the one of its name")
     return record

@@ -48,20 +48,6 @@ def unsealed(path: Path, document: Any, remedy: str) -> Any:
     return rest
 
 
-def unsealed_bytes(path: Path, data: bytes, remedy: str) -> bytes:
-    """Return the bytes of a document without its seal, as `unsealed` does.
-
-    Bytes that are no JSON are returned unchanged: the model that reads them reports the fault.
-    """
-    if SEAL.encode() not in data:
-        return data
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return data
-    return orjson.dumps(unsealed(path, document, remedy))
-
-
 def _digest(document: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
 

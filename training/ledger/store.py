@@ -19,10 +19,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from envs.types import AnyPath, Rubric, StorageError, Trajectory, rubric_hash
 from training.ledger.blobs import BLOB_KINDS, blob_kind
@@ -30,6 +30,8 @@ from training.ledger.checkpoint_files import MANIFEST, check_checkpoint_files, c
 from training.ledger.disk import folder_bytes, open_new_file, raise_disk_errors, temporary_name
 from training.ledger.paths import RunPaths, group_of, shard_of
 from training.ledger.seal import describe_first_error, json_bytes, unsealed
+
+M = TypeVar("M", bound=BaseModel)
 
 
 @contextmanager
@@ -117,6 +119,18 @@ def read_json(path: AnyPath, remedy: str = BACKUP) -> Any:
         raise StorageError(f"{path} is damaged: not valid JSON ({error}); {remedy}") from error
 
 
+def read_record(path: AnyPath, model: type[M], what: str, remedy: str = BACKUP) -> M:
+    """Read a JSON document as a record.
+
+    Raises:
+        StorageError: It is missing, damaged or no ``what``; names the file and its first fault.
+    """
+    try:
+        return model.model_validate(read_json(path, remedy))
+    except ValidationError as error:
+        raise StorageError(f"{path} is no {what}: {describe_first_error(error)}; {remedy}") from error
+
+
 class RunStore(RunPaths):
     """Reads and writes of one run's folder; stateless."""
 
@@ -157,10 +171,7 @@ class RunStore(RunPaths):
     def rubric(self, digest: str) -> Rubric:
         """Return the rubric of a hash; ``StorageError`` if it is missing or damaged."""
         path = self.rubric_path(digest)
-        try:
-            rubric = Rubric.model_validate(read_json(path))
-        except ValidationError as error:
-            raise StorageError(f"rubric {path} cannot be read: {describe_first_error(error)}; {BACKUP}") from error
+        rubric = read_record(path, Rubric, "rubric")
         if rubric_hash(rubric) != digest:
             raise StorageError(f"rubric {path} is not the one that its name says; {BACKUP}")
         return rubric

@@ -31,8 +31,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import ValidationError
-
 from envs.types import (
     AnyPath,
     ContextMessage,
@@ -40,13 +38,11 @@ from envs.types import (
     Observation,
     RollwrightError,
     Step,
-    StorageError,
     TrainingError,
     Trajectory,
 )
 from training.ledger.paths import group_of
-from training.ledger.seal import describe_first_error
-from training.ledger.store import read_json
+from training.ledger.store import read_record
 from training.proxy.prefixes import PrefixReport, prefix_report
 from training.proxy.records import CallStore, RecordedCall
 
@@ -329,10 +325,7 @@ def read_trajectory(path: AnyPath) -> Trajectory:
     Raises:
         StorageError: It is missing, or no trajectory.
     """
-    try:
-        return Trajectory.model_validate(read_json(path))
-    except ValidationError as error:
-        raise StorageError(f"{path} is no trajectory: {describe_first_error(error)}") from error
+    return read_record(path, Trajectory, "trajectory", "write it with env.trajectory.model_dump_json()")
 
 
 def main(arguments: Sequence[str]) -> int:

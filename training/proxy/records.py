@@ -12,11 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from envs.types import AnyPath, FinishReason, Record, StorageError, TokenSpan
-from training.ledger.seal import describe_first_error
-from training.ledger.store import RunStore, read_json, write_json_once
+from training.ledger.store import RunStore, read_record, write_json_once
 
 CALL_SCHEMA = 1
 """Version of the stored calls; a newer one is refused."""
@@ -104,10 +103,5 @@ class CallStore:
         Raises:
             StorageError: A call's file is damaged.
         """
-        calls = []
-        for path in sorted(self.calls_path(session).glob("[!.]*.json")):
-            try:
-                calls.append(RecordedCall.model_validate(read_json(path)))
-            except ValidationError as error:
-                raise StorageError(f"call {path} cannot be read: {describe_first_error(error)}") from error
-        return calls
+        paths = sorted(self.calls_path(session).glob("[!.]*.json"))
+        return [read_record(path, RecordedCall, "recorded call") for path in paths]
