@@ -18,7 +18,7 @@ from envs.sites.base import VIEWPORT, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange, read_har
 from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
 from envs.sites.recipes.front import FrontedEpisode, HostEpisode, HostSite
-from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
+from envs.sites.recipes.gateway import PORT, EpisodeServer, HostAddress, HostGateway
 from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ class HostedRecording(HostEpisode):
     place: Path
 
     @property
-    def socket(self) -> Path:
+    def address(self) -> HostAddress:
         """Unix socket of the recording."""
-        return self.place
+        return HostAddress(self.place)
 
     async def close(self) -> None:
         """Stop serving it."""
@@ -156,8 +156,8 @@ class MirrorSite(HostSite):
     async def _open_named(self, application: MirrorApplication, path: str, gateway: HostGateway) -> NamedEpisode:
         inside = gateway.new_socket()
 
-        async def find(host: str) -> Path | None:
-            return inside if host in self._named else None
+        async def find(host: str) -> HostAddress | None:
+            return HostAddress(inside) if host in self._named else None
 
         async def explain(host: str) -> str:
             return f"the server of the recording of {host} failed"

@@ -24,6 +24,7 @@ from envs.egress.message import PROBLEM_HEADER
 from envs.sites.app_server import AppServer
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange
+from envs.sites.recipes.gateway import HostAddress
 from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers
 from envs.types import WebTask
 
@@ -218,14 +219,14 @@ class FrontedSite(Site):
 
 
 class HostEpisode(SiteEpisode, ABC):
-    """An episode that can be one of several hosts: a Unix socket answers its requests."""
+    """An episode that can be one of several hosts."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
-    def socket(self) -> Path:
-        """Unix socket that answers HTTP."""
+    def address(self) -> HostAddress:
+        """Address that answers its requests over HTTP."""
 
     async def failure(self) -> str:
         """Return why its server fails; empty if it cannot be seen."""

@@ -13,6 +13,7 @@ import shutil
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,8 +34,19 @@ PIECE = 1 << 16
 _LINE = b"\r\n"
 _OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for", b"x-forwarded-host")
 
-FindInstance = Callable[[str], Awaitable[Path | None]]
-"""Returns the socket of a host's instance; ``None`` if the episode has no such host."""
+
+@dataclass(frozen=True, slots=True)
+class HostAddress:
+    """Where the requests to a host are answered."""
+
+    place: Path | int
+    """Unix socket, or a port of loopback."""
+    cookie: str = field(default="", repr=False)
+    """Cookie that is sent besides the browser's."""
+
+
+FindInstance = Callable[[str], Awaitable[HostAddress | None]]
+"""Returns the address of a host's instance; ``None`` if the episode has no such host."""
 ExplainFailure = Callable[[str], Awaitable[str]]
 """Returns why a host's instance fails; empty if it cannot be seen."""
 
@@ -145,16 +157,19 @@ class EpisodeServer:
         head = await reader.readuntil(HEAD_END)
         host = _host_of(head)
         try:
-            place = await self._await_on_caller_loop(self._find(host))
+            address = await self._await_on_caller_loop(self._find(host))
         except SiteError as error:
             writer.write(_error_answer(b"502 Bad Gateway", str(error)))
             return
-        if place is None:
+        if address is None:
             writer.write(_error_answer(b"421 Misdirected Request", "this episode has no such host"))
             return
-        up_reader, up_writer = await asyncio.open_unix_connection(str(place), limit=MAX_HEAD)
+        if isinstance(address.place, int):
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", address.place, limit=MAX_HEAD)
+        else:
+            up_reader, up_writer = await asyncio.open_unix_connection(str(address.place), limit=MAX_HEAD)
         try:
-            up_writer.write(_request_head(head))
+            up_writer.write(_request_head(head, address.cookie))
             sending = asyncio.ensure_future(_pass_on(reader, up_writer))
             answering = asyncio.ensure_future(self._relay_answer(host, up_reader, writer))
             # When the browser closes first, the answer has no reader.
@@ -203,13 +218,14 @@ def _host_of(head: bytes) -> str:
     return ""
 
 
-def _request_head(head: bytes) -> bytes:
+def _request_head(head: bytes, cookie: str) -> bytes:
     """Return the head for the instance: marked as HTTPS, with no further request after it."""
     first, *lines = head.removesuffix(HEAD_END).split(_LINE)
     upgraded = any(line.lower().startswith(b"upgrade:") for line in lines)
     kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in _OURS]
     connection = b"Connection: Upgrade" if upgraded else b"Connection: close"
-    return _LINE.join([first, *kept, b"X-Forwarded-Proto: https", connection]) + HEAD_END
+    ours = [f"Cookie: {cookie}".encode()] if cookie else []
+    return _LINE.join([first, *kept, *ours, b"X-Forwarded-Proto: https", connection]) + HEAD_END
 
 
 def _with_problem(head: bytes, problem: str) -> bytes:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envs.cancel_scope import finish_shielded
 from envs.sites.base import VIEWPORT, Site, SiteEpisode
 from envs.sites.recipes.front import HostEpisode, HostSite
-from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
+from envs.sites.recipes.gateway import PORT, EpisodeServer, HostAddress, HostGateway
 from envs.sites.storage_state import read_storage_state
 from envs.types import ConfigError, SiteError, WebTask
 from envs.types.evidence import ServerState
@@ -78,8 +79,8 @@ class SiteGroup(Site):
         return "; ".join(dict.fromkeys(filter(None, (site.problem() for site in self.members.values()))))
 
     def fork_problem(self) -> str:
-        """Return why its episodes cannot be forked."""
-        return f"site {self.name} has several hosts; only an episode on one can be forked"
+        """Return why its episodes cannot be forked; empty if those of each host can."""
+        return "; ".join(dict.fromkeys(filter(None, (site.fork_problem() for site in self.members.values()))))
 
     async def start(self) -> None:
         """Start the sites of all hosts.
@@ -113,7 +114,25 @@ class SiteGroup(Site):
         Raises:
             SiteError: It cannot be launched.
         """
-        instances = EpisodeInstances(self, task, seed)
+        return await self._opened(EpisodeInstances(self, task, seed), task)
+
+    async def fork_episode(self, episode: SiteEpisode, task: WebTask, seed: int, count: int) -> list[SiteEpisode]:
+        """Fork the instances that an episode has launched, and open the way to each fork's hosts.
+
+        Raises:
+            SiteError: One cannot be forked.
+        """
+        assert isinstance(episode, GroupEpisode), "an episode of this site"
+        forks = [EpisodeInstances(self, task, seed) for _ in range(count)]
+        try:
+            await episode.instances.fork(forks)
+            return [await self._opened(instances, task) for instances in forks]
+        except BaseException:
+            for instances in forks:
+                await finish_shielded(instances.close())
+            raise
+
+    async def _opened(self, instances: EpisodeInstances, task: WebTask) -> GroupEpisode:
         try:
             await instances.of(self._main)
             instances.server = await self.gateway.open(instances.find, instances.explain)
@@ -133,8 +152,10 @@ class EpisodeInstances:
         self._site = site
         self._task = task
         self._seed = seed
-        self._opening: dict[str, asyncio.Task[HostEpisode]] = {}
-        self._closed = False
+        self._opening: dict[str, asyncio.Future[HostEpisode]] = {}
+        self._closed = self._keeping = False
+        self._known = frozenset[str]()
+        """Hosts that were launched in the episode that this one is a fork of."""
 
     async def of(self, host: str) -> HostEpisode:
         """Return the episode on a host's instance, launched at the first call.
@@ -147,15 +168,56 @@ class EpisodeInstances:
         if self._closed:
             raise SiteError(f"site {self._site.name}: the episode is over")
         if host not in self._opening:
-            opening = self._site.members[host].open_host(self._task, self._seed, self._site.gateway.new_socket())
-            self._opening[host] = asyncio.get_running_loop().create_task(opening)
+            self._opening[host] = asyncio.get_running_loop().create_task(self._open(host))
         return await asyncio.shield(self._opening[host])
 
-    async def find(self, host: str) -> Path | None:
-        """Return the socket of a host's instance; ``None`` for another host."""
+    async def _open(self, host: str) -> HostEpisode:
+        opened = await self._site.members[host].open_host(self._task, self._seed, self._site.gateway.new_socket())
+        if self._keeping:
+            opened.keep_answers()
+        return opened
+
+    def keep_answers(self) -> None:
+        """Keep the answers of all hosts, also of those that are launched later."""
+        self._keeping = True
+        for opened in self._opening.values():
+            opened.result().keep_answers()
+
+    async def fork(self, forks: Sequence[EpisodeInstances]) -> None:
+        """Give forks the states of the launched instances. Recordings begin anew at their requests.
+
+        Raises:
+            SiteError: An instance cannot be forked.
+        """
+        launched = {host: await asyncio.shield(opening) for host, opening in list(self._opening.items())}
+        for fork in forks:
+            fork._keeping, fork._known = True, frozenset(launched)
+        for host, episode in launched.items():
+            site = self._site.members[host]
+            if site.repeatable:
+                continue
+            made = await site.fork_episode(episode, self._task, self._seed, len(forks))
+            for fork, copy in zip(forks, made, strict=True):
+                assert isinstance(copy, HostEpisode), "as the one that is forked"
+                fork._opening[host] = asyncio.get_running_loop().create_future()
+                fork._opening[host].set_result(copy)
+
+    async def go_on(self) -> None:
+        """Have a fork's own servers answer.
+
+        Raises:
+            SiteError: Its browser has asked for something else than the episode's.
+        """
+        if new := self._opening.keys() - self._known:
+            raise SiteError(f"its pages ask another host when they are shown again: {min(new)}")
+        for opened in self._opening.values():
+            await (await opened).go_on()
+
+    async def find(self, host: str) -> HostAddress | None:
+        """Return the address of a host's instance; ``None`` for another host."""
         if host not in self._site.members:
             return None
-        return (await self.of(host)).socket
+        return (await self.of(host)).address
 
     async def explain(self, host: str) -> str:
         """Return why a host's instance fails; empty if it cannot be seen."""
@@ -191,6 +253,18 @@ class GroupEpisode(SiteEpisode):
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each part of the states of all hosts; launches those that are not."""
         return await self.instances.hash_state()
+
+    def keep_answers(self) -> None:
+        """Keep the answers of all hosts."""
+        self.instances.keep_answers()
+
+    async def go_on(self) -> None:
+        """Have the fork's own servers answer.
+
+        Raises:
+            SiteError: The browser has asked for something else than the episode's.
+        """
+        await self.instances.go_on()
 
     async def close(self) -> None:
         """Drop the instances."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from envs.sites.recipes.container import ContainerTemplate
-from envs.sites.recipes.recipe import POSTGRES
+from envs.sites.recipes.recipe import POSTGRES, SiteRecipe
 from envs.sites.recipes.template import SiteTemplate
 from envs.sites.server_state import SiteState
+from envs.types import SiteError
+
+READY_PAUSE = 0.02
+"""Seconds between tries of an instance that does not answer yet."""
 
 
 @dataclass(frozen=True)
@@ -42,3 +50,42 @@ class InstanceState(SiteState):
             saved = Path(folder) / "saved.sqlite"
             await self.instance.template.ask("save", name=self.instance.name, file=self.files[database], to=str(saved))
             return await SiteState(databases={database: saved}, deadline=self.deadline).sql(query, database)
+
+
+async def wait_until_ready(instance: SiteInstance, recipe: SiteRecipe) -> None:
+    """Ask a new instance the recipe's ready path until it answers below 400.
+
+    Raises:
+        SiteError: It ends, or does not in time.
+    """
+    ready, begun = recipe.ready, time.monotonic()
+    while True:
+        left = max(0.1, ready.seconds - (time.monotonic() - begun))
+        status, seen = await _ask_once(instance.template.socket_of(instance.name), ready.path, left)
+        if status and status < 400:
+            return
+        look = await instance.template.ask("look", name=instance.name)
+        if not look["alive"]:
+            limit = f" at {look['limit']} of the recipe" * bool(look["limit"])
+            raise SiteError(
+                f"site {recipe.name}: an instance ended before it was ready{limit}. Its log:\n{look['log'].strip()}"
+            )
+        if time.monotonic() - begun > ready.seconds:
+            raise SiteError(
+                f"site {recipe.name}: {ready.path} answers {seen} after {ready.seconds:g} s; expected a status below "
+                f"400. Correct ready in the recipe. The log of the instance:\n{look['log'].strip()}"
+            )
+        await asyncio.sleep(READY_PAUSE)
+
+
+async def _ask_once(place: Path, path: str, seconds: float) -> tuple[int, str]:
+    """Return the status of an instance's answer, and it in words; 0 if there is none."""
+    timeout = {"timeout": httpx.Timeout(seconds).as_dict()}
+    request = httpx.Request("GET", f"http://127.0.0.1{path}", extensions=timeout)
+    async with httpx.AsyncHTTPTransport(uds=str(place), trust_env=False, verify=False) as transport:
+        try:
+            answer = await transport.handle_async_request(request)
+            await answer.aclose()
+        except httpx.TransportError as error:
+            return 0, type(error).__name__
+        return answer.status_code, f"status {answer.status_code}"

@@ -38,9 +38,12 @@ PASSWORD = "rollwright.password"
 """File of the cluster with the password of superuser and reader."""
 SQL_SECONDS = 60.0
 """Real seconds for one statement of ours."""
+COPY_SECONDS = 30.0
+"""Real seconds for the copy of a database that is in use, and for a lock that it waits for."""
 STOP_SECONDS = 30.0
 """Real seconds in which the server of a build must end."""
 _MARK = "rollwright-done"
+_CONNECTED = "SELECT pid FROM pg_stat_activity WHERE datname = '{}'"
 _TABLES = """
 SELECT n.nspname, c.relname, a.attname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -124,6 +127,7 @@ class PostgresServer:
         self._folder = folder
         self._variables = tuple(variables)
         self._password = (folder / "data" / PASSWORD).read_text()
+        self._passwords = dict[str, str]()
         self._session: asyncio.subprocess.Process | None = None
         self._using = asyncio.Lock()
         self._batches = itertools.count()
@@ -146,28 +150,74 @@ class PostgresServer:
             self._session.kill()
             await self._session.wait()
 
-    async def create(self, instance: str) -> dict[str, str]:
+    async def create(self, instance: str, source: str = "") -> dict[str, str]:
         """Make role and databases of an instance; return their URLs by environment variable.
+
+        Args:
+            source: Instance whose databases are copied in place of the seeded ones.
 
         Raises:
             SiteError: The server refuses.
         """
         password, names = secrets.token_hex(16), self._databases(instance)
+        self._passwords[instance] = password
+        originals = self._databases(source) if source else [f"seeded_{number}" for number, _ in enumerate(names)]
+        connected = [name for name in originals if source and await self._run([_CONNECTED.format(name)])]
         await self._run(
             [
                 f"CREATE ROLE {instance} LOGIN PASSWORD '{password}' IN ROLE site",
                 f"ALTER ROLE {instance} SET role = site",
                 *(
                     statement
-                    for number, name in enumerate(names)
-                    for statement in _new_database(name, instance, f"seeded_{number}")
+                    for name, original in zip(names, originals, strict=True)
+                    for statement in _new_database(name, instance, "template0" if original in connected else original)
                 ),
             ]
         )
+        for name, original in zip(names, originals, strict=True):
+            if original in connected:
+                await asyncio.to_thread(self._write_again, source, original, instance, name)
         return _urls(self._folder, instance, password, names, self._variables)
+
+    def _write_again(self, source: str, original: str, instance: str, name: str) -> None:
+        """Copy a database that is in use into an empty one, each as the role of its instance.
+
+        The server itself copies only a database to which no application is connected.
+        """
+        _run_sql(self._folder, self._password, ["GRANT ALL ON SCHEMA public TO site"], name)
+        there, wait = ["--no-password", "--host", str(self._folder)], f"--lock-wait-timeout={COPY_SECONDS:g}s"
+        restore = [find_program("pg_restore"), *there, "--role=site", "--no-owner", "--no-privileges"]
+        restore += ["--exit-on-error", "--single-transaction", "--dbname", name]
+        with subprocess.Popen(
+            [find_program("pg_dump"), *there, wait, "--format=custom", "--compress=0", original],
+            env=self._own_environment(source),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as dump:
+            try:
+                restored = subprocess.run(
+                    restore,
+                    env=self._own_environment(instance),
+                    stdin=dump.stdout,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    timeout=COPY_SECONDS,
+                )
+                problems = dump.communicate(timeout=COPY_SECONDS)[1] + restored.stderr
+            except subprocess.TimeoutExpired:
+                raise SiteError(f"database {original} is not copied after {COPY_SECONDS:g} s") from None
+            finally:
+                dump.kill()
+        if dump.returncode or restored.returncode:
+            raise SiteError(f"database {original} cannot be copied: {problems.decode(errors='replace').strip()}")
+
+    def _own_environment(self, instance: str) -> dict[str, str]:
+        """Return an environment in which an instance's role has also the rights of its own."""
+        return {**_environment(instance, self._passwords[instance]), "PGOPTIONS": "-c role=none"}
 
     async def drop(self, instance: str) -> None:
         """Drop databases and role of an instance, if they are there."""
+        self._passwords.pop(instance, None)
         await self._run(
             [
                 *(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)" for name in self._databases(instance)),
@@ -236,14 +286,15 @@ class PostgresServer:
     def _databases(self, instance: str) -> list[str]:
         return [f"{instance}_{number}" for number, _ in enumerate(self._variables)]
 
-    async def _run(self, statements: Sequence[str]) -> None:
-        """Run statements as the superuser; a caller that is cancelled does not cut them short."""
+    async def _run(self, statements: Sequence[str]) -> list[str]:
+        """Run statements as the superuser, and return the rows; a caller that is cancelled does not
+        cut them short."""
         try:
-            await asyncio.shield(asyncio.ensure_future(self._run_all(statements)))
+            return await asyncio.shield(asyncio.ensure_future(self._run_all(statements)))
         except TimeoutError:
             raise SiteError(f"PostgreSQL has not done it after {SQL_SECONDS:g} s: {statements[0]}") from None
 
-    async def _run_all(self, statements: Sequence[str]) -> None:
+    async def _run_all(self, statements: Sequence[str]) -> list[str]:
         session = self._session
         assert session is not None and session.stdin is not None and session.stdout is not None, "start it first"
         async with self._using, asyncio.timeout(SQL_SECONDS):
@@ -257,6 +308,7 @@ class PostgresServer:
                 lines = [] if line.startswith(_MARK) else [*lines, line.strip()]  # of a batch that was given up
         if problems := [line for line in lines if "ERROR:" in line or "FATAL:" in line]:
             raise SiteError(f"PostgreSQL: {problems[0]}")
+        return lines
 
 
 def _new_roles(password: str, seeds: str) -> list[str]:

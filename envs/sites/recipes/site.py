@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
 from envs.background import start_background
 from envs.cancel_scope import finish_shielded
 from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
 from envs.sites.recipes.container import ContainerTemplate
 from envs.sites.recipes.front import COOKIE, HostEpisode, HostSite
-from envs.sites.recipes.instance import InstanceState, SiteInstance
+from envs.sites.recipes.gateway import HostAddress
+from envs.sites.recipes.instance import InstanceState, SiteInstance, wait_until_ready
 from envs.sites.recipes.kept_answers import KeptAnswers, ask_again
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.sites.recipes.template import SiteTemplate, TemplateReport
@@ -32,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 MEMORY_SECONDS = 10.0
 """Seconds between two looks at the memory of instances."""
-READY_PAUSE = 0.02
-"""Seconds between tries of an instance that does not answer yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +41,9 @@ class InstanceEpisode(HostEpisode):
     site: RecipeSite
 
     @property
-    def socket(self) -> Path:
-        """Unix socket of the instance."""
-        return self.instance.template.socket_of(self.instance.name)
+    def address(self) -> HostAddress:
+        """Socket of the instance, or the front where its answers are kept."""
+        return self.site.address_of(self.instance)
 
     async def failure(self) -> str:
         """Return why the instance has ended or fails."""
@@ -185,10 +182,9 @@ class RecipeSite(HostSite):
             return await self._launch_from(await self._started_template())  # it ended meanwhile
 
     def fork_problem(self) -> str:
-        """Return why its episodes cannot be forked; empty if their state can be copied."""
-        if self.recipe.kind == "container" or self.recipe.state.postgres:
-            place = "a container" if self.recipe.kind == "container" else "PostgreSQL"
-            return f"site {self.name} has its state in {place}, which is not copied"
+        """Return why its episodes cannot be forked; empty if they can."""
+        if self.recipe.kind == "container" and not self.recipe.state.folders:
+            return f"site {self.name} has no state.folders by which the container of a fork could be compared"
         return ""
 
     def keep_answers(self, instance: SiteInstance) -> None:
@@ -209,19 +205,21 @@ class RecipeSite(HostSite):
     async def fork(self, instance: SiteInstance, count: int) -> list[SiteInstance]:
         """Launch instances on copies of an instance's state, whose answers are kept.
 
+        State in memory or in a container is made anew: by the same requests, and compared.
+
         Raises:
             SiteError: The instance does not come to rest, or one cannot be launched.
         """
         template, kept, files = instance.template, self._front.kept[instance.token], dict[str, str]()
-        memory = self.recipe.state.memory
+        repeated = self.recipe.state.memory or self.recipe.kind == "container"
         made = [self._new_instance(template) for _ in range(count)]
         try:
             try:
                 answers = await self._server.run(kept.hold())
-                if memory:
+                if repeated or isinstance(template, ContainerTemplate):
                     files = await self.hash_state(instance)
                 else:
-                    await template.ask("copy", name=instance.name, names=[one.name for one in made])
+                    await template.copy(instance.name, [one.name for one in made])
             finally:
                 await self._server.run(kept.release())
             for one in made:
@@ -232,7 +230,7 @@ class RecipeSite(HostSite):
                         begun.create_task(self._begin_in_turn(one))
             except ExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-            for one in made if memory else ():
+            for one in made if repeated else ():
                 await ask_again(template.socket_of(one.name), answers)
                 if other := unequal(files, await self.hash_state(one)):
                     raise SiteError(f"the same requests leave other content in {other[0]}")
@@ -270,7 +268,7 @@ class RecipeSite(HostSite):
         try:
             ready = await template.launch(instance.name)
             if not ready:
-                await self._wait_until_ready(instance)
+                await wait_until_ready(instance, self.recipe)
             self._launches += 1
         except BaseException:
             await finish_shielded(self.drop(instance))
@@ -312,6 +310,12 @@ class RecipeSite(HostSite):
         """Return a hash for each file and table of an instance's state that counts."""
         return await instance.template.hash_state(instance.name)
 
+    def address_of(self, instance: SiteInstance) -> HostAddress:
+        """Return where an instance answers as a host of a group."""
+        if instance.token in self._front.kept:
+            return HostAddress(int(self.origin.rpartition(":")[2]), f"{COOKIE}={instance.token}")
+        return HostAddress(instance.template.socket_of(instance.name))
+
     def server_of(self, instance: SiteInstance) -> Server:
         """Return the front as this instance's episode reaches it."""
         return Server(self.origin, headers={"cookie": f"{COOKIE}={instance.token}"})
@@ -329,27 +333,6 @@ class RecipeSite(HostSite):
             self._template = made(self._build, isolate=self._isolate)
             self.report = await self._template.start()
             return self._template
-
-    async def _wait_until_ready(self, instance: SiteInstance) -> None:
-        """Ask the ready path until it answers below 400."""
-        ready, begun = self.recipe.ready, time.monotonic()
-        while True:
-            left = max(0.1, ready.seconds - (time.monotonic() - begun))
-            status, seen = await _ask_once(instance.template.socket_of(instance.name), ready.path, left)
-            if status and status < 400:
-                return
-            look = await instance.template.ask("look", name=instance.name)
-            if not look["alive"]:
-                limit = f" at {look['limit']} of the recipe" * bool(look["limit"])
-                raise SiteError(
-                    f"site {self.name}: an instance ended before it was ready{limit}. Its log:\n{look['log'].strip()}"
-                )
-            if time.monotonic() - begun > ready.seconds:
-                raise SiteError(
-                    f"site {self.name}: {ready.path} answers {seen} after {ready.seconds:g} s; expected a status below "
-                    f"400. Correct ready in the recipe. The log of the instance:\n{look['log'].strip()}"
-                )
-            await asyncio.sleep(READY_PAUSE)
 
     def _take(self) -> SiteInstance | None:
         """Return an instance that waits for an episode, if one does."""
@@ -385,16 +368,3 @@ def _unless_ended(template: SiteTemplate | ContainerTemplate) -> Iterator[None]:
     except SiteError:
         if template.alive:
             raise
-
-
-async def _ask_once(place: Path, path: str, seconds: float) -> tuple[int, str]:
-    """Return the status of an instance's answer, and it in words; 0 if there is none."""
-    timeout = {"timeout": httpx.Timeout(seconds).as_dict()}
-    request = httpx.Request("GET", f"http://127.0.0.1{path}", extensions=timeout)
-    async with httpx.AsyncHTTPTransport(uds=str(place), trust_env=False, verify=False) as transport:
-        try:
-            answer = await transport.handle_async_request(request)
-            await answer.aclose()
-        except httpx.TransportError as error:
-            return 0, type(error).__name__
-        return answer.status_code, f"status {answer.status_code}"

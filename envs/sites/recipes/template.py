@@ -144,6 +144,8 @@ class SiteTemplate:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ids = itertools.count(1)
         self._held = ExitStack()
+        self._copied = dict[str, dict[str, str]]()
+        """URLs of the databases of instances that are copies of others, until they are launched."""
         self._variables = sorted(build.recipe.state.postgres.values())
         self.postgres: PostgresServer | None = None
         """Databases of the instances, once it is started; ``None`` if the recipe has none."""
@@ -235,9 +237,24 @@ class SiteTemplate:
             SiteError: Too little memory is free, or it cannot be started.
         """
         require_memory(self.build.recipe)
-        environment = await self.postgres.create(name) if self.postgres is not None else {}
+        environment = self._copied.pop(name, {})
+        if self.postgres is not None and not environment:
+            environment = await self.postgres.create(name)
         answer = await self.ask("launch", name=name, environment=environment)
         return bool(answer["ready"])
+
+    async def copy(self, name: str, to: Iterable[str]) -> None:
+        """Give new instances the state and the databases that another one has now. They are
+        launched later.
+
+        Raises:
+            SiteError: It has ended, or its databases cannot be copied.
+        """
+        await self.ask("copy", name=name, names=list(to))
+        if self.postgres is not None:
+            for new in to:
+                self._copied[new] = await self.postgres.create(new, source=name)
+                name = new  # the next one is copied from this one, to which no application is connected
 
     def unique_memory(self) -> int:
         """Return the bytes that its processes share with no other. Takes milliseconds."""
@@ -249,6 +266,7 @@ class SiteTemplate:
         Raises:
             SiteError: The template has ended, and the instance with it.
         """
+        self._copied.pop(name, None)
         await self.ask("drop", name=name)
         if self.postgres is not None:
             await self.postgres.drop(name)

@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -19,10 +20,10 @@ from envs.sites import find_recipe, site_of
 from envs.sites.live import LiveOptions
 from envs.sites.recipes.build import build_site
 from envs.sites.recipes.check import check_site
-from envs.sites.recipes.group import SiteGroup
+from envs.sites.recipes.group import GroupEpisode, SiteGroup
 from envs.sites.recipes.recipe import FOLDERS, CheckSteps, RecordedRequest
 from envs.tasks.imports import import_tasks
-from envs.types import BrowserError, Click, ConfigError, Goto, SiteError, StopReason, Terminate
+from envs.types import BrowserError, Click, ConfigError, Goto, SiteError, StopReason, Terminate, Type
 
 from ..mirror.archives import entry, headers, write_har
 from .making import write_recipe
@@ -104,7 +105,72 @@ async def test_hosts_work_together_under_their_true_names(site: SiteGroup, pool:
         assert "notes: none" in elsewhere and "town=member" in elsewhere, "each episode has servers of its own"
         wrong = await other.step(Goto(url="https://mill.town.example/"))
         assert "mill.town.example" in (wrong.observation.error or "")
-    assert [member.instances for member in site.members.values()] == [0, 0]
+    assert members(site) == [0, 0]
+
+
+async def test_forks_have_the_state_of_every_host(site: SiteGroup, pool: BrowserPool) -> None:
+    async with open_env(TOWN_TASK, pool=pool, site=site, seed=0, forkable=True) as env:
+        await env.reset()
+        async with env.fork(1) as (early,):
+            assert "notes: none" in await click(early, "Forum"), "a host that the episode has not launched"
+            async with early.fork(1) as (again,):
+                assert "basket=3" in await click(again, "Back") and "hello" in await click(again, "Post")
+            assert members(site) == [2, 1]
+        assert members(site) == [1, 0]
+        assert "notes: hello" in await click(env, "Post")
+        assert "town=member; basket=3" in await click(env, "Back")
+        async with env.fork(2) as (left, right):
+            assert members(site) == [3, 3]
+            for fork in (left, right):
+                assert fork.page_step is not None and env.page_step is not None
+                assert fork.page_step.observation == env.page_step.observation
+                assert fork.page_step.dom_hash == env.page_step.dom_hash
+            states = [await opened(fork).hash_state() for fork in (env, left, right)]
+            assert states[0] == states[1] == states[2] and f"{FORUM}/notes.sqlite:notes" in states[0]
+            for fork, text in ((left, "left"), (right, "right")):
+                await fork.step(Type(element=element(fork, "hello"), text=text))
+                shown = await click(fork, "Post")
+                assert f"notes: hello {text}" in shown and "town=member" in shown
+                assert await opened(fork).state.sql("SELECT text FROM notes", FORUM) == [("hello",), (text,)]
+            assert "notes: hello\n" in f"{await click(env, 'Forum')}\n"
+            assert await opened(env).hash_state() == states[0], "the original is as it was"
+        assert members(site) == [1, 1] and site.gateway._folder is not None
+        assert set(site.gateway._folder.glob("*.socket")) == {opened(env).instances.server.socket}
+        assert [len(member._front.kept) for member in site.members.values()] == [1, 1]
+
+
+async def test_a_fork_that_asks_another_host_is_refused(site: SiteGroup) -> None:
+    await site.start()
+    episode = await site.open_episode(TOWN_TASK, 0)
+    try:
+        episode.keep_answers()
+        (fork,) = await site.fork_episode(episode, TOWN_TASK, 0, 1)
+        assert isinstance(fork, GroupEpisode)
+        try:
+            await fork.instances.of(FORUM)
+            with pytest.raises(SiteError, match=f"its pages ask another host when they are shown again: {FORUM}"):
+                await fork.go_on()
+        finally:
+            await fork.close()
+    finally:
+        await episode.close()
+    assert members(site) == [0, 0]
+
+
+def members(site: SiteGroup) -> list[int]:
+    """Instances of each host."""
+    return [member.instances for member in site.members.values()]
+
+
+def opened(env: WebEnv) -> Any:
+    """The group's episode."""
+    return env._episode._session._site_episode  # type: ignore[union-attr]
+
+
+def element(env: WebEnv, value: str) -> int:
+    assert env.page_step is not None
+    (index,) = [one.index for one in env.page_step.observation.elements if one.value == value]
+    return index
 
 
 async def test_the_end_of_a_host_ends_its_episode_with_the_reason(site: SiteGroup, pool: BrowserPool) -> None:
@@ -128,11 +194,13 @@ async def test_a_recording_is_a_host_too(folder: Path, pool: BrowserPool) -> Non
         update={"check": CheckSteps(requests=(RecordedRequest(path="/"), RecordedRequest(path=f"https://{docs}/more")))}
     )
     site = site_of(recipe)
-    async with open_env(TOWN_TASK, pool=pool, site=site, seed=0) as env:  # which starts and closes the site
+    async with open_env(TOWN_TASK, pool=pool, site=site, seed=0, forkable=True) as env:  # which starts the site
         await env.reset()
         assert "Guide" in (await env.step(Goto(url=f"https://{docs}/guide"))).observation.text
         assert "All" in await click(env, "More")
         assert env.page_step is not None and env.page_step.observation.url == f"https://{docs}/all"
+        async with env.fork(1) as (fork,):
+            assert "town=member" in await click(fork, "Shop")
         assert "town=member" in await click(env, "Shop")
     try:
         await site.start()

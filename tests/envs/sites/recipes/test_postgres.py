@@ -12,9 +12,10 @@ import psutil
 import pytest
 import yaml
 
+from envs.sites.recipes import postgres
 from envs.sites.recipes.build import build_site
 from envs.sites.recipes.check import check_site
-from envs.sites.recipes.postgres import find_program
+from envs.sites.recipes.postgres import PostgresServer, find_program
 from envs.sites.recipes.recipe import read_recipe
 from envs.sites.recipes.site import RecipeSite
 from envs.types import SiteError
@@ -29,6 +30,7 @@ from urllib.parse import parse_qs
 import psycopg
 
 LOADED = os.environ["DATABASE_URL"]
+HELD = []
 
 def reached(url):
     try:
@@ -50,6 +52,11 @@ def answer(path, value, url):
         return str(reached(LOADED))
     if path == "/others":
         return " ".join(others(url)) or "none"
+    if path == "/hold":
+        HELD.append(psycopg.connect(url))
+        if value:
+            HELD[-1].execute(value)
+        return str(len(HELD))
     with psycopg.connect(url) as shop:
         if path == "/buy":
             shop.execute("INSERT INTO orders (item) VALUES (%s)", (value,))
@@ -66,6 +73,7 @@ def application(environ, start):
 if __name__ == "__main__":
     with psycopg.connect(LOADED) as shop:
         shop.execute("CREATE TABLE orders (id serial, item text, made timestamptz DEFAULT now())")
+        shop.execute("CREATE VIEW items AS SELECT item FROM orders")
         shop.execute("INSERT INTO orders (item) VALUES ('of the seed')")
 '''
 RECIPE: dict[str, Any] = {
@@ -77,6 +85,10 @@ RECIPE: dict[str, Any] = {
     "limits": {"free_memory_mb": 64, "disk_mb": 256},
     "check": {"requests": [{"path": "/buy?value=tea"}, {"path": "/make"}, {"path": "/"}]},
 }
+
+
+OURS = {"rollwright", "site", "seed", "template", "reader", "seeded_0", "postgres", "template0", "template1"}
+"""Databases and roles of the server itself."""
 
 
 @pytest.fixture(scope="module")
@@ -141,17 +153,62 @@ async def test_grading_reads_the_database_of_its_episode(site: RecipeSite) -> No
         await episode.close()
 
 
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_fork_has_the_databases_of_its_episode(site: RecipeSite, connected: bool) -> None:
+    assert not site.fork_problem()
+    async with visited(site) as one:
+        site.keep_answers(one.instance)
+        await one.text("/buy?value=tea")
+        await one.text("/make")
+        if connected:
+            await one.text("/hold")
+        here = await site.hash_state(one.instance)
+        left, right = forks = [Visitor(site, fork) for fork in await site.fork(one.instance, 2)]
+        for fork in forks:
+            assert await site.hash_state(fork.instance) == here, "before it has been asked anything"
+            await site.go_on(fork.instance)
+        assert await left.text("/buy?value=left") == "of the seed,tea,left"
+        assert await right.text("/buy?value=right") == "of the seed,tea,right"
+        assert await one.text("/buy?value=first") == "of the seed,tea,first"
+        for visitor in (one, left, right):
+            server = server_of(visitor)
+            assert await server.rows(visitor.instance.name, "DATABASE_URL", "SELECT max(id) FROM orders") == [(3,)]
+            assert await visitor.text("/others") == "none"
+        await site.drop(right.instance)
+        await site.drop(left.instance)
+        assert await names_on(one) == {one.instance.name, f"{one.instance.name}_0", *OURS}
+
+
+async def test_a_database_that_cannot_be_copied_refuses_the_fork(site: RecipeSite) -> None:
+    async with visited(site) as one:
+        site.keep_answers(one.instance)
+        await one.text("/hold?value=LOCK TABLE orders")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(postgres, "COPY_SECONDS", 0.3)
+            with pytest.raises(SiteError, match=r"database i\d+_0 (cannot be|is not) copied"):
+                await site.fork(one.instance, 1)
+        assert site.instances == 1 and await names_on(one) == {one.instance.name, f"{one.instance.name}_0", *OURS}
+
+
 async def test_nothing_of_an_instance_is_left_on_the_server(site: RecipeSite) -> None:
     async with visited(site) as one:
         async with visited(site) as two:
             await two.text("/make")
-        postgres = one.instance.template.postgres  # type: ignore[union-attr]
-        assert postgres is not None
-        known = "SELECT datname FROM pg_database UNION SELECT rolname FROM pg_roles WHERE rolname NOT LIKE 'pg!_%' ESCAPE '!'"
-        left = {row[0] for row in await postgres.rows(one.instance.name, "DATABASE_URL", known)}
-        own = {one.instance.name, f"{one.instance.name}_0"}
-        ours = {"rollwright", "site", "seed", "template", "reader", "seeded_0"}
-        assert left == own | ours | {"postgres", "template0", "template1"}
+        assert await names_on(one) == {one.instance.name, f"{one.instance.name}_0", *OURS}
+
+
+def server_of(visitor: Visitor) -> PostgresServer:
+    server = visitor.instance.template.postgres  # type: ignore[union-attr]
+    assert server is not None
+    return server
+
+
+async def names_on(visitor: Visitor) -> set[str]:
+    """Names of all databases and roles."""
+    known = (
+        "SELECT datname FROM pg_database UNION SELECT rolname FROM pg_roles WHERE rolname NOT LIKE 'pg!_%' ESCAPE '!'"
+    )
+    return {row[0] for row in await server_of(visitor).rows(visitor.instance.name, "DATABASE_URL", known)}
 
 
 WORKER = """
