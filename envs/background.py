@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from envs.cdp.messages import target_gone
@@ -26,7 +27,7 @@ def start_background(work: Coroutine[Any, Any, T], tasks: set[asyncio.Task[T]], 
     return task
 
 
-def log_failure(task: asyncio.Future[Any]) -> None:
+def log_failure(task: asyncio.Future[Any] | Future[Any]) -> None:
     """Log the error that a task ended with, for ``add_done_callback``.
 
     A cancellation is no error. That a page, a worker or the browser went away meanwhile is a debug

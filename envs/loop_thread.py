@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,17 +28,22 @@ class LoopThread:
         """Start the thread. Starting twice is one start."""
         if self._thread is not None:
             return
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=_run_forever, args=(loop,), name=self._name, daemon=True)
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = runner.get_loop()
+        self._thread = threading.Thread(target=_run_forever, args=(runner,), name=self._name, daemon=True)
         self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run ``work`` in the thread, which must be running."""
+        assert self._loop is not None, "start it first"
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Await ``work`` in the thread, which must be running."""
-        assert self._loop is not None, "start it first"
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(self.begin(work))
 
     async def close(self) -> None:
-        """End the loop and the thread."""
+        """Cancel what runs, and end the loop and the thread."""
         loop, thread = self._loop, self._thread
         self._loop = self._thread = None
         if loop is not None and thread is not None:
@@ -45,10 +51,8 @@ class LoopThread:
             await asyncio.to_thread(thread.join)
 
 
-def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
+def _run_forever(runner: asyncio.Runner) -> None:
+    with runner:  # which cancels what is still running at the end
+        loop = runner.get_loop()
+        asyncio.set_event_loop(loop)
         loop.run_forever()
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        loop.close()

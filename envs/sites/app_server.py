@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import threading
 import time
 from collections.abc import Coroutine
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,9 @@ from typing import Any, TypeVar
 import uvicorn
 from starlette.types import ASGIApp
 
+from envs.background import log_failure
 from envs.cancel_scope import finish_shielded
+from envs.loop_thread import LoopThread
 from envs.types import SiteError
 
 T = TypeVar("T")
@@ -29,25 +31,6 @@ STOP_SECONDS = 10.0
 """Real seconds that a thread may take to end. It waits for a request in progress."""
 
 
-class _Server(uvicorn.Server):
-    """A server that another thread can stop at any time, also before it has started."""
-
-    loop: asyncio.AbstractEventLoop | None = None
-    _serving: asyncio.Task[None] | None = None
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        self.loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
-        if not self.should_exit:
-            await super().serve(sockets)
-
-    def stop(self) -> None:
-        """Have it end: in its own way if it serves already, else at once."""
-        self.should_exit = self.force_exit = True
-        if not self.started and self.loop is not None and self._serving is not None:
-            with suppress(RuntimeError):  # its loop is closed already
-                self.loop.call_soon_threadsafe(self._serving.cancel)
-
-
 class AppServer:
     """Serves ``app`` at ``origin``, or at a Unix socket. ``name`` names it in errors."""
 
@@ -59,9 +42,8 @@ class AppServer:
         self._app = app
         self._name = name
         self._place = place
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
-        self._listener: socket.socket | None = None
+        self._thread = LoopThread(name)
+        self._running: tuple[uvicorn.Server, socket.socket, Future[None]] | None = None
         self._origin: str | None = None
         self._changing = asyncio.Lock()
         """Held while it is started or closed, so that two concurrent starts make one server."""
@@ -82,40 +64,34 @@ class AppServer:
             SiteError: it does not answer in time.
         """
         async with self._changing:
-            if self._thread is not None:
+            if self._running is not None:
                 return
+            listener = self._bound()
+            config = uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off")
+            server = uvicorn.Server(config)
+            self._thread.start()
+            serving = self._thread.begin(_serve(server, listener))
+            serving.add_done_callback(log_failure)
+            self._running = server, listener, serving
             try:
-                self._start_thread()
-                await self._wait_until_started()
+                await self._wait_until_started(server, serving)
             except BaseException:
-                await finish_shielded(self._stop_thread())
+                await finish_shielded(self._stop())
                 raise
+            if self._place is None:
+                self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     async def close(self) -> None:
         """Stop serving and wait for the thread."""
         async with self._changing:
-            await finish_shielded(self._stop_thread())
+            await finish_shielded(self._stop())
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` in the server's thread."""
-        server = self._server
-        if server is None or server.loop is None:
+        if self._running is None:
             work.close()
             raise SiteError(f"the server of {self._name} is not started; call start() first")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, server.loop))
-
-    def _start_thread(self) -> None:
-        listener = self._listener = self._bound()
-        server = self._server = _Server(
-            uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off")
-        )
-
-        def serve() -> None:
-            with suppress(asyncio.CancelledError):  # stopped before it had started
-                server.run(sockets=[listener])
-
-        self._thread = threading.Thread(target=serve, name=self._name, daemon=True)
-        self._thread.start()
+        return await self._thread.run(work)
 
     def _bound(self) -> socket.socket:
         if self._place is not None:
@@ -126,27 +102,32 @@ class AppServer:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
 
-    async def _wait_until_started(self) -> None:
-        server, thread, listener = self._server, self._thread, self._listener
-        assert server is not None and thread is not None and listener is not None
+    async def _wait_until_started(self, server: uvicorn.Server, serving: Future[None]) -> None:
         deadline = time.monotonic() + START_SECONDS
         while not server.started:
-            if not thread.is_alive():
+            if serving.done():
                 raise SiteError(f"the server of {self._name} did not start: it ended by itself; its log says why")
             if time.monotonic() > deadline:
                 raise SiteError(f"the server of {self._name} did not start within {START_SECONDS:g} s")
             await asyncio.sleep(0.01)
-        if self._place is None:
-            self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
-    async def _stop_thread(self) -> None:
-        server, thread, listener = self._server, self._thread, self._listener
-        self._server = self._thread = self._listener = self._origin = None
-        if server is not None:
-            server.stop()
-        if thread is not None and thread.ident is not None:
-            await asyncio.to_thread(thread.join, STOP_SECONDS)
-            if thread.is_alive():
-                logger.warning("the server of %s does not end; its thread is left behind", self._name)
-        if listener is not None:
-            listener.close()  # a server that had started has closed it
+    async def _stop(self) -> None:
+        running, self._running, self._origin = self._running, None, None
+        if running is None:
+            return
+        server, listener, serving = running
+        server.should_exit = server.force_exit = True
+        if not server.started:
+            serving.cancel()
+        await asyncio.to_thread(wait, [serving], STOP_SECONDS)
+        if serving.done():
+            await self._thread.close()
+        else:
+            logger.warning("the server of %s does not end; its thread is left behind", self._name)
+            self._thread = LoopThread(self._name)
+        listener.close()  # a server that had started has closed it
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    with suppress(SystemExit):  # which uvicorn raises where it cannot start; its log says why
+        await server.serve(sockets=[listener])
