@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from envs.cancel_scope import finish_shielded
 from envs.sites.app_server import AppServer
@@ -30,22 +30,10 @@ NOT_SENT = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedEpisode(SiteEpisode):
-    """An episode on a recording under the recorded hosts' true names."""
+class NamedEpisode(HostEpisode):
+    """An episode on a recording under the true names of its hosts."""
 
     servers: tuple[AppServer | EpisodeServer, ...]
-
-    async def close(self) -> None:
-        """Stop serving the episode."""
-        for server in self.servers:
-            await server.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostedRecording(HostEpisode):
-    """A recording that is one of several hosts of an episode."""
-
-    server: AppServer
     place: Path
 
     @property
@@ -55,7 +43,8 @@ class HostedRecording(HostEpisode):
 
     async def close(self) -> None:
         """Stop serving it."""
-        await self.server.close()
+        for server in self.servers:
+            await server.close()
         self.place.unlink(missing_ok=True)
 
 
@@ -141,19 +130,16 @@ class MirrorSite(HostSite):
         key = self._recorded.key("GET", self._address + task.path)
         if not self._recorded.answers(key):
             raise SiteError(f"site {self.name}: {self._recorded.miss(key)}; record it, or correct the task's path")
-        application = MirrorApplication(self, MirroredEpisode(self._recorded))
         if self._gateway is not None:
-            return await self._open_named(application, task.path, self._gateway)
-        token = self._front.admit(application)
+            return await self._open_named(task.path, self._gateway)
+        token = self._front.admit(self._new_application())
         return FrontedEpisode(path=self._front.entrance(token, task.path), token=token, front=self._front)
 
-    async def open_host(self, task: WebTask, seed: int, place: Path) -> HostedRecording:
+    async def open_host(self, task: WebTask, seed: int, place: Path) -> NamedEpisode:
         """Begin the recording anew for an episode that may begin on another host."""
-        server = AppServer(MirrorApplication(self, MirroredEpisode(self._recorded)), self.name, place)
-        await server.start()
-        return HostedRecording(path=task.path, server=server, place=place)
+        return NamedEpisode(path=task.path, servers=(await self._served(place),), place=place)
 
-    async def _open_named(self, application: MirrorApplication, path: str, gateway: HostGateway) -> NamedEpisode:
+    async def _open_named(self, path: str, gateway: HostGateway) -> NamedEpisode:
         inside = gateway.new_socket()
 
         async def find(host: str) -> HostAddress | None:
@@ -162,18 +148,31 @@ class MirrorSite(HostSite):
         async def explain(host: str) -> str:
             return f"the server of the recording of {host} failed"
 
-        server = AppServer(application, self.name, inside)
-        await server.start()
+        server = await self._served(inside)
         try:
             opened = await gateway.open(find, explain)
         except BaseException:
             await finish_shielded(server.close())
             raise
-        return NamedEpisode(
-            path=path, routes={(host, PORT): opened.socket for host in self._named}, servers=(opened, server)
-        )
+        routes = {(host, PORT): opened.socket for host in self._named}
+        return NamedEpisode(path=path, routes=routes, servers=(opened, server), place=inside)
 
-    async def answer(self, episode: MirroredEpisode, request: Request) -> Response:
+    async def _served(self, place: Path) -> AppServer:
+        server = AppServer(self._new_application(), self.name, place)
+        await server.start()
+        return server
+
+    def _new_application(self) -> ASGIApp:
+        """Return the application of one episode, which begins at the start of the recording."""
+        episode = MirroredEpisode(self._recorded)
+
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            response = await self._answer(episode, Request(scope, receive))
+            await response(scope, receive, send)
+
+        return application
+
+    async def _answer(self, episode: MirroredEpisode, request: Request) -> Response:
         """Return the recorded answer of a request, or a page that says what is missing."""
         sent = await request.body()
         key = self._recorded.key(
@@ -213,18 +212,6 @@ class MirrorSite(HostSite):
             logger.warning("site %s: %s", self.name, report)
         self.missed[report] = self.missed.get(report, 0) + 1
         return PlainTextResponse(f"This page is not part of the recording.\n\n{report}.", status_code=404)
-
-
-class MirrorApplication:
-    """The ASGI application of one episode."""
-
-    def __init__(self, site: MirrorSite, episode: MirroredEpisode) -> None:
-        self._site = site
-        self._episode = episode
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._site.answer(self._episode, Request(scope, receive))
-        await response(scope, receive, send)
 
 
 def _host_of(request: Request) -> str:
