@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
@@ -24,9 +23,9 @@ from typing import Any
 import orjson
 
 from envs.cancel_scope import finish_shielded
-from envs.sites.recipes.build import SiteBuild, in_use
+from envs.sites.recipes.build import SiteBuild
 from envs.sites.recipes.engine import OWNER_LABEL, ContainerEngine, find_engine, owner_of_containers
-from envs.sites.recipes.template import TemplateReport, make_folder, private_memory, require_memory
+from envs.sites.recipes.template import InstanceTemplate, TemplateReport, private_memory, require_memory
 from envs.sites.site_guest import kernel
 from envs.sites.site_guest.limits import reached_limit
 from envs.sites.site_guest.servers import RETRY_SECONDS, pass_on
@@ -52,7 +51,7 @@ class _Container:
     relays: set[asyncio.Task[None]] = field(default_factory=set)
 
 
-class ContainerTemplate:
+class ContainerTemplate(InstanceTemplate):
     """Starts the containers of a recipe; has the methods of a `SiteTemplate`."""
 
     def __init__(self, build: SiteBuild, *, isolate: bool = True) -> None:
@@ -60,27 +59,16 @@ class ContainerTemplate:
         Args:
             isolate: False to publish ports, as where root is not allowed.
         """
-        self.build = build
+        super().__init__(build)
         self._isolated = isolate and os.geteuid() == 0
         self._engine: ContainerEngine
-        self._folder: Path | None = None
         self._containers: dict[str, _Container] = {}
-        self._held = ExitStack()
+        self._started = False
 
     @property
     def alive(self) -> bool:
         """True from start to close."""
-        return self._folder is not None
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the instances' sockets."""
-        assert self._folder is not None, "start it first"
-        return self._folder
-
-    def socket_of(self, name: str) -> Path:
-        """Return the socket of an instance."""
-        return self.folder / f"{name}.socket"
+        return self._started
 
     async def start(self) -> TemplateReport:
         """Find the engine and the image, and remove what killed workers left.
@@ -96,9 +84,9 @@ class ContainerTemplate:
                 f"site {self._name}: its image {self.build.image} is not on this machine; "
                 f"run: python -m flows.sites build {self._name}"
             )
-        self._held.enter_context(in_use(self.build))
         await asyncio.to_thread(self._engine.remove_leftovers)
-        self._folder = await asyncio.to_thread(make_folder, self._held)
+        await self._hold()
+        self._started = True
         missing = "its containers have the network of the engine, because only root can enter another one"
         notices = () if self._isolated else (missing,)
         seconds = time.monotonic() - begun
@@ -107,10 +95,8 @@ class ContainerTemplate:
     async def close(self) -> None:
         """Remove all containers and files. A second close does nothing."""
         ends = await asyncio.gather(*(self.drop(name) for name in list(self._containers)), return_exceptions=True)
-        if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-            self._folder = None
-        self._held.close()
+        self._started = False
+        await self._release()
         for end in ends:
             if end is not None:
                 raise end
@@ -161,10 +147,6 @@ class ContainerTemplate:
         parts: dict[str, str] = seen["parts"]
         return parts
 
-    @property
-    def _name(self) -> str:
-        return self.build.recipe.name
-
     async def _run(self, *arguments: str) -> str:
         try:
             return await asyncio.to_thread(self._engine.run, *arguments)
@@ -193,17 +175,8 @@ class ContainerTemplate:
         network = ["--network", "none"] if self._isolated else ["--publish", f"127.0.0.1::{start.port}"]
         temporary = f"rw,mode=1777,size={limits.written_mb}m"
         return [
-            *[
-                "run",
-                "--detach",
-                "--pull",
-                "never",
-                "--stop-timeout",
-                "0",
-                "--read-only",
-                "--security-opt",
-                "no-new-privileges",
-            ],
+            *("run", "--detach", "--pull", "never", "--stop-timeout", "0"),
+            *("--read-only", "--security-opt", "no-new-privileges"),
             *("--name", name, "--label", f"{OWNER_LABEL}={owner_of_containers()}"),
             *network,
             *("--pids-limit", str(limits.processes)),
@@ -272,9 +245,8 @@ class ContainerTemplate:
                 (place / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
                 await self._run("cp", f"{container}:{path}", str(place / path.lstrip("/")))
             for path in optional:
-                await asyncio.to_thread(
-                    self._engine.attempt, "cp", f"{container}:{path}", str(place / path.lstrip("/"))
-                )
+                source = f"{container}:{path}"
+                await asyncio.to_thread(self._engine.attempt, "cp", source, str(place / path.lstrip("/")))
         finally:
             await asyncio.shield(self._run("unpause", container))
 

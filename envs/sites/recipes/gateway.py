@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from typing import TypeVar
 from envs.egress.certificates import local_key
 from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER
 from envs.loop_thread import LoopThread
-from envs.sites.recipes.template import make_folder
+from envs.sites.recipes.template import own_folder
 from envs.types import SiteError
 
 T = TypeVar("T")
@@ -67,17 +66,15 @@ class HostGateway:
         nothing."""
         if self._folder is not None:
             return
-        self._folder = make_folder(self._held)
+        self._folder = await asyncio.to_thread(self._held.enter_context, own_folder())
         self._context = await asyncio.to_thread(lambda: local_key().server_context(self._hosts))
         self._thread.start()
 
     async def close(self) -> None:
         """End the thread. Episodes are closed before."""
         await self._thread.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
         self._held.close()
+        self._folder = None
 
     def new_socket(self) -> Path:
         """Return a path for a Unix socket, which goes when this is closed."""

@@ -12,8 +12,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,24 +51,43 @@ _COMMAND = (
 def remove_leftovers() -> list[Path]:
     """Remove folders of workers that were killed together with their supervisors; return them."""
     removed = []
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
-        try:
-            with (folder / OWNER).open() as owner:
-                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-        except (BlockingIOError, FileNotFoundError, PermissionError):
-            continue  # it is in use, not complete yet, or another user's
-        removed.append(folder)
+    with _locked_temporary() as temporary:
+        for folder in sorted(temporary.glob(f"{PREFIX}*")):
+            try:
+                with (folder / OWNER).open("a") as owner:  # which a kill may have left out
+                    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            except (BlockingIOError, FileNotFoundError, PermissionError):
+                continue  # it is in use, removed meanwhile, or another user's
+            removed.append(folder)
     return removed
 
 
-def make_folder(held: ExitStack) -> Path:
-    """Make the folder of a template, which this process owns until ``held`` is closed."""
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """Make a folder of sockets, logs and mounts; removed at the end, or by another worker."""
     remove_leftovers()
-    unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
-    owner = held.enter_context((unlocked / OWNER).open("w"))
-    fcntl.flock(owner, fcntl.LOCK_EX)
-    return unlocked.rename(unlocked.with_name(unlocked.name[1:]))  # now others may look at it
+    with _locked_temporary() as temporary:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=temporary))
+        owner = (folder / OWNER).open("w")
+        fcntl.flock(owner, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # a supervisor removes it too
+        owner.close()
+
+
+@contextmanager
+def _locked_temporary() -> Iterator[Path]:
+    """Lock the folder of temporary files: one process makes or removes sites' folders at a time."""
+    temporary = Path(tempfile.gettempdir())
+    handle = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield temporary
+    finally:
+        os.close(handle)
 
 
 def private_memory(pids: Iterable[int]) -> int:
@@ -125,17 +144,47 @@ class TemplateReport:
     seconds: float
 
 
-class SiteTemplate:
-    """The template of a build on this machine. Used in one event loop."""
+class InstanceTemplate:
+    """Base of what launches the instances of a build. Used in one event loop."""
+
+    def __init__(self, build: SiteBuild) -> None:
+        self.build = build
+        self._folder: Path | None = None
+        self._held = ExitStack()
+
+    @property
+    def folder(self) -> Path:
+        """Folder of sockets and logs, which the instances see too."""
+        assert self._folder is not None, "start it first"
+        return self._folder
+
+    def socket_of(self, name: str) -> Path:
+        """Return the socket of an instance."""
+        return self.folder / f"{name}.socket"
+
+    async def _hold(self) -> None:
+        """Keep the build, and make the folder."""
+        self._held.enter_context(in_use(self.build))
+        self._folder = await asyncio.to_thread(self._held.enter_context, own_folder())
+
+    async def _release(self) -> None:
+        await asyncio.to_thread(self._held.close)
+
+    @property
+    def _name(self) -> str:
+        return self.build.recipe.name
+
+
+class SiteTemplate(InstanceTemplate):
+    """The template of a build on this machine."""
 
     def __init__(self, build: SiteBuild, *, isolate: bool = True) -> None:
         """
         Args:
             isolate: False for plain copies without namespaces, as where root is not allowed.
         """
-        self.build = build
+        super().__init__(build)
         self._isolate = isolate
-        self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._life: int | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -143,7 +192,6 @@ class SiteTemplate:
         self._ready: asyncio.Future[TemplateReport]
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ids = itertools.count(1)
-        self._held = ExitStack()
         self._copied = dict[str, dict[str, str]]()
         """URLs of the databases of instances that are copies of others, until they are launched."""
         self._variables = sorted(build.recipe.state.postgres.values())
@@ -161,16 +209,6 @@ class SiteTemplate:
         assert self._process is not None, "start it first"
         return self._process.pid
 
-    @property
-    def folder(self) -> Path:
-        """Folder of sockets and logs, which the template sees too."""
-        assert self._folder is not None, "start it first"
-        return self._folder
-
-    def socket_of(self, name: str) -> Path:
-        """Return the socket of an instance."""
-        return self.folder / f"{name}.socket"
-
     async def start(self) -> TemplateReport:
         """Start the processes and wait until the application is loaded and warm.
 
@@ -178,14 +216,13 @@ class SiteTemplate:
             SiteError: It is not built, or it fails or takes too long.
         """
         self.build.require_finished()
-        self._held.enter_context(in_use(self.build))
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         ours, theirs = socket.socketpair()
         life_read, life_write = os.pipe()
         self._life = life_write
         try:
-            self._folder = await asyncio.to_thread(make_folder, self._held)
+            await self._hold()
             self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
             reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
             self._reading = loop.create_task(self._read(reader))
@@ -224,9 +261,7 @@ class SiteTemplate:
                 await asyncio.to_thread(self._process.wait, STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 logger.warning("site %s: its processes do not end; the supervisor is %d", self._name, self._process.pid)
-        if self._folder is not None and self._folder.exists():  # the supervisor was killed
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._held.close()
+        await self._release()
 
     async def launch(self, name: str) -> bool:
         """Start an instance and return whether it is known to be ready.
@@ -299,10 +334,6 @@ class SiteTemplate:
         if "error" in values:
             raise SiteError(f"site {self._name}: {do}: {values['error']}")
         return values
-
-    @property
-    def _name(self) -> str:
-        return self.build.recipe.name
 
     def _spawn(self, control: socket.socket, life: int) -> subprocess.Popen[bytes]:
         recipe, build = self.build.recipe, self.build
