@@ -14,7 +14,7 @@ from envs.sites.live import LiveOptions, LiveSite, check_login, split_address
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.server_state import SiteState
 from envs.sites.static_server import StaticServer, StaticSite
-from envs.sites.storage_state import StorageState, read_storage_state
+from envs.sites.storage_state import read_storage_state
 
 if TYPE_CHECKING:
     from envs.sites.mirror.record import record_site
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from envs.sites.recipes.engine import find_engine
     from envs.sites.recipes.group import SiteGroup
     from envs.sites.recipes.kinds import site_of
-    from envs.sites.recipes.recipe import SiteRecipe, find_recipe, recipe_files
+    from envs.sites.recipes.recipe import find_recipe, recipe_files
     from envs.sites.recipes.site import RecipeSite
     from envs.sites.registry import SITES, is_served, make_site
     from envs.sites.shared import SharedSites
@@ -40,11 +40,9 @@ __all__ = [
     "Site",
     "SiteEpisode",
     "SiteGroup",
-    "SiteRecipe",
     "SiteState",
     "StaticServer",
     "StaticSite",
-    "StorageState",
     "build_of",
     "build_site",
     "check_login",
@@ -69,7 +67,7 @@ __getattr__ = lazy_names(
         "envs.sites.recipes.build": ("build_of", "build_site", "clean_builds"),
         "envs.sites.recipes.check": ("check_site", "visit_of"),
         "envs.sites.recipes.engine": ("find_engine",),
-        "envs.sites.recipes.recipe": ("SiteRecipe", "find_recipe", "recipe_files"),
+        "envs.sites.recipes.recipe": ("find_recipe", "recipe_files"),
         "envs.sites.recipes.group": ("SiteGroup",),
         "envs.sites.recipes.kinds": ("site_of",),
         "envs.sites.recipes.site": ("RecipeSite",),

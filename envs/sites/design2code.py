@@ -91,7 +91,6 @@ class Design2CodeSite(StaticSite):
 
     def __init__(self, folder: AnyPath = FOLDER) -> None:
         super().__init__("design2code", folder, viewport=VIEWPORT)
-        self._folder = Path(folder)
         self._server = PictureServer(folder)
 
     def reference(self, task: WebTask) -> str:
@@ -100,7 +99,7 @@ class Design2CodeSite(StaticSite):
         Raises:
             SiteError: the folder has no such page, or it cannot be read.
         """
-        file = self._folder / f"{Path(task.path).stem}.html"
+        file = self._server.folder / f"{Path(task.path).stem}.html"
         if not file.is_file():
             raise SiteError(f"{task.task_id}: {file} is not there; expected the page of {task.path} beside its picture")
         try:

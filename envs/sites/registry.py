@@ -10,8 +10,8 @@ from envs.sites.design2code import Design2CodeSite
 from envs.sites.live import LiveOptions, LiveSite
 from envs.sites.miniwob import MiniWobSite
 from envs.sites.recipes.group import SiteGroup
-from envs.sites.recipes.kinds import recipe_site, sites_of
-from envs.sites.recipes.recipe import is_recipe, recipe_files
+from envs.sites.recipes.kinds import site_of, sites_of
+from envs.sites.recipes.recipe import find_recipe, is_recipe, recipe_files
 from envs.types import ConfigError, TaskError
 from envs.types.extensions import Extensions, is_reference
 from envs.types.near import near
@@ -70,8 +70,8 @@ def _by_recipes(site: LiveSite, live: LiveOptions) -> Site:
 
 
 def _make_served(name: str) -> Site:
-    if name not in SITES and (made := recipe_site(name)) is not None:
-        return made
+    if name not in SITES and is_recipe(name):
+        return site_of(find_recipe(name))
     make = SITES.find(name)
     site = make() if callable(make) else make
     if not isinstance(site, Site):

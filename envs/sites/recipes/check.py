@@ -77,7 +77,7 @@ async def check_site(site: Site, recipe: SiteRecipe) -> SiteCheck:
     first, second = await _played(site, visit, requests), await _played(site, visit, requests)
     after = (await _played(site, visit, ())).state
     check = SiteCheck(len(requests))
-    check.changed = sorted(name for name in {*fresh, *first.state} if fresh.get(name) != first.state.get(name))
+    check.changed = unequal(fresh, first.state)
     for number, (one, two) in enumerate(zip(first.answers, second.answers, strict=True)):
         check.differences += _compared(f"answer {number + 1} ({requests[number].path})", one, two, recipe.check.ignore)
     check.differences += [

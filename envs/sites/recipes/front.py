@@ -32,15 +32,7 @@ COOKIE = "rollwright-episode"
 BEGIN = "/-/begin/"
 ANSWER_SECONDS = 120.0
 """Real seconds for one answer of an instance; the browser's own deadlines are shorter."""
-_OF_ONE_CONNECTION = {
-    b"connection",
-    b"keep-alive",
-    b"proxy-connection",
-    b"te",
-    b"trailer",
-    b"transfer-encoding",
-    b"upgrade",
-}
+_OF_ONE_CONNECTION = set(b"connection keep-alive proxy-connection te trailer transfer-encoding upgrade".split())
 _OURS = PROBLEM_HEADER.encode()
 _COOKIE = f"{COOKIE}=".encode()
 MAX_PROBLEM = 300

@@ -9,7 +9,7 @@ from envs.bundled.sites.site import BundledSite
 from envs.sites.base import Site
 from envs.sites.mirror.site import MirrorSite
 from envs.sites.recipes.group import SiteGroup
-from envs.sites.recipes.recipe import SiteRecipe, find_recipe, is_recipe
+from envs.sites.recipes.recipe import SiteRecipe, find_recipe
 from envs.sites.recipes.site import RecipeSite
 from envs.sites.static_server import StaticSite
 from envs.types import ConfigError
@@ -57,12 +57,3 @@ def sites_of(recipes: Mapping[str, str]) -> dict[str, Site]:
     """
     made = {name: site_of(find_recipe(name)) for name in dict.fromkeys(recipes.values())}
     return {host: made[name] for host, name in recipes.items()}
-
-
-def recipe_site(name: str) -> Site | None:
-    """Make the site of the recipe of a name; ``None`` if there is no such recipe.
-
-    Raises:
-        ConfigError: The recipe's file is wrong.
-    """
-    return site_of(find_recipe(name)) if is_recipe(name) else None

@@ -186,7 +186,7 @@ async def test_a_launch_is_refused_while_memory_is_short(folder: Path) -> None:
             {"start": {"application": "canary:application", "after_fork": "canary:made"}},
             "ended before it was ready(?s:.*)has no attribute 'made'",
         ),
-        ({"ready": {"path": "/nowhere", "seconds": 0.2}}, "/nowhere answers status 404 after 0.2 s"),
+        ({"ready": {"path": "/nowhere", "seconds": 1}}, "/nowhere answers status 404 after 1 s"),
         (
             {"kind": "process", "start": {"command": ["python", "-c", "raise SystemExit('no port')"]}, "warm": []},
             "ended before it was ready(?s:.*)no port",
