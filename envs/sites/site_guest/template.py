@@ -75,8 +75,8 @@ class _Template:
         self._instances: dict[str, _Instance] = {}
         self._copied: dict[str, int | None] = {}
         """Users of instances whose state is a copy of another one's, until they are launched."""
-        self._asked: dict[int, tuple[int, str]] = {}
-        """Pipes of children that answer a question, each with the question's id and the child."""
+        self._asked: dict[int, tuple[int, int, str]] = {}
+        """Pipes of children that answer a question: its id, the child, and the answer so far."""
         self._launched: dict[int, dict[str, Any]] = {}
         """Pipes of instances that do not serve yet, each with the answer to its launch."""
         self._application: Any = None
@@ -289,7 +289,7 @@ class _Template:
             os.close(file)
 
     def _ask_child(self, asked: dict[str, Any], instance: _Instance, work: Callable[[], dict[str, Any]]) -> None:
-        if instance.pid == 0:
+        if instance.pid == 0 or is_exiting(instance.pid):
             raise RuntimeError("its server has ended")
         read, write = os.pipe()
         pid = os.fork()
@@ -306,7 +306,7 @@ class _Template:
                 json.dump({"id": asked["id"], **answer}, pipe)
             os._exit(0)
         os.close(write)
-        self._asked[read] = (pid, "")
+        self._asked[read] = (asked["id"], pid, "")
 
     def _finish(self, control: socket.socket, pipe: int) -> None:
         if pipe in self._launched:
@@ -314,15 +314,17 @@ class _Template:
             os.close(pipe)
             _send(control, {**self._launched.pop(pipe), "ready": served and self._answers})
             return
-        pid, text = self._asked[pipe]
+        number, pid, text = self._asked[pipe]
         piece = os.read(pipe, 65536).decode()
         if piece:
-            self._asked[pipe] = (pid, text + piece)
+            self._asked[pipe] = (number, pid, text + piece)
             return
         del self._asked[pipe]
         os.close(pipe)
-        os.waitpid(pid, 0)
-        control.sendall(text.encode() + b"\n")
+        if status := os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+            _send(control, {"id": number, "error": f"the process that reads its state ended with status {status}"})
+        else:
+            control.sendall(text.encode() + b"\n")
 
     def _fork(self, work: Callable[[], None]) -> int:
         """Run ``work`` in a child, which is the first process of a namespace if that is allowed."""
