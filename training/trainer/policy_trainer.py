@@ -22,7 +22,6 @@ from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from torch.utils.data import Subset
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 from transformers.trainer_utils import set_seed
 
@@ -241,9 +240,7 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
 
     # -- optimisation
 
-    def optimizer_step(
-        self, micros: Sequence[MicroBatch] | Subset[MicroBatch], normaliser: float
-    ) -> tuple[LossMetrics, float]:
+    def optimizer_step(self, micros: Sequence[MicroBatch], normaliser: float) -> tuple[LossMetrics, float]:
         """Take one optimiser step on this process's share of a minibatch.
 
         Args:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Subset
 
 from envs.types import TrainingError
 from training.algorithms.losses import NOT_OF_CLONING, NOT_OF_EXTENSIONS, LossMetrics, entropy_bonus
@@ -50,8 +49,23 @@ class Stopwatch:
                 self._inner[-1] += taken
 
 
-class MicroBatches(Dataset[MicroBatch]):
-    """Micro-batches of an update that this process trains on, by their place in a pass.
+class MinibatchShare(Sequence[MicroBatch]):
+    """Sequence of a process's micro-batches of one optimiser step, collated on access."""
+
+    def __init__(self, micros: MicroBatches, minibatch: int) -> None:
+        self._micros, self._minibatch = micros, minibatch
+
+    def __len__(self) -> int:
+        return len(self._micros.minibatches[self._minibatch])
+
+    def __getitem__(self, index: Any) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._micros.get((self._minibatch, index))
+
+
+class MicroBatches:
+    """Micro-batches of an update that this process trains on.
 
     They are collated once if memory allows, else again on each pass. Each thread collates one of
     the next micro-batches while one is computed; the result does not depend on timing.
@@ -67,78 +81,84 @@ class MicroBatches(Dataset[MicroBatch]):
         loaders: ThreadPoolExecutor | None = None,
     ) -> None:
         aggregation = trainer.spec.algorithm.aggregation
-        rank, world = trainer.args.process_index, trainer.args.world_size
-        self.minibatches: list[Subset[MicroBatch]] = []
-        """Micro-batches of each optimiser step, with the log-probabilities set so far."""
-        self.normalisers: list[float] = []
-        """Divisor of the loss of each optimiser step."""
-        self._slots: list[list[Slot]] = []
-        self._weights: list[dict[int, float]] = []
-        """Weights of the rows' tokens, for each micro-batch."""
+        self._weights, self.normalisers = [], []
+        """Weight of each row's tokens, and divisor of the loss, for each minibatch."""
         for minibatch in plan:
             counted = [slot.row for micro in minibatch for slot in micro if slot.counts]
             weights, normaliser = aggregation_weights(
                 aggregation, [rows[row].shape.response for row in counted], [rows[row].episode_id for row in counted]
             )
-            own = minibatch[rank::world]
-            self.minibatches.append(Subset(self, range(len(self._slots), len(self._slots) + len(own))))
+            self._weights.append(dict(zip(counted, weights, strict=True)))
             self.normalisers.append(normaliser)
-            self._slots += own
-            self._weights += [dict(zip(counted, weights, strict=True))] * len(own)
+        rank, world = trainer.args.process_index, trainer.args.world_size
+        self.minibatches = [minibatch[rank::world] for minibatch in plan]
+        self._order = [
+            (minibatch, micro) for minibatch, micros in enumerate(self.minibatches) for micro in range(len(micros))
+        ]
+        self._places = {key: place for place, key in enumerate(self._order)}
         self._trainer, self._rows, self._watch = trainer, rows, watch
         self._room = cache_bytes
         self._loaders, self._ahead = loaders, trainer.spec.trainer.loader_workers
-        self._making: dict[int, Future[MicroBatch]] = {}
-        self._kept: dict[int, MicroBatch] = {}
-        self._proximal: dict[int, torch.Tensor] = {}
-        self._reference: dict[int, torch.Tensor] = {}
+        self._making: dict[tuple[int, int], Future[MicroBatch]] = {}
+        self._kept: dict[tuple[int, int], MicroBatch] = {}
+        self._proximal: dict[tuple[int, int], torch.Tensor] = {}
+        self._reference: dict[tuple[int, int], torch.Tensor] = {}
 
-    def __len__(self) -> int:
-        return len(self._slots)
+    @property
+    def number(self) -> int:
+        """Number of micro-batches of this process."""
+        return len(self._order)
+
+    def minibatch_share(self, minibatch: int) -> MinibatchShare:
+        """Return the micro-batches of one optimiser step, with the log-probabilities set so far."""
+        return MinibatchShare(self, minibatch)
 
     def score(self) -> LossMetrics:
         """Set the proximal log-probabilities; return this process's sums of entropy and tokens."""
         total = LossMetrics()
-        for place in range(len(self)):
-            micro = self[place]
-            with self._watch.part("proximal"):
-                logprobs, entropy = self._trainer.score(micro)
-                micro.proximal = self._proximal[place] = logprobs.cpu()
-                total += LossMetrics(tokens=float(micro.mask.sum()), entropy=float(entropy.cpu()[micro.mask].sum()))
+        for minibatch, micros in enumerate(self.minibatches):
+            for index in range(len(micros)):
+                micro = self.get((minibatch, index))
+                with self._watch.part("proximal"):
+                    logprobs, entropy = self._trainer.score(micro)
+                    micro.proximal = self._proximal[minibatch, index] = logprobs.cpu()
+                    total += LossMetrics(tokens=float(micro.mask.sum()), entropy=float(entropy.cpu()[micro.mask].sum()))
         return total
 
     def sampled(self) -> LossMetrics:
         """Return this process's sums of tokens and of their log-probabilities when sampled."""
-        slots = (slot for micro in self._slots for slot in micro if slot.counts)
+        slots = (slot for micros in self.minibatches for micro in micros for slot in micro if slot.counts)
         values = [value for slot in slots for value in self._rows[slot.row].behaviour]
         return LossMetrics(tokens=float(len(values)), logprob=sum(values))
 
     def score_reference(self) -> None:
         """Set the log-probabilities of all rows under the run's first policy."""
-        for place in range(len(self)):
-            micro = self[place]
-            with self._watch.part("reference"):
-                micro.reference = self._reference[place] = self._trainer.score_reference(micro).cpu()
+        for minibatch, micros in enumerate(self.minibatches):
+            for index in range(len(micros)):
+                micro = self.get((minibatch, index))
+                with self._watch.part("reference"):
+                    micro.reference = self._reference[minibatch, index] = self._trainer.score_reference(micro).cpu()
 
-    def __getitem__(self, place: int) -> MicroBatch:
-        if place in self._kept:
-            return self._kept[place]
+    def get(self, key: tuple[int, int]) -> MicroBatch:
+        """Return the micro-batch of (minibatch, place), with the log-probabilities set so far."""
+        if key in self._kept:
+            return self._kept[key]
         with self._watch.part("collate"):
-            future = self._making.pop(place, None)
-            micro = self._make(place) if future is None else future.result()
-        micro.proximal, micro.reference = self._proximal.get(place), self._reference.get(place)
+            future = self._making.pop(key, None)
+            micro = self._make(key) if future is None else future.result()
+        micro.proximal, micro.reference = self._proximal.get(key), self._reference.get(key)
         if micro.nbytes() <= self._room:
             self._room -= micro.nbytes()
-            self._kept[place] = micro
-        self._make_ahead(place)
+            self._kept[key] = micro
+        self._make_ahead(self._places[key])
         return micro
 
-    def _make(self, place: int) -> MicroBatch:
-        slots, weights = self._slots[place], self._weights[place]
+    def _make(self, key: tuple[int, int]) -> MicroBatch:
+        slots = self.minibatches[key[0]][key[1]]
         micro: MicroBatch = self._trainer.data_collator.micro_batch(
             [self._rows[slot.row] for slot in slots],
             [slot.counts for slot in slots],
-            [weights[slot.row] for slot in slots],
+            [self._weights[key[0]][slot.row] for slot in slots],
         )
         return micro
 
@@ -146,10 +166,10 @@ class MicroBatches(Dataset[MicroBatch]):
         """Let threads collate the next micro-batches; after the last one the first is next."""
         if self._loaders is None:
             return
-        for step in range(1, min(self._ahead, len(self) - 1) + 1):
-            following = (place + step) % len(self)
-            if following not in self._kept and following not in self._making:
-                self._making[following] = self._loaders.submit(self._make, following)
+        for step in range(1, min(self._ahead, len(self._order) - 1) + 1):
+            key = self._order[(place + step) % len(self._order)]
+            if key not in self._kept and key not in self._making:
+                self._making[key] = self._loaders.submit(self._make, key)
 
 
 def plan_update(
@@ -206,7 +226,7 @@ def run_update(
     # The single step starts from the weights of the proximal pass.
     trainer.is_own_proximal = len(plan) == settings.epochs == 1 and not spec.algorithm.entropy_coefficient
     trainer.entropy_coefficient = 0.0
-    trainer.expect_passes(len(micros) * (settings.epochs + _scoring_passes(trainer)))
+    trainer.expect_passes(micros.number * (settings.epochs + _scoring_passes(trainer)))
     if not trainer.cloning and rows:
         entropy = _start_entropy(trainer, micros)
         trainer.entropy_coefficient = entropy_bonus(
@@ -219,7 +239,8 @@ def run_update(
     norms: list[float] = []
     losses: list[float] = []
     for epoch in range(settings.epochs):
-        for index, share in enumerate(micros.minibatches):
+        for index in range(len(plan)):
+            share = micros.minibatch_share(index)
             with watch.part("train"):
                 try:
                     step, norm = trainer.optimizer_step(share, micros.normalisers[index])
