@@ -19,7 +19,7 @@ import orjson
 
 from benchmarks import Figure
 from envs.types import write_ids
-from training.ledger.store import RunStore, write_json
+from training.ledger.store import RunStore
 from training.records.batches import BatchRow, TrainingBatch
 from training.records.groups import StepShape
 from training.trainer.spec import TrainerSpec
@@ -35,8 +35,6 @@ TURNS = 2
 """Measured passes of each kind, in turns, after one to warm up."""
 INPUT_EPISODES, INPUT_IDS, RANKS = 1024, 8192, 8
 """Of the batch that is read."""
-UPDATE_SECONDS = 10
-"""Of the update that stands in, beside which the next batch is read."""
 
 
 def packing_figures(folder: Path) -> list[Figure]:
@@ -187,11 +185,10 @@ def input_figures(folder: Path) -> list[Figure]:
     store = RunStore(folder)
     batch = _write_input(store)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        seconds, grown, waited = pool.apply(_read_share, (folder, batch))
+        seconds, grown = pool.apply(_read_share, (folder, batch))
     name = f"{INPUT_EPISODES} episodes x {STEPS} steps x {INPUT_IDS} ids, one of {RANKS} ranks"
     return [
         Figure(f"{name}: to read", seconds, "s", ""),
-        Figure(f"{name}: to wait after an update of {UPDATE_SECONDS} s", waited, "s", "<= 0.3"),
         Figure(f"{name}: largest memory", grown / 1e6, "MB", "<= 766"),
     ]
 
@@ -231,10 +228,8 @@ def _write_input(store: RunStore) -> TrainingBatch:
     )
 
 
-def _read_share(folder: Path, batch: TrainingBatch) -> tuple[float, float, float]:
-    """Seconds of one rank to read its rows, the most that its process grows, and seconds that are
-    left when they are read beside an update."""
-    from training.trainer.loop import RowReader
+def _read_share(folder: Path, batch: TrainingBatch) -> tuple[float, float]:
+    """Seconds of one rank to read its rows, and the most that its process grows."""
     from training.trainer.plan import plan_minibatches
     from training.trainer.rows import read_rows
 
@@ -249,13 +244,7 @@ def _read_share(folder: Path, batch: TrainingBatch) -> tuple[float, float, float
     rows = read_rows(store, batch, own=own)
     seconds, grown = time.perf_counter() - began, _bytes("VmHWM") - before
     assert RANKS * sum(bool(row.prompt_ids) for row in rows) >= len(rows)
-    write_json(store.batch_path(1), batch)
-    reader = RowReader(store, lambda version: (batch, "", read_rows(store, batch, own=own)))
-    reader.start(1)
-    time.sleep(UPDATE_SECONDS)
-    began = time.perf_counter()
-    reader.take(1)
-    return seconds, float(grown), time.perf_counter() - began
+    return seconds, float(grown)
 
 
 def _bytes(name: str) -> int:

@@ -265,7 +265,7 @@ async def _many(site: RecipeSite) -> list[Figure]:
 
 
 def _new_client() -> httpx.AsyncClient:
-    """A client that is made before a launch begins; certificates, which it does not need, take 20 ms to read."""
+    """Return a client, made before a launch begins; reading certificates takes 20 ms."""
     return httpx.AsyncClient(trust_env=False, verify=False, timeout=60)
 
 

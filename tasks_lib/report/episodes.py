@@ -197,7 +197,7 @@ def episode_values(store: RunStore, episode_id: str, tokens: TokenTexts) -> tupl
     problems: list[str] = []
     trajectory = store.trajectory(episode_id)
     evidence = Evidence(store, problems)
-    return _episode(trajectory, tokens) | {"reason": ""} | _graded_on(trajectory, evidence, None), problems
+    return _episode(trajectory, tokens) | {"reason": ""} | _graded_on(trajectory, evidence), problems
 
 
 def _episode(trajectory: Trajectory, tokens: TokenTexts) -> dict[str, Any]:

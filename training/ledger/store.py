@@ -150,9 +150,8 @@ class RunStore(RunPaths):
     def blob(self, sha256: str) -> bytes:
         """Return the bytes of a blob; ``StorageError`` if it is missing or torn."""
         for kind in BLOB_KINDS:
-            path = self.blob_path(sha256, kind)
             with suppress(FileNotFoundError):
-                data = path.read_bytes()
+                data = (path := self.blob_path(sha256, kind)).read_bytes()
                 break
         else:
             raise StorageError(f"blob {sha256} is missing from {self.blobs_path}")
@@ -164,14 +163,12 @@ class RunStore(RunPaths):
 
     def put_rubric(self, rubric: Rubric) -> None:
         """Store a rubric once under the hash that rewards name; task files may move."""
-        path = self.rubric_path(rubric_hash(rubric))
-        if not path.exists():
+        if not (path := self.rubric_path(rubric_hash(rubric))).exists():
             write_json(path, rubric)
 
     def rubric(self, digest: str) -> Rubric:
         """Return the rubric of a hash; ``StorageError`` if it is missing or damaged."""
-        path = self.rubric_path(digest)
-        rubric = read_record(path, Rubric, "rubric")
+        rubric = read_record(path := self.rubric_path(digest), Rubric, "rubric")
         if rubric_hash(rubric) != digest:
             raise StorageError(f"rubric {path} is not the one that its name says; {BACKUP}")
         return rubric

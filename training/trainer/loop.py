@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from threading import Event
 from typing import Any
 
 from envs.types import RollwrightError, TrainingError
@@ -58,13 +55,12 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
         )
         _notify(link)
     _log(trainer, f"at version {version} after {time.time() - started:.1f} s")
-    reader = RowReader(store, partial(_read, trainer, store))
     try:
         while version < spec.total_updates:
             version += 1
             trainer.beat("wait")
             waited = wait_for_batch(store, version, link)
-            _update(trainer, store, version, waited, reader)
+            _update(trainer, store, version, waited)
             if trainer.args.should_save:
                 _notify(link)
     except RollwrightError:
@@ -108,51 +104,13 @@ def _replay(trainer: PolicyTrainer, store: RunStore, version: int) -> int:
     return latest
 
 
-ReadBatch = tuple[TrainingBatch, str, list[TrainingRow]]
-"""A batch, the sha256 of its file, and its rows."""
+def _read(trainer: PolicyTrainer, store: RunStore, version: int) -> tuple[TrainingBatch, str, list[TrainingRow]]:
+    """Read a batch, the sha256 of its file, and its rows.
 
-
-def _read(trainer: PolicyTrainer, store: RunStore, version: int) -> ReadBatch:
-    """Read a batch; of its rows, ids and pictures of those that this process trains on."""
+    Rows of other processes come without ids and pictures.
+    """
     batch, sha256 = read_batch_file(store, version)
     return batch, sha256, read_rows(store, batch, trainer.spec.banned_ids, partial(own_rows, trainer, version))
-
-
-class RowReader:
-    """Reads the next batch in a thread while the present one trains, if it appears by then."""
-
-    def __init__(self, store: RunStore, read: Callable[[int], ReadBatch], pause: float = 0.5) -> None:
-        """Make the reader.
-
-        Args:
-            read: Function that reads the batch of a version.
-            pause: Seconds between two looks for the batch's file.
-        """
-        self._store, self._read, self._pause = store, read, pause
-        self._thread = ThreadPoolExecutor(1, "rows")
-        self._ahead: Future[ReadBatch | None] | None = None
-        self._taken = Event()
-
-    def start(self, version: int) -> None:
-        """Begin to look for the batch of a version, and read it once its file is there."""
-        self._taken.clear()
-        self._ahead = self._thread.submit(self._look, version)
-
-    def take(self, version: int) -> ReadBatch:
-        """Return the batch of the started version, or of any if none was started.
-
-        What is not read yet is read now. Errors are those of the reading function.
-        """
-        self._taken.set()
-        ahead, self._ahead = self._ahead, None
-        return (ahead and ahead.result()) or self._read(version)
-
-    def _look(self, version: int) -> ReadBatch | None:
-        path = self._store.batch_path(version)
-        while not path.exists():
-            if self._taken.wait(self._pause):
-                return None
-        return self._read(version)
 
 
 def wait_for_batch(
@@ -180,13 +138,11 @@ def wait_for_batch(
     return time.perf_counter() - start
 
 
-def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float, reader: RowReader) -> None:
+def _update(trainer: PolicyTrainer, store: RunStore, version: int, waited: float) -> None:
     start, watch = time.perf_counter(), Stopwatch()
     trainer.states.raise_failure()
     with watch.part("load"):
-        batch, sha256, rows = reader.take(version)
-    if version < trainer.spec.total_updates:
-        reader.start(version + 1)
+        batch, sha256, rows = _read(trainer, store, version)
     metrics = run_update(trainer, batch, rows, watch)
     trainer.beat("save")
     with watch.part("save_state"):

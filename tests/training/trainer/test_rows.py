@@ -13,7 +13,7 @@ from tests.builders import stored_blob
 from training.ledger.store import read_json, write_json
 from training.records.groups import shapes_of
 from training.trainer.control.link import LinkToOwner, OwnerLink
-from training.trainer.loop import ReadBatch, RowReader, wait_for_batch
+from training.trainer.loop import wait_for_batch
 from training.trainer.rows import read_batch_file, read_rows
 from training.trainer.update import own_rows
 
@@ -83,33 +83,6 @@ def test_ids_that_are_no_ids_are_named(run: HandMadeRun) -> None:
     write_json(path, document)
     with pytest.raises(TrainingError, match="row e/0: its prompt's ids cannot be read"):
         read_rows(run.store, batch)
-
-
-def test_the_next_batch_is_read_while_the_present_one_trains(run: HandMadeRun) -> None:
-    read, told = list[int](), threading.Event()
-
-    def noted(version: int) -> ReadBatch:
-        read.append(version)
-        told.set()
-        batch, sha256 = read_batch_file(run.store, version)
-        return batch, sha256, read_rows(run.store, batch)
-
-    run.fill(1, 2)
-    reader = RowReader(run.store, noted, pause=0.01)
-    first = reader.take(1)
-    assert read == [1] and first[0].version == 1
-    reader.start(2)
-    told.clear()
-    run.fill(2, 3)
-    assert told.wait(30), "nobody took it yet"
-    assert len(reader.take(2)[2]) == 3 and read == [1, 2]
-    reader.start(3)
-    run.fill(3, 1)
-    assert reader.take(3)[0].version == 3 and read == [1, 2, 3]
-    reader.start(4)
-    run.store.batch_path(4).write_text("{")
-    with pytest.raises(TrainingError, match="cannot be read"):
-        reader.take(4)
 
 
 def test_unknown_episode(run: HandMadeRun) -> None:
