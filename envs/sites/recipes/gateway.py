@@ -36,7 +36,7 @@ _OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for",
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """The address at which requests to a host are answered."""
+    """Address that answers the requests to a host."""
 
     place: Path | int
     """Unix socket, or a port of loopback."""

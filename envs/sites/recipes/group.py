@@ -210,7 +210,7 @@ class EpisodeInstances:
         """
         if new := self._opening.keys() - self._known:
             raise SiteError(f"its pages ask another host when they are shown again: {min(new)}")
-        for opened in self._opening.values():
+        for opened in list(self._opening.values()):
             await (await opened).go_on()
 
     async def find(self, host: str) -> HostAddress | None:

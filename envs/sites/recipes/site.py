@@ -311,7 +311,7 @@ class RecipeSite(HostSite):
         return await instance.template.hash_state(instance.name)
 
     def address_of(self, instance: SiteInstance) -> HostAddress:
-        """Return where an instance answers as a host of a group."""
+        """Return the address of an instance as a host of a group."""
         if instance.token in self._front.kept:
             return HostAddress(int(self.origin.rpartition(":")[2]), f"{COOKIE}={instance.token}")
         return HostAddress(instance.template.socket_of(instance.name))
