@@ -38,6 +38,7 @@ PAGES = {
     "root": "echo mark > /mark && echo written",
     "reach": "nc -w 1 ${QUERY_STRING%:*} ${QUERY_STRING#*:} < /dev/null && echo reached || echo alone",
     "route": "ip route",
+    "drawn": "cat /proc/sys/kernel/random/uuid > /data/note; echo drawn",
     "shown": "echo $SHOWN; ulimit -n",
 }
 """Shell scripts below ``/cgi-bin``."""
@@ -154,6 +155,26 @@ async def test_a_container_that_fails_says_why(site: RecipeSite, engine: Contain
         engine.run("kill", f"{one.instance.template.folder.name}-{one.instance.name}")
         assert (await one.ask("/cgi-bin/look")).status_code == 502
         assert "the server of this episode ended with status 137" in await site.failure_of(one.instance.token)
+
+
+async def test_a_fork_of_a_container_is_asked_the_same_requests(site: RecipeSite) -> None:
+    assert not site.fork_problem()
+    async with visited(site) as one:
+        site.keep_answers(one.instance)
+        await one.text("/cgi-bin/leave?mark")
+        here = await site.hash_state(one.instance)
+        (fork,) = [Visitor(site, made) for made in await site.fork(one.instance, 1)]
+        assert await site.hash_state(fork.instance) == here
+        await site.go_on(fork.instance)
+        assert await fork.text("/cgi-bin/look") == "mark\nmark\n", "/tmp is in memory"
+        await fork.text("/cgi-bin/leave?other")
+        assert (await fork.text("/cgi-bin/look")).startswith("other")
+        assert (await one.text("/cgi-bin/look")).startswith("mark")
+        await site.drop(fork.instance)
+        await one.text("/cgi-bin/drawn")
+        with pytest.raises(SiteError, match="cannot be forked: the same requests leave other content in data/note"):
+            await site.fork(one.instance, 1)
+        assert list(site._front.kept) == [one.instance.token]
 
 
 WORKER = """

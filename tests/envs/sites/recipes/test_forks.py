@@ -12,7 +12,9 @@ from envs.browser import BrowserPool
 from envs.env import WebEnv, open_env
 from envs.sites.mirror.replay import Miss
 from envs.sites.recipes import kept_answers
+from envs.sites.recipes.group import SiteGroup
 from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers, KeptExchange
+from envs.sites.recipes.recipe import read_recipe
 from envs.sites.recipes.site import RecipeSite
 from envs.types import BrowserError, Click, ConfigError, SiteError, Terminate, Type, WebTask
 
@@ -222,6 +224,14 @@ async def test_a_page_that_draws_at_random_is_named(site: RecipeSite, pool: Brow
         await env.reset()
         async with env.fork(1) as (fork,):
             assert text(fork) == text(env)
+
+
+def test_a_container_without_folders_says_so_before_the_episode(folder: Path) -> None:
+    image = {"image": f"sha256:{'0' * 64}"}
+    recipe = read_recipe(write_recipe(folder, "box", kind="container", build={}, start=image, state={}, warm=[]))
+    problem = RecipeSite(recipe).fork_problem()
+    assert problem == "site box has no state.folders by which the container of a fork could be compared"
+    assert SiteGroup("town", {"box.example": RecipeSite(recipe)}).fork_problem() == problem
 
 
 async def test_what_cannot_be_forked_says_so_before_the_episode(site: RecipeSite, pool: BrowserPool) -> None:
