@@ -131,7 +131,11 @@ class Front:
         receive: Receive,
         send: Send,
     ) -> Response | None:
-        """Send the answer of an instance; return one of our own if it has none."""
+        """Send the answer of an instance; return one of our own if it has none.
+
+        A browser may leave before it is answered. The server of an episode that can be forked then
+        still comes to its answer, since what it writes until then is state of the episode.
+        """
         sent = httpx.Request(
             scope["method"],
             httpx.URL(scheme="http", host="instance", raw_path=target_of(scope)),
@@ -144,6 +148,8 @@ class Front:
             gone = asyncio.ensure_future(receive())  # a stream of events has no end of its own
             try:
                 await asyncio.wait((exchange, gone), return_when=asyncio.FIRST_COMPLETED)
+                if isinstance(send, _ReadAnswer):
+                    await asyncio.wait((exchange, send.begun), return_when=asyncio.FIRST_COMPLETED)
                 return exchange.result() if exchange.done() else None
             finally:
                 for task in (exchange, gone):
@@ -263,10 +269,13 @@ class _ReadAnswer:
         """Bytes of the answer so far; beyond `MAX_KEPT` they are not kept."""
         self.whole = False
         """``True`` once the answer has come to its end."""
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the answer begins."""
         self._send = send
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.begun.set_result(None)
             self.status, self.headers = message["status"], message["headers"]
         else:
             self.size += len(message["body"])

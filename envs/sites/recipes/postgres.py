@@ -36,6 +36,8 @@ TEMPLATE = "template"
 """Role of the template's own databases, which are dropped before the first instance."""
 PASSWORD = "rollwright.password"
 """File of the cluster with the password of superuser and reader."""
+CONNECTIONS = 50
+"""Maximum of connections of one instance; the server has 500 for all."""
 SQL_SECONDS = 60.0
 """Real seconds for one statement of ours."""
 COPY_SECONDS = 30.0
@@ -165,7 +167,7 @@ class PostgresServer:
         connected = [name for name in originals if source and await self._run([_CONNECTED.format(name)])]
         await self._run(
             [
-                f"CREATE ROLE {instance} LOGIN PASSWORD '{password}' IN ROLE site",
+                f"CREATE ROLE {instance} LOGIN CONNECTION LIMIT {CONNECTIONS} PASSWORD '{password}' IN ROLE site",
                 f"ALTER ROLE {instance} SET role = site",
                 *(
                     statement

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _EXITING = 0x4
+STOP_SECONDS = 5.0
+"""Real seconds in which a signal must have stopped all processes of an instance."""
 
 
 def is_exiting(pid: int) -> bool:
@@ -37,15 +40,33 @@ def children_of(pid: int) -> list[int]:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop an instance with its descendants, so that its files are those of one moment."""
+    """Stop an instance with its descendants, so that its files are those of one moment.
+
+    Raises:
+        RuntimeError: It has ended, or does not stop.
+    """
     if pid == 0:
         raise RuntimeError("its server has ended")
-    processes = [pid, *children_of(pid)]
+    processes, until = list[int](), time.monotonic() + STOP_SECONDS
     try:
-        send_signal(processes, signal.SIGSTOP)
+        while running := [one for one in (pid, *children_of(pid)) if not _stands_still(one)]:
+            if time.monotonic() > until:
+                raise RuntimeError(f"its processes still run {STOP_SECONDS:g} s after they were to stop")
+            send_signal(running, signal.SIGSTOP)
+            processes += running
+            time.sleep(0.001)
         yield
     finally:
-        send_signal(processes, signal.SIGCONT)
+        send_signal(list(dict.fromkeys(processes)), signal.SIGCONT)
+
+
+def _stands_still(pid: int) -> bool:
+    """Return True if all threads of a process are stopped, or it has ended."""
+    try:
+        stats = [Path(task.path, "stat").read_text() for task in os.scandir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
 
 
 def kill(pid: int, *, alone: bool) -> None:

@@ -16,7 +16,7 @@ from contextlib import (
 from dataclasses import replace
 from pathlib import Path
 
-from envs.types import EngineError, PolicyError
+from envs.types import ConfigError, EngineError, PolicyError
 from training.policy.adapters import is_adapter
 from training.serving.engine import EngineStatistics, Generation, GenerationRequest
 from training.serving.vllm.client import ServerClient
@@ -30,6 +30,9 @@ FOLLOW_SECONDS = 1.0
 """Pause between two checks of servers that are left out."""
 
 logger = logging.getLogger(__name__)
+
+_Answer = set[int] | EngineError | ConfigError
+"""Versions that a server has, or its fault."""
 
 
 class VllmEngine:
@@ -84,6 +87,11 @@ class VllmEngine:
         except EngineError:
             failed = True
             raise
+        except ConfigError as error:
+            if len(self._clients) == 1:
+                raise
+            failed = True  # other servers can be asked
+            raise EngineError(str(error)) from error
         finally:
             self._router.end(server, time.monotonic(), failed=failed)
 
@@ -118,6 +126,7 @@ class VllmEngine:
 
         Raises:
             EngineError: no server has the version in time.
+            ConfigError: all servers refuse what they are asked, for a reason that lasts.
         """
         adapter, self._or_newer = is_adapter(folder), or_newer
         if version == self._version and adapter == self._adapter:
@@ -134,6 +143,8 @@ class VllmEngine:
         until = time.monotonic() + ARRIVAL_SECONDS
         while True:
             answers = await self._answers(range(len(self._clients)), adapter)
+            if len(wrong := [answer for answer in answers.values() if isinstance(answer, ConfigError)]) == len(answers):
+                raise wrong[0]
             held = {number for answer in answers.values() if isinstance(answer, set) for number in answer}
             if version in held or (self._or_newer and max(held, default=-1) > version):
                 arrived = version if version in held else max(held)
@@ -147,23 +158,23 @@ class VllmEngine:
                 )
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _answers(self, servers: Iterable[int], adapter: bool) -> dict[int, set[int] | EngineError]:
+    async def _answers(self, servers: Iterable[int], adapter: bool) -> dict[int, _Answer]:
         """Return the versions that each server has, or its fault."""
 
-        async def ask(server: int) -> set[int] | EngineError:
+        async def ask(server: int) -> _Answer:
             client = self._clients[server]
             try:
                 held = await client.adapters() if adapter else [await client.weight_version()]
-            except EngineError as error:
+            except (EngineError, ConfigError) as error:
                 return error
             return {number for number in held if number is not None}
 
         chosen = list(servers)
         return dict(zip(chosen, await asyncio.gather(*map(ask, chosen)), strict=True))
 
-    def _has(self, answer: set[int] | EngineError, version: int, adapter: bool) -> bool:
+    def _has(self, answer: _Answer, version: int, adapter: bool) -> bool:
         """Return True if a server can generate turns of a version, by its answer."""
-        if isinstance(answer, EngineError):
+        if not isinstance(answer, set):
             return False
         # Weights that are newer take the place of older ones; an adapter is requested by its name.
         newer = self._or_newer and not adapter

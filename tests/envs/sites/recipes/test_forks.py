@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from envs.browser import BrowserPool
 from envs.env import WebEnv, open_env
 from envs.sites.mirror.replay import Miss
 from envs.sites.recipes import kept_answers
+from envs.sites.recipes.front import COOKIE, Front
 from envs.sites.recipes.group import SiteGroup
 from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers, KeptExchange
 from envs.sites.recipes.recipe import read_recipe
@@ -144,6 +146,47 @@ async def test_a_fork_waits_for_answers_and_holds_new_requests(monkeypatch: pyte
     assert await asyncio.wait([later], timeout=0.01) == (set(), {later})
     await kept.release()
     await later
+
+
+async def test_a_fork_waits_for_a_request_that_the_browser_gave_up(tmp_path: Path) -> None:
+    """The server writes an order after the browser has left: no fork may come between."""
+    reached, may_write, written = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        reached.set()
+        await may_write.wait()
+        written.append("order")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def send(message: Any) -> None:
+        """Nobody reads it any more."""
+
+    front, place = Front("shop"), tmp_path / "socket"
+    token = front.admit(place)
+    kept = front.kept[token] = KeptAnswers()
+    events = asyncio.Queue[dict[str, Any]]()
+    for event in ({"type": "http.request", "body": b"", "more_body": False}, {"type": "http.disconnect"}):
+        events.put_nowait(event)
+    cookie = (b"cookie", f"{COOKIE}={token}".encode())
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/buy",
+        "raw_path": b"/buy",
+        "query_string": b"",
+        "headers": [cookie],
+    }
+    async with await asyncio.start_unix_server(serve, place):
+        answering = asyncio.create_task(front(scope, events.get, send))
+        await reached.wait()
+        holding = asyncio.create_task(kept.hold())
+        assert await asyncio.wait([holding], timeout=0.1) == (set(), {holding})
+        may_write.set()
+        await holding
+        assert written == ["order"]
+        await answering
 
 
 @pytest.fixture(scope="module")
