@@ -11,7 +11,7 @@ viewer puts it on the page as text. Texts and tables are cut, with a count of wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -57,7 +57,6 @@ class Evidence:
     problems: list[str]
     """Messages about unreadable evidence, which the page also names in its place."""
     left: int = MAX_EVIDENCE
-    _reported: set[str] = field(default_factory=set)
 
     def change(self, name: str) -> dict[str, Any] | None:
         """Return a step's changes of the document; ``None`` if they were not recorded."""
@@ -164,9 +163,8 @@ class Evidence:
             return {"blob": name, "missing": f"its blob is no {model.__name__}"}
 
     def _problem(self, words: str) -> None:
-        """Add a message once, even where several steps have the same problem."""
-        if words not in self._reported:
-            self._reported.add(words)
+        """Add a message once, even where several steps or episodes have the same problem."""
+        if words not in self.problems:
             self.problems.append(words)
 
 

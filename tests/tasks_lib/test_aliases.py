@@ -77,7 +77,7 @@ def test_what_has_no_alias_or_no_version_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no version 7; it has"):
         set_alias(store, "best", 7, "ann")
     store.alias_path("staging").write_text("{}")
-    with pytest.raises(StorageError, match=r"staging\.json is damaged.*give the name again"):
+    with pytest.raises(StorageError, match=r"staging\.json is no alias: name: .*give the name again"):
         read_aliases(store)
 
 

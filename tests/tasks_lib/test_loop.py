@@ -129,7 +129,7 @@ def test_generation_batches_closed_by_a_deadline_are_counted() -> None:
 
 
 def test_the_line_of_an_iteration_tells_what_the_judge_may_still_spend(tmp_path: Path) -> None:
-    manifest = {"seconds": {"save_state": 0.0, "save_policy": 0.0}, "metrics": {}}
+    manifest = {"seconds": {"save_state": 0.0, "save_policy": 0.0}, "waited_seconds": 0.0, "metrics": {}}
 
     def line(**rollout: Any) -> dict[str, Any]:
         config: TrainConfig = resolve(TrainConfig, {"rollout": rollout})

@@ -201,7 +201,7 @@ def test_a_damaged_reward_or_log_is_named_with_what_to_do(tmp_path: Path) -> Non
     store.regrading_path("again").write_text("{")
     with pytest.raises(
         StorageError,
-        match=r"regrading\.json does not say how .*from a backup, or start a regrading of another",
+        match=r"regrading\.json is damaged: .*from a backup, or start a regrading of another",
     ):
         again.begin()
     store.regrading_path("again").unlink()

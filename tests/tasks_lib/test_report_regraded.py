@@ -314,7 +314,8 @@ def test_what_is_damaged_is_one_message_and_no_lost_report(store: RunStore) -> N
     assert problem.endswith("So are 1 more of this regrading.")
     store.regrading_path("again").write_text("[]")
     page = build_report(store.root).read_text()
-    assert "2 things in the folder could not be read" in page
+    assert "3 things in the folder could not be read" in page
+    assert page.count("rubrics/" + "ab" * 32) == 1, "of all episodes that it graded"
     assert "is no log of a regrading" in page and "<code>again</code>" in page
 
 

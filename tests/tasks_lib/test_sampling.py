@@ -208,7 +208,7 @@ def test_a_start_of_another_set_is_refused(tmp_path: Path) -> None:
     path.write_text("{}")
     with (
         open_run(config) as run,
-        pytest.raises(StorageError, match=r"is no sampler state of an iteration .*move it to i000001\.json\.damaged"),
+        pytest.raises(StorageError, match=r"is no sampler state of an iteration: .*move it to i000001\.json\.damaged"),
     ):
         run.sampler.groups(1, 0)
 

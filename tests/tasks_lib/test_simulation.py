@@ -106,6 +106,9 @@ def test_the_spread_of_tasks_is_found_again() -> None:
 
 
 def test_a_folder_without_iterations_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is no folder of a run"):
+        fit(str(tmp_path))
+    write_json(tmp_path / "config.json", {"config": {"iterations": 3}})
     with pytest.raises(ConfigError, match="no finished iterations"):
         fit(str(tmp_path))
 
