@@ -8,7 +8,7 @@ Compare settings, with given times or those of a finished run:
     python -m flows.simulate --set run=runs/mine --set 'compare.staleness=[0,2]'
 
 No browser, model or trainer is started, and no Prefect server: a setting takes about a second.
-`binds` names what is in full use (engine, browser hosts, trainer, browsers), or `pacing`: waits
+`binds` names what is in full use (engine, trainer, browsers), or `pacing`: waits
 that come from batches and staleness.
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -32,8 +31,6 @@ class Totals:
     """Total seconds for which browsers were leased."""
     engine: float = 0.0
     """Seconds of generation, as they would be on an unloaded engine."""
-    hosts: float = 0.0
-    """Seconds of browser steps, as they would be on unloaded hosts."""
     trainer: float = 0.0
     """Seconds of updates."""
 
@@ -55,8 +52,6 @@ class Result:
     """Share of time that a browser is not in use."""
     engine_idle: float
     """Share of the engines' speed that is not used."""
-    host_idle: float
-    """Share of the browsers' hosts that is not used; 1 where they have no limit."""
     trainer_idle: float
     """Share of time without an update."""
     staleness_mean: float
@@ -66,7 +61,7 @@ class Result:
     drops: dict[str, int]
     """Episodes that were started and not trained on, by reason."""
     binds: str
-    """Bottleneck: engine, browser hosts, trainer or browsers; else ``pacing``: waits that come from
+    """Bottleneck: engine, trainer or browsers; else ``pacing``: waits that come from
     B, eta, R_max or barriers."""
 
     @property
@@ -88,9 +83,6 @@ def result_of(start: Totals, end: Totals, machine: Machine, versions: int) -> Re
     lags = end.lags - start.lags
     used = {
         "engine": (end.engine - start.engine) / seconds / machine.engine_turns,
-        "browser hosts": 0.0
-        if math.isinf(machine.browser_steps)
-        else (end.hosts - start.hosts) / seconds / machine.browser_steps,
         "trainer": (end.trainer - start.trainer) / seconds,
         "browsers": (end.browsers - start.browsers) / seconds / machine.browsers,
     }
@@ -102,7 +94,6 @@ def result_of(start: Totals, end: Totals, machine: Machine, versions: int) -> Re
         update=(end.trainer - start.trainer) / versions,
         browser_idle=max(0.0, 1 - used["browsers"]),
         engine_idle=1 - used["engine"],
-        host_idle=1 - used["browser hosts"],
         trainer_idle=1 - used["trainer"],
         staleness_mean=sum(lag * count for lag, count in lags.items()) / max(1, lags.total()),
         staleness_max=max(lags, default=0),

@@ -2,9 +2,9 @@
 
 Episodes take a browser, generate a turn, act, and so on, and are graded. Groups are admitted and
 consumed by the very functions of the loop (`admission.capacity`, `window.next_batch`,
-`concurrency.adjust`). Engines and browsers' hosts are shared servers (`station.Station`). Not in
-the model: several replicas are one large engine, prompts do not grow, and CPU that engine and
-browsers share has to be put into the seconds.
+`concurrency.adjust`). The engines are a shared server (`station.Station`). Not in the model:
+several replicas are one large engine, prompts do not grow, and CPU that engine and browsers share
+has to be put into the seconds.
 """
 
 from __future__ import annotations
@@ -73,8 +73,7 @@ class _Simulation:
         depth = -(-schedule.staleness // 2) if schedule.depth is None else schedule.depth
         self.admission = replace(self.pace, staleness=depth)
         self.clock = Clock()
-        self.engine = Station(self.clock, machine.engine_turns, machine.engine_slots)
-        self.hosts = Station(self.clock, machine.browser_steps)
+        self.engine = Station(self.clock, machine.engine_turns)
         self.updates = random.Random(f"{seed}/updates")
         self.version = self.published = self.taken = self.admitted = 0
         self.training = False
@@ -185,7 +184,7 @@ class _Simulation:
 
     def act(self, episode: _Episode) -> None:
         seconds = self.workload.browser_seconds.draw(episode.source)
-        self.hosts.submit(seconds, partial(self.end_step, episode))
+        self.clock.after(seconds, partial(self.end_step, episode))
 
     def end_step(self, episode: _Episode) -> None:
         episode.done += 1
@@ -289,10 +288,8 @@ class _Simulation:
         # A shared engine serves all turns at once, slower. Those beyond its full speed count as
         # queued.
         beyond = max(0.0, self.engine.serving - self.engine.capacity)
-        queue = (self.engine.waiting + beyond) / max(1.0, self.engine.serving - beyond)
-        load = concurrency.Load(
-            self.clock.now, queue, self.hosts.serving / self.hosts.capacity, running=len(self.active)
-        )
+        queue = beyond / max(1.0, self.engine.serving - beyond)
+        load = concurrency.Load(self.clock.now, queue, browser_load=0.0, running=len(self.active))
         self.limit = concurrency.adjust(self.schedule.concurrency, self.limit, load)
         self.clock.after(self.schedule.measure_seconds, self.measure)
         self.schedule_work()
@@ -306,12 +303,10 @@ class _Simulation:
         """Return a copy of the sums up to now."""
         self.count_time()
         self.engine.advance()
-        self.hosts.advance()
         return replace(
             self.totals,
             seconds=self.clock.now,
             engine=self.engine.busy,
-            hosts=self.hosts.busy,
             drops=self.totals.drops.copy(),
             lags=self.totals.lags.copy(),
         )

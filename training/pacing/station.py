@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Callable
 
 Action = Callable[[], None]
@@ -40,14 +39,12 @@ class Station:
     at x + w, whatever other jobs come and go.
     """
 
-    def __init__(self, clock: Clock, capacity: float, slots: int = 10**9) -> None:
+    def __init__(self, clock: Clock, capacity: float) -> None:
         self._clock = clock
         self.capacity = capacity
-        self._slots = slots
         self._virtual = 0.0
         self._since = 0.0
         self._jobs: list[tuple[float, int, Action]] = []
-        self._queue: deque[tuple[float, Action]] = deque()
         self._order = itertools.count()
         self._planned = 0
         self._pauses = 0
@@ -59,17 +56,10 @@ class Station:
     def serving(self) -> int:
         return len(self._jobs)
 
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
     def submit(self, work: float, done: Action) -> None:
         """Start a job of so many seconds at full speed; ``done`` runs at its end."""
         self.advance()
-        if self.serving < self._slots:
-            self._start(work, done)
-        else:
-            self._queue.append((work, done))
+        heapq.heappush(self._jobs, (self._virtual + work, next(self._order), done))
         self._plan()
 
     def pause(self, seconds: float) -> None:
@@ -100,9 +90,6 @@ class Station:
             return 0.0
         return min(1.0, self.capacity / len(self._jobs))
 
-    def _start(self, work: float, done: Action) -> None:
-        heapq.heappush(self._jobs, (self._virtual + work, next(self._order), done))
-
     def _plan(self) -> None:
         self._planned += 1
         speed = self._speed()
@@ -116,7 +103,5 @@ class Station:
             return
         self.advance()
         self._virtual, _, done = heapq.heappop(self._jobs)
-        if self._queue:
-            self._start(*self._queue.popleft())
         self._plan()
         done()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from training.pacing.concurrency import Bounds
@@ -77,20 +77,6 @@ class Machine:
     """Number of browsers: episodes that can run at once."""
     engine_turns: float
     """Turns that all engines together generate at once at full speed; more of them share it."""
-    engine_slots: int = 10**9
-    """Turns that the engines accept at once; further ones queue."""
-    browser_steps: float = math.inf
-    """Browser steps at once at full speed: about the number of cores; more of them share it."""
-
-    def scaled(self, engines: float = 1.0, browsers: float = 1.0) -> Machine:
-        """Return a machine with this many times the engines and the browsers' hosts."""
-        return replace(
-            self,
-            engine_turns=self.engine_turns * engines,
-            engine_slots=max(1, round(self.engine_slots * engines)),
-            browsers=max(1, round(self.browsers * browsers)),
-            browser_steps=self.browser_steps * browsers,
-        )
 
 
 @dataclass(frozen=True, slots=True)
