@@ -9,7 +9,8 @@ import pytest
 from envs import SyncEnvHost, open_env_sync
 from envs.adapters import close_hosts, shared_host
 
-from .reference import CANARY, SCRIPTS, digest, reference
+from .reference import CANARY, SCRIPTS, digest, reference, task_of
+from .scripts import every_script
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +19,10 @@ def host() -> Iterator[SyncEnvHost]:
     close_hosts()
 
 
-@pytest.mark.parametrize("task", SCRIPTS)
+@pytest.mark.parametrize("task", every_script())
 def test_an_episode_on_a_shared_host_is_the_reference(task: str, host: SyncEnvHost) -> None:
     expected = reference(task)
-    with host.open(task, seed=expected.seed) as env:
+    with host.open(task_of(task), seed=expected.seed) as env:
         steps = [env.reset(), *(env.step(text) for text in expected.texts)]
         assert [digest(step.observation) for step in steps] == expected.observations
         assert env.trajectory is not None and digest(env.trajectory) == digest(expected.trajectory)

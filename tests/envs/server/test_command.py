@@ -174,7 +174,9 @@ def test_killed_clients_give_their_sessions_back_and_have_no_reward() -> None:
             for client in clients:
                 client.kill()
                 client.wait()
+        late = time.monotonic() + 60
         while web.get("/health").json()["sessions"]:
+            assert time.monotonic() < late, "a killed client still holds a session"
             time.sleep(0.05)
         for session in sessions:
             gone = web.get(f"/sessions/{session}/trajectory")
