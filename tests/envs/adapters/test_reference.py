@@ -26,7 +26,7 @@ def test_an_episode_on_a_shared_host_is_the_reference(task: str, host: SyncEnvHo
         steps = [env.reset(), *(env.step(text) for text in expected.texts)]
         assert [digest(step.observation) for step in steps] == expected.observations
         assert env.trajectory is not None and digest(env.trajectory) == digest(expected.trajectory)
-        assert steps[-1].reward == expected.reward
+        assert steps[-1].reward == expected.reward and (task in SCRIPTS or expected.reward == 1.0)
 
 
 def test_digests_tell_episodes_apart(host: SyncEnvHost) -> None:
