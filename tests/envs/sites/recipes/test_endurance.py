@@ -170,7 +170,7 @@ async def live(recipe: Path, reached: Reached) -> list[str]:
 async def _start(site: RecipeSite, reached: Reached) -> None:
     if site.report is None:
         starting = asyncio.create_task(site.start())
-        while not starting.done() and not _templates():
+        while not starting.done() and not _children(_supervisors()):
             await asyncio.sleep(0)
         await reached("starting")
         await starting
@@ -180,7 +180,7 @@ async def _start(site: RecipeSite, reached: Reached) -> None:
 async def _use(site: RecipeSite, reached: Reached) -> None:
     """Lead an instance's whole life."""
     launching = asyncio.create_task(site.launch())
-    while not launching.done() and not any(one.children() for one in _templates()):
+    while not launching.done() and not _children(_children(_supervisors())):
         await asyncio.sleep(0)
     await reached("launching")
     one = Visitor(site, await launching)
@@ -199,13 +199,15 @@ async def _use(site: RecipeSite, reached: Reached) -> None:
 
 
 def _supervisors() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children() if "site_guest" in " ".join(one.cmdline())]
+    return [one for one in psutil.Process().children() if "site_guest" in _read(one, "cmdline")]
 
 
-def _templates() -> list[psutil.Process]:
-    with suppress(psutil.Error):  # one that ends meanwhile
-        return [template for one in _supervisors() for template in one.children()]
-    return []
+def _children(processes: list[psutil.Process]) -> list[psutil.Process]:
+    children = list[psutil.Process]()
+    for one in processes:
+        with suppress(psutil.Error):  # it has ended meanwhile
+            children += one.children()
+    return children
 
 
 async def _meanwhile(work: Coroutine[Any, Any, object], other: Awaitable[None]) -> None:
@@ -232,8 +234,9 @@ async def test_a_kill_between_any_two_steps_leaves_nothing(recipe: Path, victim:
 
         async def reached(place: str, step: str = step, killed: list[psutil.Process] = killed) -> None:
             if place == step and not killed:
-                instances = [one for each in _templates() for one in each.children()]
-                killed += {"supervisor": _supervisors(), "template": _templates()}.get(victim, instances)
+                killed += _supervisors()
+                for _ in range(("supervisor", "template", "instance").index(victim)):
+                    killed[:] = _children(killed)
                 for one in killed:
                     one.kill()
 
