@@ -123,7 +123,7 @@ async def test_forks_have_the_state_of_every_host(site: SiteGroup, pool: Browser
             assert members(site) == [3, 3]
             for fork in (left, right):
                 assert fork.page_step is not None and env.page_step is not None
-                assert fork.page_step.observation == env.page_step.observation
+                assert fork.page_step.observation == env.page_step.observation, "the forum draws at random"
                 assert fork.page_step.dom_hash == env.page_step.dom_hash
             states = [await opened(fork).hash_state() for fork in (env, left, right)]
             assert states[0] == states[1] == states[2] and f"{FORUM}/notes.sqlite:notes" in states[0]

@@ -4,6 +4,7 @@ here: a recipe's build copies it."""
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -47,7 +48,8 @@ def forum(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]
     if environ["PATH_INFO"] == "/end":
         os._exit(3)
     start("200 OK", [("Content-Type", "text/html")])
-    return [(page(environ, "Forum") + '<a href="/to-the-shop">Back</a>').encode()]
+    ticket = f"<p>ticket {secrets.token_hex(8)}</p>"
+    return [(page(environ, "Forum") + ticket + '<a href="/to-the-shop">Back</a>').encode()]
 
 
 if __name__ == "__main__":
