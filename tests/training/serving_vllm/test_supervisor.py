@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from envs.types import EngineError, PolicyError, StorageError
+from envs.types import ConfigError, EngineError, PolicyError, StorageError
 from tests.loopback import serving
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.store import write_json
@@ -391,6 +391,23 @@ async def test_a_server_that_is_behind_gets_no_turns_until_it_has_caught_up(
         await engine.generate(replace(REQUEST, episode="e4"))
     await engine.generate(replace(REQUEST, episode="e4"))
     assert [len(kind.bodies) for kind in kinds] == [5, 5], "its episodes go to the other one"
+    await engine.close()
+
+
+async def test_a_server_with_another_key_ends_no_run_while_one_answers(servers: Servers) -> None:
+    kinds, clients = servers
+    kinds[0].label = kinds[1].label = "5"
+    kinds[0].api_key = "another"
+    engine = VllmEngine(clients)
+    await engine.publish(5, V1)
+    for episode in range(3):
+        await engine.generate(replace(REQUEST, episode=f"e{episode}"))
+    assert [len(kind.bodies) for kind in kinds] == [0, 3]
+    kinds[1].api_key = "another"
+    with pytest.raises(EngineError, match="401"):
+        await engine.generate(replace(REQUEST, episode="e0"))
+    with pytest.raises(ConfigError, match="401"):
+        await VllmEngine(clients).publish(5, V1)
     await engine.close()
 
 
