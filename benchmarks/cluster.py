@@ -1,4 +1,4 @@
-"""64 GPUs (48 serve, 16 train) and 10,000 episodes at once, on paper and simulated: what each
+"""64 GPUs (48 serve, 16 train) with places for 10,000 episodes, on paper and simulated: what each
 queue and service has to bear, and what binds first.
 
 No such machine was there. Seconds of turns, steps and publications are assumptions (below), the

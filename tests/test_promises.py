@@ -88,7 +88,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "Opening reads what came since": "tasks_lib/test_run.py::test_a_run_that_goes_on_reads_only_what_came_since",
         "nothing cut short becomes a result": "flows/test_interrupt.py::test_an_interrupted_evaluation_keeps_only_what_was_played",
         "A second flow process on one folder ends at once": "tasks_lib/test_preflight.py::test_a_run_that_another_process_works_on_is_left_alone",
-        "it is made again, bit for bit": "training/trainer/test_process.py::test_moving_a_damaged_policy_away_makes_the_same_one_again",
+        "it is made again from the version before": "training/trainer/test_process.py::test_moving_a_damaged_policy_away_makes_the_same_one_again",
         "repeats later updates from their batches": "training/trainer/test_process.py::test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged",
         "what a result rests on has a sha256 that opening and the doctor compare": "tasks_lib/test_seals.py::test_what_a_result_rests_on_does_not_change_unseen",
         "Documents without a sha256 open": "tasks_lib/test_seals.py::test_a_run_without_seals_is_opened_and_gets_them",
