@@ -140,7 +140,8 @@ class Policy:
             policy_version_before=0,
             algorithm="grpo",
             rows=(),
-            groups=1,
+            group_ids=("k",),
+            versions=(),
             zero_variance_groups=0,
             episodes=len(rows),
         )
