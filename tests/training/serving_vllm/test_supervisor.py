@@ -123,21 +123,37 @@ async def test_another_machine_reads_weights_once_before_the_pause(
     assert kinds[0].calls.count(PAUSE) == paused
 
 
-async def test_a_server_that_refuses_goes_on(servers: Servers) -> None:
+async def test_servers_that_refuse_go_on(servers: Servers) -> None:
     kinds, clients = servers
+    kinds[0].refused = "bad"
     with pytest.raises(PolicyError, match="/policies/bad is of another model"):
         await publish(clients, 3, BAD)
     assert kinds[1].label == "default"
     assert [kind.calls[-1] for kind in kinds] == ["/resume", "/resume"]
 
 
+async def test_one_server_that_refuses_a_version_is_left_out(servers: Servers) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
+    await supervisor.start(1, V1)
+    publication = await supervisor.publish(2, BAD)
+    assert publication.failed.keys() == {clients[1].address}
+    assert [kind.label for kind in kinds] == ["2", "1"] and supervisor.served == (2, BAD)
+    assert down(supervisor) == {1} and "of another model" in str(publication.failed[clients[1].address])
+    kinds[1].refused = ""
+    await until(lambda: not down(supervisor))
+    assert kinds[1].label == "2", "it is given the version again"
+    await supervisor.close()
+
+
 async def test_a_bad_version_leaves_the_last_good_one_everywhere(servers: Servers) -> None:
     kinds, clients = servers
+    kinds[0].refused = "bad"
     supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
     await supervisor.start(1, V1)
     with pytest.raises(PolicyError, match="of another model"):
         await supervisor.publish(2, BAD)
-    assert [kind.label for kind in kinds] == ["1", "1"]  # the first had switched
+    assert [kind.label for kind in kinds] == ["1", "1"]
     assert supervisor.served == (1, V1) and not down(supervisor)
     await supervisor.close()
 

@@ -97,7 +97,7 @@ async def publish(
             one by one, while the others go on generating.
 
     Raises:
-        PolicyError: a server refuses the folder and keeps its version; others may have switched.
+        PolicyError: no server takes the folder, and one refuses it.
         StorageError: the folder's manifest or its weights are damaged; no server was paused.
             Where another machine reads other bytes, it is a `PolicyError`.
         EngineError: every server failed.
@@ -168,14 +168,18 @@ def load_seconds(folder: Path) -> float:
 
 
 def engine_errors(clients: Sequence[ServerClient], faults: Sequence[RollwrightError | None]) -> dict[str, EngineError]:
-    """Return the faults of servers that died, by address. Raise the first other fault."""
-    failed: dict[str, EngineError] = {}
-    for client, fault in zip(clients, faults, strict=True):
-        if isinstance(fault, EngineError):
-            failed[client.address] = fault
-        elif fault is not None:
-            raise fault
-    return failed
+    """Return the faults of servers that failed, by address.
+
+    What one server refuses and another one takes is a fault of the first. If none takes it, the
+    first refusal is raised.
+    """
+    if None not in faults and (refusal := next((one for one in faults if not isinstance(one, EngineError)), None)):
+        raise refusal
+    return {
+        client.address: fault if isinstance(fault, EngineError) else EngineError(str(fault))
+        for client, fault in zip(clients, faults, strict=True)
+        if fault is not None
+    }
 
 
 def require_one(
