@@ -161,7 +161,7 @@ async def test_a_fork_waits_for_a_request_that_the_browser_gave_up(tmp_path: Pat
         writer.close()
 
     async def send(message: Any) -> None:
-        """Nobody reads it any more."""
+        """Drop a message: the browser has left."""
 
     front, place = Front("shop"), tmp_path / "socket"
     token = front.admit(place)
