@@ -222,8 +222,12 @@ class SiteTemplate(InstanceTemplate):
         life_read, life_write = os.pipe()
         self._life = life_write
         try:
-            await self._hold()
-            self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
+            try:
+                await self._hold()
+                self._process = await asyncio.to_thread(self._spawn, theirs, life_read)
+            finally:  # while they are open here, the end of the processes is not seen
+                theirs.close()
+                os.close(life_read)
             reader, self._writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
             self._reading = loop.create_task(self._read(reader))
             async with asyncio.timeout(START_SECONDS):
@@ -237,9 +241,6 @@ class SiteTemplate(InstanceTemplate):
         except BaseException:
             await finish_shielded(self.close())
             raise
-        finally:
-            theirs.close()
-            os.close(life_read)
         for notice in report.notices:
             logger.warning("site %s: %s", self._name, notice)
         return report
@@ -392,6 +393,6 @@ class SiteTemplate(InstanceTemplate):
                 if not asked.done():
                     asked.set_exception(ended)
             if not self._ready.done():
-                self._ready.set_exception(ended)
+                self._ready.set_exception(SiteError(f"{ended} before its application was loaded and warm"))
             if self._ready.done() and not self._ready.cancelled():
                 self._ready.exception()  # read here: its caller may have given up

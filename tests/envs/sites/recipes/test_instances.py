@@ -19,7 +19,7 @@ import pytest
 from envs.sites.recipes.check import SiteCheck, check_site
 from envs.sites.recipes.recipe import CheckSteps, RecordedRequest
 from envs.sites.recipes.site import MEMORY_SECONDS, RecipeSite
-from envs.sites.recipes.template import remove_leftovers
+from envs.sites.recipes.template import START_SECONDS, remove_leftovers
 from envs.types import SiteError, WebTask
 
 from .making import started, visited, write_recipe
@@ -168,6 +168,13 @@ async def test_a_check_names_what_differs_between_instances(site: RecipeSite) ->
     wrong = await checked("/clock", "/secret")
     assert [line.split(":")[1].strip() for line in wrong.differences] == ["a clock", "a random id"]
     assert (await checked("/secret", ignore=("[0-9a-f]{32}",))).ok
+
+
+async def test_an_end_of_a_template_while_it_starts_is_seen_at_once(folder: Path) -> None:
+    with pytest.raises(SiteError, match="ending: its template has ended before its application was loaded"):
+        async with asyncio.timeout(START_SECONDS / 2), started(write_recipe(folder, "ending", warm=["/die"])) as site:
+            assert site.report is not None
+            pytest.skip(f"no template loads the application here: {site.report.notices}")
 
 
 async def test_a_launch_is_refused_while_memory_is_short(folder: Path) -> None:
