@@ -93,6 +93,19 @@ async def test_a_server_that_is_down_is_left_out(tmp_path: Path) -> None:
         await compare(tmp_path, down)
 
 
+async def test_one_server_with_other_weights_is_left_out(tmp_path: Path) -> None:
+    stale, right = Ranks([piece("bias", WEIGHTS["bias"] + 1)]), Ranks([piece("bias", WEIGHTS["bias"])])
+    stale.address = "http://stale"
+    for clients in ([stale, right], [right, stale]):
+        result = await compare(tmp_path, *clients)
+        assert result.compared == 1 and list(result.failed) == ["http://stale"]
+        assert isinstance(result.failed["http://stale"], PolicyError), "it is not down"
+    down = Ranks(fault=EngineError("down"))
+    down.address = "http://down"
+    with pytest.raises(PolicyError, match="http://stale does not hold the weights of v3"):
+        await compare(tmp_path, down, stale)
+
+
 class AdapterRanks(Ranks):
     """A client whose server's ranks hold these matrices of an adapter."""
 
@@ -127,8 +140,11 @@ async def test_an_adapter_is_compared_as_servers_scale_it(
     half = {name: tensor.bfloat16() for name, tensor in ((FIRST, first), (SECOND, second))}
     half[SECOND] = half[SECOND] * factor
     assert (await compare(AdapterRanks(whole, whole))).compared == (await compare(AdapterRanks(half))).compared == 2
-    for wrong, number in (({FIRST: first, SECOND: second}, 1), ({FIRST: first}, 1), ({}, 2)):
+    for ranks, number in (({FIRST: first, SECOND: second}, 1), ({FIRST: first}, 1), ({}, 2)):
         with pytest.raises(PolicyError, match=rf"http://server .*adapter of v3 .*: {number} of 2 tensors"):
-            await compare(AdapterRanks(whole, wrong))
+            await compare(AdapterRanks(whole, ranks))
     with pytest.raises(PolicyError, match=r"layers\.0\.up"):
         await compare(AdapterRanks(whole, differ=("layers.0.up",)))
+    wrong = AdapterRanks({})
+    wrong.address = "http://wrong"
+    assert list((await compare(wrong, AdapterRanks(whole))).failed) == ["http://wrong"]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from envs.types import EngineError, PolicyError
+from envs.types import EngineError, PolicyError, ProbeError
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, VersionSpan
 from training.serving.vllm.probe import Probe, ProbeTurn, TransformersScorer
@@ -54,9 +54,12 @@ async def test_a_dead_server_does_not_end_the_comparison(probe: Probe) -> None:
     assert result.mean == pytest.approx(1e-5, rel=1e-3) and result.tokens == 2
 
 
-async def test_the_wrong_one_is_named(probe: Probe) -> None:
-    with pytest.raises(PolicyError, match="http://server-2 does not serve v2"):
-        await probe.check(clients(None, -1.0, -1.5), 2, FOLDER)
+async def test_the_wrong_one_is_left_out(probe: Probe) -> None:
+    result = await probe.check(clients(None, -1.0, -1.5), 2, FOLDER)
+    assert result.mean == 0.0 and list(result.failed) == ["http://server-0", "http://server-2"]
+    assert isinstance(result.failed["http://server-2"], ProbeError), "it is not down"
+    with pytest.raises(ProbeError, match="http://server-1 does not serve v2"):
+        await probe.check(clients(None, -1.5), 2, FOLDER)
     with pytest.raises(EngineError, match="v2 reached no server"):
         await probe.check(clients(None, None), 2, FOLDER)
 
@@ -105,7 +108,10 @@ async def test_a_server_in_doubt_is_compared_with_the_checkpoint(first: float, s
     probe = Probe(Renderer(READER, ""), checkpoints, every=0)
     assert await publish_updates(probe, checkpoints, found, range(1, 3)) == [1, 1]
     checkpoints.logprob, found[0].logprob, found[1].logprob = -1.03, first, second
-    with pytest.raises(PolicyError, match=f"http://{wrong} does not serve v3"):
+    if first != second:
+        assert list((await probe.check(found, 3, FOLDER)).failed) == [f"http://{wrong}"]
+        return
+    with pytest.raises(ProbeError, match=f"http://{wrong} does not serve v3"):
         await probe.check(found, 3, FOLDER)
     found[0].logprob = found[1].logprob = -1.02  # they went back
     assert (await probe.check(found, 2, FOLDER)).mean == 0.0 and checkpoints.calls == 2

@@ -9,14 +9,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from envs.types import ConfigError, EngineError, PolicyError, StorageError
+from envs.types import ConfigError, EngineError, PolicyError, ProbeError, StorageError
 from tests.loopback import serving
 from training.ledger.checkpoint_files import MANIFEST, file_hashes
 from training.ledger.store import write_json
@@ -26,7 +26,7 @@ from training.serving.vllm.client import ServerClient
 from training.serving.vllm.engine import VllmEngine
 from training.serving.vllm.probe import ProbeResult
 from training.serving.vllm.process import ServerProcess, group_members
-from training.serving.vllm.publishing import prepare, publish
+from training.serving.vllm.publishing import failed_servers, prepare, publish
 from training.serving.vllm.supervisor import LOOK_SECONDS, Replica, Supervisor
 from training.serving.waiting import generate_patiently
 
@@ -188,6 +188,46 @@ class Probing:
         if version >= self.wrong:
             raise PolicyError(f"v{version} is not served")
         return ProbeResult(0.0, 0.0, 16)
+
+
+@dataclass
+class OneWrong:
+    """A probe for which one server has other weights while it is `wrong`."""
+
+    address: str
+    wrong: bool = False
+
+    async def check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> ProbeResult:
+        faults = [ProbeError("other weights") if self.wrong and c.address == self.address else None for c in clients]
+        return ProbeResult(0.0, 0.0, 16, failed_servers(clients, version, faults))
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+async def test_a_server_with_other_weights_gives_no_turns_until_it_has_them(
+    servers: Servers, tmp_path: Path, adapter: bool
+) -> None:
+    kinds, clients = servers
+    probe = OneWrong(clients[1].address)
+    supervisor = Supervisor([Replica(client) for client in clients], tmp_path, probe=probe)  # type: ignore[arg-type]
+    folders = [make_adapter(tmp_path, version) if adapter else V1 for version in (1, 2)]
+    await supervisor.start(1, folders[0])
+    engine = VllmEngine(clients)
+    probe.wrong = True
+    publication = await supervisor.publish(2, folders[1])
+    assert publication.failed.keys() == {clients[1].address} == set(supervisor.behind)
+    assert supervisor.served == (2, folders[1]) and "other weights" in supervisor.faults()
+    await engine.publish(2, folders[1])
+    for episode in range(4):
+        await engine.generate(replace(REQUEST, episode=f"e{episode}"))
+    tries = len(kinds[1].calls)
+    await until(lambda: len(kinds[1].calls) > tries + 5)  # its watcher tries again, in vain
+    assert down(supervisor) == {1} and not kinds[1].bodies, "it was asked for no turn"
+    assert "policy-v2" not in kinds[1].adapters if adapter else kinds[1].label == "1"
+    probe.wrong = False
+    await until(lambda: not down(supervisor))
+    assert "policy-v2" in kinds[1].adapters if adapter else kinds[1].label == "2"
+    await engine.close()
+    await supervisor.close()
 
 
 async def test_a_version_that_the_probe_finds_wrong_is_taken_back(servers: Servers) -> None:

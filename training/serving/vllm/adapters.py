@@ -20,9 +20,8 @@ from training.serving.vllm.client import ServerClient, adapter_name
 from training.serving.vllm.publishing import (
     CONTROL_SECONDS,
     Publication,
-    engine_errors,
+    failed_servers,
     load_seconds,
-    require_one,
 )
 
 KEPT_ADAPTERS = 2
@@ -67,8 +66,7 @@ async def publish_adapter(
     check_adapter(folder)
     begun = time.monotonic()
     faults = await asyncio.gather(*(_load(client, version, folder, keep) for client in clients))
-    failed = require_one(clients, version, engine_errors(clients, faults))
-    return Publication(version, time.monotonic() - begun, 0.0, failed)
+    return Publication(version, time.monotonic() - begun, 0.0, failed_servers(clients, version, faults))
 
 
 async def _load(client: ServerClient, version: int, folder: Path, keep: Collection[int]) -> RollwrightError | None:

@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from envs.types import EngineError, PolicyError
+from envs.types import PolicyError, RollwrightError
 from training.ledger.checkpoint_files import safetensors_headers
 from training.policy.adapters import ADAPTER_CONFIG
 from training.serving.vllm.client import ServerClient, adapter_name
 from training.serving.vllm.in_server.rollwright_checksums import as_matrix, checksum, probed_columns
-from training.serving.vllm.publishing import engine_errors, load_seconds, require_one
+from training.serving.vllm.publishing import Fault, failed_servers, load_seconds
 
 NAMED = 3
 """Number of tensors that an error names."""
@@ -41,14 +41,14 @@ Sums = dict[str, dict[tuple[Place, str], set[str]]]
 
 @dataclass(frozen=True, slots=True)
 class ChecksumResult:
-    """Result of one comparison in which nothing differed."""
+    """Result of one comparison in which a server was right."""
 
     compared: int
-    """Tensors that every server holds whole, as the checkpoint has them."""
+    """Tensors that every such server holds whole, as the checkpoint has them."""
     tensors: int
     """Tensors of the checkpoint."""
-    failed: Mapping[str, EngineError] = field(default_factory=dict)
-    """Servers that did not answer, by address."""
+    failed: Mapping[str, RollwrightError] = field(default_factory=dict)
+    """Servers that did not answer, or hold other weights (`PolicyError`), by address."""
 
 
 async def compare_weights(clients: Sequence[ServerClient], version: int, folder: Path) -> ChecksumResult:
@@ -58,21 +58,23 @@ async def compare_weights(clients: Sequence[ServerClient], version: int, folder:
         folder: Checkpoint folder of a whole model.
 
     Raises:
-        PolicyError: a server holds other weights, or cannot compute checksums; names it.
+        PolicyError: no server is right, and one holds other weights or cannot compute checksums.
         EngineError: every server failed.
     """
     shapes = {name: entry["shape"] for header in safetensors_headers(folder).values() for name, entry in header.items()}
     body = {"method": "rollwright_sum_weights", "kwargs": {"shapes": shapes, "seed": version}}
-    answers, failed = await ask_ranks(clients, version, folder, body)
+    answers, faults = await ask_ranks(clients, folder, body)
     held = {address: held_sums(ranks) for address, ranks in answers.items()}
     expected = await asyncio.to_thread(checkpoint_sums, folder, held.values(), version)
     for address, sums in held.items():
         if wrong := [name for name in shapes if any(sums[name][part] != {expected[name][part]} for part in sums[name])]:
-            raise PolicyError(
+            faults[address] = PolicyError(
                 f"{address} does not hold the weights of v{version} ({folder}): {len(wrong)} of {len(shapes)} tensors "
                 f"have another checksum ({', '.join(wrong[:NAMED])})"
             )
-    whole = [name for name, shape in shapes.items() if all(is_whole(sums[name], shape) for sums in held.values())]
+    failed = failed_servers(clients, version, list(faults.values()))
+    right = [sums for address, sums in held.items() if address not in failed]
+    whole = [name for name, shape in shapes.items() if all(is_whole(sums[name], shape) for sums in right)]
     return ChecksumResult(len(whole), len(shapes), failed)
 
 
@@ -80,12 +82,12 @@ async def compare_adapter(clients: Sequence[ServerClient], version: int, folder:
     """Compare the adapter of every server that answers with a folder's.
 
     Raises:
-        PolicyError: a server holds another adapter, or only a part of it; names it.
+        PolicyError: no server is right, and one holds another adapter or only a part of it.
         EngineError: every server failed.
     """
     weights = dict(tensors_of(folder))
     body = {"method": "rollwright_sum_adapter", "kwargs": {"name": adapter_name(version), "tensors": [*weights]}}
-    answers, failed = await ask_ranks(clients, version, folder, body)
+    answers, faults = await ask_ranks(clients, folder, body)
     scaled = await asyncio.to_thread(scale_adapter, folder, weights)
     for address, ranks in answers.items():
         wrong = [
@@ -95,33 +97,28 @@ async def compare_adapter(clients: Sequence[ServerClient], version: int, folder:
         ]
         wrong += [layer for rank in ranks for layer in rank["differ"]]
         if wrong:
-            raise PolicyError(
+            faults[address] = PolicyError(
                 f"{address} does not hold the adapter of v{version} ({folder}): {len(wrong)} of {len(scaled)} tensors "
                 f"are missing or have another checksum ({', '.join(wrong[:NAMED])})"
             )
-    return ChecksumResult(len(scaled), len(scaled), failed)
+    return ChecksumResult(len(scaled), len(scaled), failed_servers(clients, version, list(faults.values())))
 
 
 async def ask_ranks(
-    clients: Sequence[ServerClient], version: int, folder: Path, body: Mapping[str, Any]
-) -> tuple[dict[str, list[dict[str, Any]]], dict[str, EngineError]]:
-    """Return the answers of each server's ranks, and the faults of servers without, by address.
+    clients: Sequence[ServerClient], folder: Path, body: Mapping[str, Any]
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, Fault]]:
+    """Return the answers of the ranks of servers that answer, and each server's fault, by
+    address."""
 
-    Raises:
-        PolicyError: a server refuses.
-        EngineError: every server failed.
-    """
-
-    async def ask(client: ServerClient) -> list[dict[str, Any]] | EngineError:
+    async def ask(client: ServerClient) -> list[dict[str, Any]] | RollwrightError:
         try:
             return list((await client.post("/collective_rpc", load_seconds(folder), json=body))["results"])
-        except EngineError as error:
+        except RollwrightError as error:
             return error
 
-    answers = dict(zip((client.address for client in clients), await asyncio.gather(*map(ask, clients)), strict=True))
-    faults = [answer if isinstance(answer, EngineError) else None for answer in answers.values()]
-    failed = require_one(clients, version, engine_errors(clients, faults))
-    return {address: answer for address, answer in answers.items() if not isinstance(answer, EngineError)}, failed
+    asked = dict(zip((client.address for client in clients), await asyncio.gather(*map(ask, clients)), strict=True))
+    faults = {address: answer if isinstance(answer, RollwrightError) else None for address, answer in asked.items()}
+    return {address: answer for address, answer in asked.items() if not isinstance(answer, RollwrightError)}, faults
 
 
 def scale_adapter(folder: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, float]]:

@@ -25,12 +25,12 @@ from typing import Any, Protocol
 import torch
 from PIL import Image, ImageDraw
 
-from envs.types import EngineError, ProbeError
+from envs.types import ProbeError, RollwrightError
 from training.policy.adapters import is_adapter, load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture
 from training.serving.vllm.client import ServerClient
-from training.serving.vllm.publishing import engine_errors, require_one
+from training.serving.vllm.publishing import failed_servers
 
 SIZE = (320, 240)
 """(width, height) of the probe images in pixels."""
@@ -78,8 +78,8 @@ class ProbeResult:
     """Largest |difference|."""
     tokens: int
     """Number of tokens compared."""
-    failed: Mapping[str, EngineError] = field(default_factory=dict)
-    """Servers that did not answer, by address."""
+    failed: Mapping[str, RollwrightError] = field(default_factory=dict)
+    """Servers that did not answer, or serve other weights (`ProbeError`), by address."""
 
 
 class Probe:
@@ -115,30 +115,27 @@ class Probe:
         """Version and answers of the newest check that passed."""
 
     async def check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> ProbeResult:
-        """Check every server that answers and return the worst result.
+        """Check every server that answers and return the worst result of those that are right.
 
         Raises:
-            ProbeError: a server's log-probs exceed the limit or are of another version.
+            ProbeError: the log-probs of no server are those of the version.
             EngineError: every server failed.
         """
         requests = probe_requests(self._renderer, version, self._images)
         answers = await asyncio.gather(
             *(self._ask(client, requests, version, is_adapter(folder)) for client in clients)
         )
-        faults = [answer if isinstance(answer, EngineError) else None for answer in answers]
-        failed = require_one(clients, version, engine_errors(clients, faults))
-        turns = {
-            client.address: answer
-            for client, answer in zip(clients, answers, strict=True)
-            if not isinstance(answer, EngineError)
-        }
-        first = next(iter(turns.values()))
+        asked = {client.address: answer for client, answer in zip(clients, answers, strict=True)}
+        turns = {address: answer for address, answer in asked.items() if not isinstance(answer, RollwrightError)}
+        faults = {address: answer if isinstance(answer, RollwrightError) else None for address, answer in asked.items()}
+        failed = failed_servers(clients, version, list(faults.values()))
         worst, doubt = self._compare_answers(version, list(turns.values()))
         if doubt:
             logger.info("v%d is compared with its checkpoint: %s", version, doubt)
-            worst = await self._compare_checkpoint(turns, version, folder)
+            worst, wrong = await self._compare_checkpoint(turns, version, folder)
+            failed = failed_servers(clients, version, [wrong.get(address, fault) for address, fault in faults.items()])
         self._checks = 1 if doubt else self._checks + 1
-        self._known = version, first
+        self._known = version, next(answer for address, answer in turns.items() if address not in failed)
         return replace(worst, failed=failed)
 
     def _compare_answers(self, version: int, answers: Sequence[list[ProbeTurn]]) -> tuple[ProbeResult, str]:
@@ -165,34 +162,38 @@ class Probe:
 
     async def _compare_checkpoint(
         self, turns: Mapping[str, list[ProbeTurn]], version: int, folder: Path
-    ) -> ProbeResult:
-        """Compare each server's answers with a forward pass, and return the worst result."""
+    ) -> tuple[ProbeResult, dict[str, ProbeError]]:
+        """Compare each server's answers with a forward pass.
+
+        Returns the worst result within the limit, and the faults of servers beyond it.
+        """
         expected = iter(
             await asyncio.to_thread(self._scorer, folder, [turn for part in turns.values() for turn in part])
         )
-        worst = ProbeResult(0.0, 0.0, 0)
+        worst, wrong = ProbeResult(0.0, 0.0, 0), dict[str, ProbeError]()
         for address, part in turns.items():
             result = compare(part, list(islice(expected, len(part))))
             if not result.mean <= self._limit:  # NaN fails too
-                raise ProbeError(
+                wrong[address] = ProbeError(
                     f"{address} does not serve v{version} ({folder}): its log-probs differ by {result.mean:.1e} in "
                     f"the mean ({result.maximum:.1e} at most, {result.tokens} tokens) from those of the checkpoint; "
                     f"allowed is {self._limit:.0e}"
                 )
-            worst = max(worst, result, key=lambda result: result.mean)
-        return worst
+            else:
+                worst = max(worst, result, key=lambda result: result.mean)
+        return worst, wrong
 
     async def _ask(
         self, client: ServerClient, requests: Sequence[GenerationRequest], version: int, adapter: bool
-    ) -> list[ProbeTurn] | EngineError:
+    ) -> list[ProbeTurn] | RollwrightError:
         turns = []
         for request in requests:
             try:
                 generation = await client.generate(request, version, adapter=adapter)
-            except EngineError as error:
+            except RollwrightError as error:
                 return error
             if served := sorted({span.version for span in generation.version_spans} - {version}):
-                raise ProbeError(f"{client.address} serves v{served[0]} and not v{version}")
+                return ProbeError(f"{client.address} serves v{served[0]} and not v{version}")
             turns.append(ProbeTurn(request, generation))
         return turns
 

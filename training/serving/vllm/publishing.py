@@ -61,8 +61,9 @@ class Publication:
     """Wall seconds from the first pause to the last resume."""
     pause_seconds: float
     """Longest time in seconds for which a server generated nothing."""
-    failed: dict[str, EngineError]
-    """Servers that died or were too late, by address; their watchers give them the version."""
+    failed: dict[str, RollwrightError]
+    """Servers that died, were too late or refused, by address; their watchers give them the
+    version."""
 
 
 async def prepare(client: ServerClient, weights_root: Path) -> None:
@@ -109,9 +110,9 @@ async def publish(
         results = await _switch_together(clients, switch)
     else:
         results = [await switch(client) for client in clients]
-    failed = engine_errors(clients, [fault for fault, _ in results])
+    failed = failed_servers(clients, version, [fault for fault, _ in results])
     longest = max((paused for _, paused in results), default=0.0)
-    return Publication(version, time.monotonic() - begun, longest, require_one(clients, version, failed))
+    return Publication(version, time.monotonic() - begun, longest, failed)
 
 
 async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> None:
@@ -167,30 +168,21 @@ def load_seconds(folder: Path) -> float:
     return CONTROL_SECONDS + folder_bytes(folder) / SLOWEST_BYTES_PER_SECOND
 
 
-def engine_errors(clients: Sequence[ServerClient], faults: Sequence[RollwrightError | None]) -> dict[str, EngineError]:
+def failed_servers(
+    clients: Sequence[ServerClient], version: int, faults: Sequence[Fault]
+) -> dict[str, RollwrightError]:
     """Return the faults of servers that failed, by address.
 
-    What one server refuses and another one takes is a fault of the first. If none takes it, the
-    first refusal is raised.
-    """
-    if None not in faults and (refusal := next((one for one in faults if not isinstance(one, EngineError)), None)):
-        raise refusal
-    return {
-        client.address: fault if isinstance(fault, EngineError) else EngineError(str(fault))
-        for client, fault in zip(clients, faults, strict=True)
-        if fault is not None
-    }
-
-
-def require_one(
-    clients: Sequence[ServerClient], version: int, failed: dict[str, EngineError]
-) -> dict[str, EngineError]:
-    """Return ``failed`` if a server is left.
+    What one server refuses and another one takes is a fault of the first.
 
     Raises:
         EngineError: every server failed.
+        RollwrightError: no server is right; the first refusal.
     """
+    failed = {client.address: fault for client, fault in zip(clients, faults, strict=True) if fault is not None}
     if len(failed) == len(clients):
+        if refusal := next((fault for fault in failed.values() if not isinstance(fault, EngineError)), None):
+            raise refusal
         raise EngineError(f"v{version} reached no server: {'; '.join(map(str, failed.values()))}")
     return failed
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from envs.types import EngineError, RollwrightError
+from envs.types import EngineError, PolicyError, RollwrightError
 from training.policy.adapters import base_of, is_adapter, whole_model_of
 from training.serving.vllm.adapters import publish_adapter
 from training.serving.vllm.checksums import compare_adapter, compare_weights
@@ -91,6 +91,8 @@ class Supervisor:
         self._answer_seconds = answer_seconds
         self._start_seconds = start_seconds
         self._served: tuple[int, Path] | None = None
+        self._before: tuple[int, Path] | None = None
+        """Version (and its folder) that was served before the served one."""
         self._held: tuple[int, Path] | None = None
         """Version (and its folder) that is kept beside the served one."""
         self._changing = asyncio.Lock()
@@ -142,11 +144,12 @@ class Supervisor:
     async def publish(self, version: int, folder: Path) -> Publication:
         """Serve a checkpoint folder as ``version`` on all live servers.
 
-        The others get it after their restart.
+        The others get it after their restart, and so do servers that hold other weights
+        afterwards.
 
         Raises:
-            PolicyError: a server refuses the folder, or its log-probs are not the checkpoint's; the
-                last good version is served again.
+            PolicyError: every server refuses the folder, or none gives the checkpoint's log-probs;
+                the last good version is served again.
             StorageError: the folder's manifest is damaged; the last good version is served again.
             EngineError: no server is alive.
         """
@@ -158,9 +161,8 @@ class Supervisor:
             if not replicas:
                 raise EngineError(f"v{version} cannot be published: {self.faults()}")
             try:
-                clients = [replica.client for replica in replicas]
                 publication = await self._publish_and_probe(
-                    clients, version, folder, used=first and has_foreign(replicas)
+                    replicas, version, folder, used=first and has_foreign(replicas)
                 )
             except EngineError as error:  # no server answers; their watchers restart them
                 for replica in replicas:
@@ -169,9 +171,12 @@ class Supervisor:
             except RollwrightError:
                 await self._go_back(replicas)
                 raise
+            if not first and self._served != (version, folder):
+                self._before = self._served
             self._served = version, folder
             for replica in replicas:
-                replica.ready = replica.client.address not in publication.failed
+                fault = publication.failed.get(replica.client.address)
+                replica.ready, replica.fault = fault is None, str(fault or "")
             return publication
 
     async def hold(self, version: int, folder: Path) -> None:
@@ -218,32 +223,62 @@ class Supervisor:
         self.asleep = False
 
     async def _publish_and_probe(
-        self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool
+        self, replicas: Sequence[Replica], version: int, folder: Path, *, used: bool
     ) -> Publication:
         """Publish and check. ``used``: the servers may hold weights and caches of another run."""
-        publication = await self._publish(clients, version, folder, used=used)
-        alive = [client for client in clients if client.address not in publication.failed]
+        publication = await self._publish([replica.client for replica in replicas], version, folder, used=used)
+        loaded = [replica for replica in replicas if replica.client.address not in publication.failed]
+        try:
+            failed = await self._check([replica.client for replica in loaded], version, folder)
+        except PolicyError as error:
+            if self._served == (version, folder):  # others serve it
+                for replica in loaded:
+                    await self._withdraw(replica, version, folder, error)
+            raise
+        for replica in loaded:
+            if isinstance(fault := failed.get(replica.client.address), PolicyError):
+                await self._withdraw(replica, version, folder, fault)
+        return replace(publication, failed={**publication.failed, **failed})
+
+    async def _check(self, clients: Sequence[ServerClient], version: int, folder: Path) -> dict[str, RollwrightError]:
+        """Compare what servers hold with the checkpoint. Return faults, by address.
+
+        Raises:
+            PolicyError, EngineError: no server is right.
+        """
+        failed = dict[str, RollwrightError]()
         if self._checksums:
-            sums = await compare_weights(alive, version, whole_model_of(folder))
+            sums = await compare_weights(clients, version, whole_model_of(folder))
+            failed.update(sums.failed)
             if is_adapter(folder):
-                alive = [client for client in alive if client.address not in sums.failed]
-                adapter = await compare_adapter(alive, version, folder)
-                sums = replace(adapter, failed={**sums.failed, **adapter.failed})
-            logger.info(
-                "v%d: the servers hold %d of %d tensors as the checkpoint", version, sums.compared, sums.tensors
-            )
-            publication = replace(publication, failed={**publication.failed, **sums.failed})
-            alive = [client for client in alive if client.address not in sums.failed]
+                sums = await compare_adapter(_without(clients, failed), version, folder)
+                failed.update(sums.failed)
+            logger.info("v%d: servers hold %d of %d tensors as the checkpoint", version, sums.compared, sums.tensors)
         if self._probe is not None:
-            result = await self._probe.check(alive, version, folder)
-            logger.info(
-                "v%d is served: log-probs differ by %.1e in the mean, %.1e at most",
-                version,
-                result.mean,
-                result.maximum,
-            )
-            return replace(publication, failed={**publication.failed, **result.failed})
-        return publication
+            result = await self._probe.check(_without(clients, failed), version, folder)
+            failed.update(result.failed)
+            logger.info("v%d: log-probs differ by %.1e in the mean, %.1e at most", version, result.mean, result.maximum)
+        return failed
+
+    async def _withdraw(self, replica: Replica, version: int, folder: Path, fault: PolicyError) -> None:
+        """Keep a server with other weights from giving turns of a version. Its watcher mends it.
+
+        Raises:
+            PolicyError: ``fault``, if somebody else's server never had another version.
+        """
+        earlier = [served for served in (self._served, self._before) if served is not None and served[0] != version]
+        if replica.process is None and not is_adapter(folder) and not earlier:
+            raise fault
+        logger.warning("%s", fault)
+        try:
+            if replica.process is not None:
+                await replica.process.stop()
+            elif is_adapter(folder):
+                await replica.client.unload_adapter(version, CONTROL_SECONDS)
+            else:
+                await self._publish([replica.client], *earlier[0])
+        except RollwrightError as error:
+            logger.warning("%s: %s", replica.client.address, error)
 
     async def _publish(
         self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool = False
@@ -275,8 +310,7 @@ class Supervisor:
     def faults(self) -> str:
         """Describe in one line why servers are down."""
         down = [replica for replica in self.replicas if not replica.ready]
-        reasons = [f"{replica.client.address}: {replica.fault or 'starting'}" for replica in down]
-        return "; ".join(reasons) or "no server is down"
+        return "; ".join(f"{one.client.address}: {one.fault or 'starting'}" for one in down) or "no server is down"
 
     async def _watch(self, replica: Replica) -> None:
         """Check one server again and again, and restart it when it fails."""
@@ -327,7 +361,7 @@ class Supervisor:
                     # The held adapter first: engines use a server as soon as it has the served one.
                     if self._held is not None and is_adapter(self._held[1]):
                         await publish_adapter([replica.client], *self._held)
-                    await self._publish_and_probe([replica.client], *self._served, used=has_foreign([replica]))
+                    await self._publish_and_probe([replica], *self._served, used=has_foreign([replica]))
                     replica.ready = True
                     logger.warning("%s serves v%d again", replica.client.address, self._served[0])
             except Exception as error:  # whatever it is, the next try may succeed
@@ -354,6 +388,11 @@ class Supervisor:
         for error in ended:
             if isinstance(error, Exception):
                 raise error
+
+
+def _without(clients: Iterable[ServerClient], failed: Container[str]) -> list[ServerClient]:
+    """Return the clients of servers that did not fail, by address."""
+    return [client for client in clients if client.address not in failed]
 
 
 def has_foreign(replicas: Sequence[Replica]) -> bool:
