@@ -291,7 +291,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
     def load_weights(self, folder: Path) -> float:
         """Load the trained weights of a published policy, and keep the optimizer's moments.
 
-        Called on every process.
+        ZeRO's float32 copies keep their value where the published weight is equal in the model's
+        data type. Called on every process.
 
         Args:
             folder: Policy with a whole model, or with an adapter like this trainer's.
@@ -311,12 +312,22 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         for name, weight in self.model.named_parameters():
             if weight.requires_grad:
                 with self.gathered(weight, values[name]):
-                    value = values[name].to(weight)
+                    value = values[name].detach().to(weight, copy=True)
+                    differs = weight != value
                     largest = max(largest, float((weight - value).abs().max()))
                     weight.copy_(value)
-        if self.is_deepspeed_enabled and self.spec.trainer.zero_stage:
-            self.model_wrapped.optimizer.refresh_fp32_params()
+                if differs.any():
+                    self._change_master(weight, value, differs)
         return largest
+
+    def _change_master(self, weight: Tensor, value: Tensor, differs: Tensor) -> None:
+        """Change the elements of a weight's float32 copy that differ, if ZeRO has one."""
+        if not (self.is_deepspeed_enabled and self.spec.trainer.zero_stage):
+            return
+        from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
+
+        master = safe_get_full_fp32_param(weight)
+        safe_set_full_fp32_param(weight, torch.where(differs.to(master.device), value.to(master), master))
 
     def gathered(self, *weights: Tensor) -> contextlib.AbstractContextManager[Any]:
         """Return a context with whole weights, which ZeRO 3 divides between processes."""

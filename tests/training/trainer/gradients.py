@@ -114,7 +114,35 @@ def check_numbers(run: Path, folder: Path) -> None:
             found[f"norm {stage}"] = trainer.optimizer_step(micros, float(MICROS))[1]
             found[f"one {stage}"] = trainer.optimizer_step(micros[:1], 1.0)[1]
             found[f"copies {stage}"] = trainer.optimizer_step(micros[:1] * MICROS, float(MICROS))[1]
+            found[f"masters {stage}"] = _load_one_changed_weight(trainer, folder / f"policy{stage}")
     (folder / METRICS).write_text(json.dumps(found))
+
+
+def _load_one_changed_weight(trainer: Any, folder: Path) -> str:
+    """Load the trainer's own weights with one changed; what became of the float32 copies."""
+    import torch
+    from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
+    from safetensors.torch import load_file, save_file
+
+    weights = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    for weight in weights.values():  # by less than bfloat16 shows
+        safe_set_full_fp32_param(weight, safe_get_full_fp32_param(weight) * (1 + 2**-12))
+    masters = {name: safe_get_full_fp32_param(weight).clone() for name, weight in weights.items()}
+    folder.mkdir()
+    trainer.save_weights(folder)
+    file = folder / "model.safetensors"
+    stored = load_file(file)
+    name = next(name for name in stored if "down_proj" in name)
+    stored[name][0, 0] = changed = stored[name][0, 0] * 2
+    save_file(stored, file, metadata={"format": "pt"})
+    largest = trainer.load_weights(folder)
+    assert largest == abs(float(changed)) / 2 > 0
+    (ours,) = (own for own in masters if own.endswith(name.removeprefix("model.")))
+    masters[ours][0, 0] = changed
+    after = {own: safe_get_full_fp32_param(weight) for own, weight in weights.items()}
+    wrong = [own for own, master in masters.items() if not torch.equal(master, after[own])]
+    rounded = all(torch.equal(master, master.bfloat16().float()) for master in masters.values())
+    return "kept" if not wrong and not rounded else f"{len(wrong)} of {len(masters)} differ: {wrong[:3]}"
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ def test_bfloat16_gradients_add_up_in_float32_and_none_moves_if_not_finite(alone
     for _, one, copies in norms.values():
         assert copies == pytest.approx(one, rel=1e-5), norms
     assert norms[1][0] == pytest.approx(expected, rel=1e-4) and norms[2][0] == pytest.approx(expected, rel=1e-4), norms
+    assert [found.pop(f"masters {stage}") for stage in (1, 2, 3)] == ["kept"] * 3
     assert len(found) == 14 and {*found.values()} == {"refused, and moved nothing"}, found
 
 
