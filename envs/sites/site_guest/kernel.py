@@ -67,9 +67,9 @@ def make_mounts_private() -> None:
     mount("none", "/", None, flags=_RECURSIVE | _PRIVATE)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. The parent must have one thread."""
-    _check(_libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0), "prctl")
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when its parent ends. The parent must have one thread."""
+    _check(_libc.prctl(_SET_DEATH_SIGNAL, number, 0, 0, 0), "prctl")
 
 
 def stay_readable() -> None:

@@ -3,7 +3,8 @@
 The worker holds the other end of a pipe. When that closes, however the worker ended, the supervisor
 kills the template and everything below it, and removes the folder of the instances. If the
 supervisor itself is killed, the kernel kills the template, and with it the process namespace of all
-instances. Mounts live in a namespace that ends with them.
+instances; without namespaces the keeper of each instance ends it. Mounts live in a namespace that
+ends with them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from . import kernel
-from .processes import children_of, send_signal
+from .processes import kill_descendants
 from .template import run_template
 
 
@@ -54,7 +55,7 @@ def main() -> None:
     os.close(gate_read)
     os.write(gate_write, b"1")
     _watch(template, config["life"])
-    _end_all()
+    kill_descendants()
     shutil.rmtree(Path(config["folder"]), ignore_errors=True)  # the worker removes it too
     os._exit(0)
 
@@ -73,13 +74,3 @@ def _watch(template: int, life: int) -> None:
         while (ended := os.waitpid(-1, os.WNOHANG)[0]) != 0:
             if ended == template:
                 return
-
-
-def _end_all() -> None:
-    """Kill all descendants and wait for them."""
-    while True:
-        send_signal(children_of(os.getpid()), signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return

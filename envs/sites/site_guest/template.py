@@ -33,7 +33,7 @@ from .limits import (
     problem_of,
     reached_limit,
 )
-from .processes import fork_losses, is_exiting, kill, stopped
+from .processes import fork_kept, fork_losses, is_exiting, kill, stopped
 from .state import hash_state, read_database
 from .storage import Storage
 
@@ -48,6 +48,8 @@ OWN_FOLDER = SHARED_FOLDERS[0] / "own"
 @dataclass
 class _Instance:
     pid: int
+    """Its first process, or the keeper of that; 0 once it has ended."""
+    first: int
     state: Path
     user: int | None
     """Its user; ``None`` for that of the template."""
@@ -216,7 +218,7 @@ class _Template:
             else:
                 user = self._new_user()
                 self._storage.make(name, user)
-            pid = self._fork(lambda: self._serve(name, asked["environment"], listener, user, signal_serving))
+            pid, first = self._fork(lambda: self._serve(name, asked["environment"], listener, user, signal_serving))
         except BaseException:
             self._storage.drop(name)
             (self._folder / f"{name}.socket").unlink()
@@ -225,14 +227,14 @@ class _Template:
         finally:
             listener.close()
             os.close(signal_serving)
-        self._instances[name] = _Instance(pid, self._storage.folder_of(name), user)
+        self._instances[name] = _Instance(pid, first, self._storage.folder_of(name), user)
         self._launched[serving] = {"id": asked["id"], "pid": pid}
 
     def _copy(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Give new instances the state that another one has now; its processes stand still
         meanwhile."""
         source = self._instances[asked["name"]]
-        with stopped(source.pid):
+        with stopped(source.pid, kept=not self._isolated):
             for name in asked["names"]:
                 self._copied[name] = self._new_user()
                 self._storage.copy(asked["name"], name, source.user, self._copied[name])
@@ -249,7 +251,7 @@ class _Template:
             self._storage.drop(name)
         instance = self._instances.pop(name, None)
         if instance is not None:
-            kill(instance.pid, alone=self._isolated)
+            kill(instance.pid, kept=not self._isolated)
             self._storage.drop(name)
             (self._folder / f"{name}.socket").unlink(missing_ok=True)
             (self._folder / f"{name}.log").unlink(missing_ok=True)
@@ -261,7 +263,7 @@ class _Template:
         log = self._folder / f"{asked['name']}.log"
         text = log.read_text(errors="replace")[-MAX_LOG:] if log.exists() else ""
         if instance.pid:
-            ended, status = os.waitpid(instance.pid, 0 if is_exiting(instance.pid) else os.WNOHANG)
+            ended, status = os.waitpid(instance.pid, 0 if is_exiting(instance.first) else os.WNOHANG)
             if ended:
                 instance.pid, instance.status = 0, os.waitstatus_to_exitcode(status)
         alive = instance.pid != 0
@@ -289,7 +291,7 @@ class _Template:
             os.close(file)
 
     def _ask_child(self, asked: dict[str, Any], instance: _Instance, work: Callable[[], dict[str, Any]]) -> None:
-        if instance.pid == 0 or is_exiting(instance.pid):
+        if instance.pid == 0 or is_exiting(instance.first):
             raise RuntimeError("its server has ended")
         read, write = os.pipe()
         pid = os.fork()
@@ -326,15 +328,18 @@ class _Template:
         else:
             control.sendall(text.encode() + b"\n")
 
-    def _fork(self, work: Callable[[], None]) -> int:
-        """Run ``work`` in a child, which is the first process of a namespace if that is allowed."""
+    def _fork(self, work: Callable[[], None]) -> tuple[int, int]:
+        """Run ``work`` in a child: the first process of a namespace if that is allowed, else of a
+        keeper. Return the ids of what has to be waited for, and of the child."""
         if self._isolated:
             kernel.unshare(kernel.NEW_PROCESSES)
-        pid = os.fork()
+            pid = first = os.fork()
+        else:
+            pid, first = fork_kept()
         if pid:
             if self._isolated:  # the next child is the first process of another namespace
                 kernel.enter("/proc/self/ns/pid", kernel.NEW_PROCESSES)
-            return pid
+            return pid, first
         try:
             kernel.die_with_parent()
             work()

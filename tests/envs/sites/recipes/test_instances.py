@@ -148,7 +148,10 @@ async def test_grading_reads_the_state_of_its_episode(site: RecipeSite) -> None:
 
 async def test_a_dead_server_or_template_harms_no_later_episode(site: RecipeSite) -> None:
     async with visited(site) as one:
+        await one.text("/spawn")
         assert (await one.ask("/die")).status_code == 502
+        assert "ended with status 3" in await site.failure_of(one.instance.token)
+        assert len(psutil.Process(one.instance.template.pid).children(recursive=True)) == 1, "its daemon has ended"
         async with visited(site) as two:
             assert await two.text("/look") == "of the seed,"
         os.kill(psutil.Process(one.instance.template.pid).children()[0].pid, signal.SIGKILL)
@@ -228,8 +231,7 @@ from tests.envs.sites.recipes.making import started, visited
 
 async def main():
     async with started(Path(sys.argv[1]), isolate=sys.argv[2] == "True") as site, visited(site) as one:
-        if sys.argv[3] == "True":
-            await one.text("/spawn")
+        await one.text("/spawn")
         print(one.instance.template.pid, one.instance.template._folder, flush=True)
         await asyncio.sleep(600)
 
@@ -240,16 +242,14 @@ asyncio.run(main())
 @pytest.mark.parametrize("victim", ["worker", "supervisor", "template"])
 @pytest.mark.parametrize("isolate", [True, False])
 def test_nothing_is_left_after_a_kill(folder: Path, victim: str, isolate: bool) -> None:
-    """With a process of the application that ignores SIGTERM and has a session of its own; without
-    namespaces that one may outlive the supervisor (docs/site-recipes.md)."""
-    spawns = isolate or victim != "supervisor"
+    """With a daemon of the application, which ignores SIGTERM."""
     root = Path(__file__).resolve().parents[4]
-    command = [sys.executable, "-c", WORKER, str(write_recipe(folder)), str(isolate), str(spawns)]
+    command = [sys.executable, "-c", WORKER, str(write_recipe(folder)), str(isolate)]
     worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root)
     assert worker.stdout is not None
     supervisor, place = worker.stdout.readline().split()
     tree = [psutil.Process(int(supervisor)), *psutil.Process(int(supervisor)).children(recursive=True)]
-    assert len(tree) == 3 + spawns
+    assert len(tree) >= 4, "supervisor, template, instance and daemon; without namespaces a keeper"
     mounts = Path("/proc/mounts").read_text()
     {"worker": worker, "supervisor": tree[0], "template": tree[1]}[victim].kill()
     try:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 import socket
 import sqlite3
-import subprocess
 import tempfile
 import threading
 import time
@@ -28,7 +28,6 @@ SHOP = """<ul>{orders}</ul><form method=post action=/buy><label>Item <input name
 <p>ticket {token}</p><p id=visits></p><script>localStorage.n = 1 + Number(localStorage.n || 0);
 visits.textContent = `visit ${{localStorage.n}} ${{document.cookie}}`</script>"""
 DRAWN = "<p id=drawn></p><script>drawn.textContent = 'drawn ' + Math.random()</script><button>go</button>"
-STUBBORN = "trap '' TERM; echo 1; exec sleep 900"
 
 
 def remade() -> None:
@@ -44,10 +43,17 @@ def orders(item: str = "") -> list[str]:
 
 
 def spawn() -> str:
-    """Start a process that ignores SIGTERM and has left its session."""
-    child = subprocess.Popen(["sh", "-c", STUBBORN], stdout=subprocess.PIPE, start_new_session=True)
-    assert child.stdout is not None
-    child.stdout.readline()
+    """Start a daemon that ignores SIGTERM: an orphan that has left its session, folder and files."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.setsid()
+        if os.fork() == 0:
+            os.chdir("/")
+            os.closerange(0, 64)
+            time.sleep(900)
+        os._exit(0)
+    os.waitpid(child, 0)
     return "1"
 
 
