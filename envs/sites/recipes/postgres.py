@@ -137,13 +137,6 @@ class PostgresServer:
     async def start(self) -> None:
         """Connect, and drop the template's databases: an instance that still had their URL would
         share them with all others."""
-        self._session = await asyncio.create_subprocess_exec(
-            *_psql(self._folder, "postgres"),
-            env=_environment(SUPERUSER, self._password),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
         await self._run([f"DROP DATABASE {TEMPLATE}_{number} WITH (FORCE)" for number, _ in enumerate(self._variables)])
 
     async def close(self) -> None:
@@ -297,9 +290,9 @@ class PostgresServer:
             raise SiteError(f"PostgreSQL has not done it after {SQL_SECONDS:g} s: {statements[0]}") from None
 
     async def _run_all(self, statements: Sequence[str]) -> list[str]:
-        session = self._session
-        assert session is not None and session.stdin is not None and session.stdout is not None, "start it first"
         async with self._using, asyncio.timeout(SQL_SECONDS):
+            session = await self._connected()
+            assert session.stdin is not None and session.stdout is not None
             session.stdin.write("".join(f"{statement};\n" for statement in statements).encode())
             mark = f"{_MARK}-{next(self._batches)}\n"
             session.stdin.write(f"\\echo {mark}".encode())
@@ -311,6 +304,20 @@ class PostgresServer:
         if problems := [line for line in lines if "ERROR:" in line or "FATAL:" in line]:
             raise SiteError(f"PostgreSQL: {problems[0]}")
         return lines
+
+    async def _connected(self) -> asyncio.subprocess.Process:
+        """Return the session of `_run`, which is begun anew where the last one has ended."""
+        if self._session is None or self._session.stdout is None or self._session.stdout.at_eof():
+            if self._session is not None:
+                await self._session.wait()
+            self._session = await asyncio.create_subprocess_exec(
+                *_psql(self._folder, "postgres"),
+                env=_environment(SUPERUSER, self._password),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        return self._session
 
 
 def _new_roles(password: str, seeds: str) -> list[str]:

@@ -148,7 +148,7 @@ class RecipeSite(HostSite):
         Raises:
             SiteError: It cannot be launched, or is not ready in time.
         """
-        instance = self._take() or await self.launch()
+        instance = await self._take() or await self.launch()
         self._fill()
         return self._episode_on(instance, task)
 
@@ -334,12 +334,18 @@ class RecipeSite(HostSite):
             self.report = await self._template.start()
             return self._template
 
-    def _take(self) -> SiteInstance | None:
-        """Return an instance that waits for an episode, if one does."""
+    async def _take(self) -> SiteInstance | None:
+        """Return an instance that waits for an episode, if one does; drop those that have ended."""
         while self._ready_ones:
             instance = self._ready_ones.popleft()
-            if instance.template.alive:
-                return instance
+            try:
+                with _unless_ended(instance.template):
+                    if not await self.failure_of(instance.token):
+                        return instance
+                    await self.drop(instance)
+            except BaseException:
+                await finish_shielded(self.drop(instance))
+                raise
         return None
 
     def _fill(self) -> None:

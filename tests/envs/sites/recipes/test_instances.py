@@ -22,7 +22,7 @@ from envs.sites.recipes.site import MEMORY_SECONDS, RecipeSite
 from envs.sites.recipes.template import START_SECONDS, remove_leftovers
 from envs.types import SiteError, WebTask
 
-from .making import started, visited, write_recipe
+from .making import Visitor, started, visited, write_recipe
 
 TASK = WebTask.model_validate(
     {
@@ -159,6 +159,19 @@ async def test_a_dead_server_or_template_harms_no_later_episode(site: RecipeSite
             assert await after.text("/look") == "of the seed,"
             assert after.instance.template is not one.instance.template
             assert (await one.ask("/look")).status_code == 403
+
+
+async def test_an_instance_that_ended_while_it_waited_is_not_taken(folder: Path) -> None:
+    async with started(write_recipe(folder, "ahead", limits={"free_memory_mb": 64, "ahead": 1})) as site:
+        await asyncio.gather(*site._filling)
+        (waiting,) = site._ready_ones
+        assert (await Visitor(site, waiting).ask("/die")).status_code == 502
+        episode = await site.open_episode(TASK, 0)
+        try:
+            assert episode.instance is not waiting
+            assert await Visitor(site, episode.instance).text("/look") == "of the seed,"
+        finally:
+            await episode.close()
 
 
 async def test_a_check_names_what_differs_between_instances(site: RecipeSite) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -195,6 +197,29 @@ async def test_nothing_of_an_instance_is_left_on_the_server(site: RecipeSite) ->
         async with visited(site) as two:
             await two.text("/make")
         assert await names_on(one) == {one.instance.name, f"{one.instance.name}_0", *OURS}
+
+
+async def test_a_session_that_ends_is_begun_anew(site: RecipeSite) -> None:
+    async with visited(site) as one:
+        session = server_of(one)._session
+        assert session is not None and session.stdout is not None
+        session.kill()
+        async with asyncio.timeout(30):
+            while not session.stdout.at_eof():
+                await asyncio.sleep(0.01)
+        async with visited(site) as two:
+            assert await two.text("/buy?value=tea") == "of the seed,tea"
+        session = server_of(one)._session
+        assert session is not None
+        session.send_signal(signal.SIGSTOP)
+        launching = asyncio.create_task(site.launch())
+        while not server_of(one)._using.locked():
+            await asyncio.sleep(0)
+        session.kill()
+        with pytest.raises(SiteError, match="the connection to PostgreSQL ended"):
+            await launching
+        async with visited(site) as three:
+            assert await three.text("/") == "of the seed"
 
 
 def server_of(visitor: Visitor) -> PostgresServer:

@@ -43,7 +43,7 @@ def orders(item: str = "") -> list[str]:
 
 
 def spawn() -> str:
-    """Start a daemon that ignores SIGTERM: an orphan that has left its session, folder and files."""
+    """Start a daemon: an orphan without its session, folder and files, which ignores SIGTERM."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
