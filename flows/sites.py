@@ -10,11 +10,11 @@ A recipe (docs/site-recipes.md) says how a web application becomes a site of tas
     python -m flows.sites record docs https://docs.example --path /guide/ --to my_sites
 
 build makes what is missing, as a flow run where PREFECT_API_URL names a server. check plays the
-recipe's requests to two instances. start serves one until Ctrl-C. clean removes builds that no
-recipe has any more, and containers of processes that have ended. record visits a site, writes what
-it answers to an HTTP archive, and writes a recipe that serves it again offline. Ends with 0 for
-success, 1 if a check sees a difference or a build fails, 2 if the arguments or the recipe are
-wrong, 130 after Ctrl-C.
+recipe's requests to two instances and to a fork. start serves one until Ctrl-C. clean removes
+builds that no recipe has any more, and containers of processes that have ended. record visits a
+site, writes what it answers to an HTTP archive, and writes a recipe that serves it again offline.
+Ends with 0 for success, 1 if a check sees a difference or a build fails, 2 if the arguments or the
+recipe are wrong, 130 after Ctrl-C.
 """
 
 from __future__ import annotations

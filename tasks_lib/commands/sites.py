@@ -102,6 +102,7 @@ async def _check(name: str) -> tuple[bool, list[str]]:
     members = site.members.items() if isinstance(site, SiteGroup) else [(name, site)]
     lines = [line for place, member in members for line in _described(place, member)]
     lines += [f"{name}: {seen.requests} requests in two episodes"]
+    lines += [f"not forked: {seen.fork_problem}"] if seen.fork_problem else ["a fork was compared too"]
     lines += [f"changed: {', '.join(seen.changed) or 'nothing'}"]
     lines += [f"differs: {difference}" for difference in seen.differences]
     return seen.ok, [*lines, f"{name}: {'alike' if seen.ok else 'not alike'}"]

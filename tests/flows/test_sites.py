@@ -16,7 +16,8 @@ import httpx
 import pytest
 import yaml
 
-from envs.sites import find_recipe
+from envs import open_env_sync
+from envs.sites import find_recipe, visit_of
 from envs.sites.mirror.har import read_har
 from flows.sites import main
 
@@ -88,7 +89,18 @@ def test_the_site_of_the_page_is_built_and_checked(folder: Path, capsys: pytest.
     (folder / "notes.yaml").write_text(recipe)
     assert len([line for line in [*program.splitlines(), *recipe.splitlines()] if line]) <= 20
     assert main(["build", "notes"]) == 0 and main(["check", "notes"]) == 0
-    assert "changed: notes.sqlite:notes\nnotes: alike" in capsys.readouterr().out
+    assert "a fork was compared too\nchanged: notes.sqlite:notes\nnotes: alike" in capsys.readouterr().out
+
+
+def test_a_folder_of_pages_is_a_site_without_a_build(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pages").mkdir()
+    (folder / "pages" / "index.html").write_text("<h1>Hello</h1>")
+    (folder / "wiki.yaml").write_text("{kind: static, start: {folder: pages}, ready: {path: /index.html}}")
+    assert main(["build", "wiki"]) == 0 and "kind static needs no build" in capsys.readouterr().out
+    assert main(["check", "wiki"]) == 0
+    assert "a fork was compared too\nchanged: nothing\nwiki: alike" in capsys.readouterr().out
+    with open_env_sync(visit_of(find_recipe("wiki"))) as env:
+        assert "Hello" in env.reset().observation.text
 
 
 def test_a_wrong_name_or_recipe_is_refused_by_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,14 @@
-"""Checks a site: the same requests in two episodes, and what differs in answers and state.
+"""Checks a site: the same requests in two episodes and a fork, and what differs.
 
-What differs without being ignored would differ between the episodes of a group, so that their
-rewards could not be compared.
+What differs in answers and state without being ignored would differ between the episodes of a
+group, so that their rewards could not be compared.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from html import unescape
 
@@ -47,6 +48,8 @@ class SiteCheck:
     """Differences of two episodes, each with a likely cause."""
     changed: list[str] = field(default_factory=list)
     """Files and tables that the requests changed."""
+    fork_problem: str = ""
+    """Reason why no fork was compared."""
 
     @property
     def ok(self) -> bool:
@@ -66,7 +69,7 @@ async def check_site(site: Site, recipe: SiteRecipe) -> SiteCheck:
     """Play the recipe's requests in two episodes of a started site and compare them.
 
     A third episode after them has to have the state of the seed: a reset that is not exact would
-    show there.
+    show there. A fork of a fourth has to answer them once more as its episode does.
 
     Raises:
         SiteError: An episode cannot be opened, or a recorded request cannot be played.
@@ -78,14 +81,46 @@ async def check_site(site: Site, recipe: SiteRecipe) -> SiteCheck:
     after = (await _played(site, visit, ())).state
     check = SiteCheck(len(requests))
     check.changed = unequal(fresh, first.state)
-    for number, (one, two) in enumerate(zip(first.answers, second.answers, strict=True)):
-        check.differences += _compared(f"answer {number + 1} ({requests[number].path})", one, two, recipe.check.ignore)
+    check.differences += _unlike(recipe, requests, first, second)
     check.differences += [
         f"state {name}: the same requests leave other content; make it repeatable, or name it in state.ephemeral"
         for name in unequal(first.state, second.state)
     ]
     check.differences += [f"state {name}: a new instance does not have the seed's" for name in unequal(fresh, after)]
+    check.fork_problem = site.fork_problem() if check.ok else "its episodes are not alike"
+    if not check.fork_problem:
+        check.differences += await _fork_differences(site, recipe, requests)
     return check
+
+
+async def _fork_differences(site: Site, recipe: SiteRecipe, requests: tuple[RecordedRequest, ...]) -> list[str]:
+    """Return how a fork after the requests answers them otherwise than its episode does."""
+    visit = visit_of(recipe)
+    episode = await site.open_episode(visit, 0)
+    episode.keep_answers()
+    async with _client(site, episode) as client, AsyncExitStack() as opened:
+        await _play(site, episode, client, requests)
+        try:
+            (fork,) = await site.fork_episode(episode, visit, 0, 1)
+            other = await opened.enter_async_context(_client(site, fork))
+            await _play(site, fork, other, requests)  # it gets the answers of the episode
+            await fork.go_on()
+        except SiteError as error:
+            return [f"a fork: {error}"]
+        first = await _play(site, episode, client, requests, again=True)
+        second = await _play(site, fork, other, requests, again=True)
+    lost = _unlike(recipe, requests, first, second) or [f"state {name}" for name in unequal(first.state, second.state)]
+    return [f"a fork: {line}; set state.memory if the process holds what no file has" for line in lost]
+
+
+def _unlike(
+    recipe: SiteRecipe, requests: tuple[RecordedRequest, ...], one: PlayedRequests, two: PlayedRequests
+) -> list[str]:
+    return [
+        line
+        for number, (request, *pair) in enumerate(zip(requests, one.answers, two.answers, strict=True))
+        for line in _compared(f"answer {number + 1} ({request.path})", *pair, recipe.check.ignore)
+    ]
 
 
 def _default_paths(recipe: SiteRecipe) -> tuple[str, ...]:
@@ -98,50 +133,69 @@ def _default_paths(recipe: SiteRecipe) -> tuple[str, ...]:
 async def _played(site: Site, visit: WebTask, requests: tuple[RecordedRequest, ...]) -> PlayedRequests:
     """Play requests in a new episode; without any, it is as it begins."""
     episode = await site.open_episode(visit, 0)
-    try:
-        answers = await _answers(site, episode, requests) if requests else []
-        return PlayedRequests(tuple(answers), await episode.hash_state())
-    finally:
-        await episode.close()
+    async with _client(site, episode) as client:
+        return await _play(site, episode, client, requests)
 
 
-async def _answers(site: Site, episode: SiteEpisode, requests: tuple[RecordedRequest, ...]) -> list[tuple[int, str]]:
-    answers = list[tuple[int, str]]()
+@asynccontextmanager
+async def _client(site: Site, episode: SiteEpisode) -> AsyncIterator[httpx.AsyncClient]:
+    """Give a client that keeps its cookies, and close the episode at the end."""
     # A certificate of ours, which only browsers of episodes trust.
     names = {
         f"https://{host}:{port}": httpx.AsyncHTTPTransport(uds=str(place), verify=False)
         for (host, port), place in episode.routes.items()
     }
-    async with httpx.AsyncClient(
-        base_url=site.origin, mounts=names, trust_env=False, follow_redirects=True, timeout=60
-    ) as client:
+    try:
+        async with httpx.AsyncClient(
+            base_url=site.origin, mounts=names, trust_env=False, follow_redirects=True, timeout=60
+        ) as client:
+            yield client
+    finally:
+        await episode.close()
+
+
+async def _play(
+    site: Site, episode: SiteEpisode, client: httpx.AsyncClient, requests: tuple[RecordedRequest, ...], *,
+    again: bool = False,
+) -> PlayedRequests:  # fmt: skip
+    """Enter an episode and play requests; those that are repeated (``again``) may fail."""
+    answers = list[tuple[int, str]]()
+    if requests:
         await client.get(episode.path)
-        for request in requests:
-            page = client.base_url.join(request.path)
-            if request.form is None:
-                answer = await client.get(request.path)
-            else:
-                form = dict(request.form)
-                if request.token:
-                    form[request.token] = _hidden_value(request.token, answers)
-                answer = await client.post(request.path, data=form, headers={"referer": str(page)})
-            if answer.status_code >= MAX_ERRORS:
-                raise SiteError(
-                    f"site {site.name}: {request.path} answers {answer.status_code}; correct check.requests"
-                )
-            answers.append((answer.status_code, answer.text))
-    return answers
+    for request in requests:
+        referer = {"referer": str(client.base_url.join(request.path))}
+        if request.body is not None:
+            answer = await client.post(request.path, json=request.body, headers=referer)
+        elif request.form is not None:
+            form = dict(request.form)
+            if request.token:
+                form[request.token] = _hidden_value(request.token, answers)
+                if not (form[request.token] or again):
+                    raise SiteError(f"no field {request.token!r} on the page before; correct check.requests")
+            answer = await client.post(request.path, data=form, headers=referer)
+        else:
+            answer = await client.get(request.path)
+        if answer.status_code >= MAX_ERRORS and not again:
+            raise SiteError(f"site {site.name}: {request.path} answers {answer.status_code}; correct check.requests")
+        headers = [
+            f"{name}: {value}"
+            for one in (*answer.history, answer)
+            for name in ("location", "set-cookie")
+            for value in one.headers.get_list(name)
+        ]
+        answers.append((answer.status_code, "\n".join([*headers, answer.text])))
+    return PlayedRequests(tuple(answers), await episode.hash_state())
 
 
 def _hidden_value(name: str, answers: list[tuple[int, str]]) -> str:
-    """Return the value of a hidden field of the last page."""
+    """Return the value of a hidden field of the last page; empty if it has none."""
     page = answers[-1][1] if answers else ""
     for field_text in re.findall(r"<input[^>]*>", page):
         if re.search(rf"""name=["']{re.escape(name)}["']""", field_text) and (
             value := re.search(r"""value=["']([^"']*)["']""", field_text)
         ):
             return unescape(value[1])
-    raise SiteError(f"no field {name!r} on the page before; correct check.requests")
+    return ""
 
 
 def _compared(where: str, one: tuple[int, str], two: tuple[int, str], ignore: tuple[str, ...]) -> list[str]:

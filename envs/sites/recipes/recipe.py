@@ -125,7 +125,14 @@ class RecordedRequest(RecipePart):
 
     path: str = Field(pattern="^(https://[^/]+)?/", description="Path, or an address on a host of kind group.")
     form: dict[str, str] | None = Field(None, description="Fields that are sent with POST.")
-    token: str = Field("", description="Pattern of a hidden field in the page before, whose value is sent too.")
+    token: str = Field("", description="Name of a hidden field in the page before, whose value is sent too.")
+    body: dict[str, Any] | list[Any] | None = Field(None, description="JSON that is sent with POST, without a form.")
+
+    @model_validator(mode="after")
+    def _one_content(self) -> Self:
+        if self.body is not None and (self.form is not None or self.token):
+            raise ValueError("body: is JSON, in place of form and token; leave these out")
+        return self
 
 
 class CheckSteps(RecipePart):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from envs.browser import BrowserPool
 from envs.env import WebEnv, open_env
 from envs.sites.mirror.replay import Miss
 from envs.sites.recipes import kept_answers
+from envs.sites.recipes.check import check_site
 from envs.sites.recipes.front import COOKIE, Front
 from envs.sites.recipes.group import SiteGroup
 from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers, KeptExchange
-from envs.sites.recipes.recipe import read_recipe
+from envs.sites.recipes.recipe import CheckSteps, RecordedRequest, read_recipe
 from envs.sites.recipes.site import RecipeSite
 from envs.types import BrowserError, Click, ConfigError, SiteError, Terminate, Type, WebTask
 
@@ -94,6 +96,22 @@ async def test_forks_of_an_instance_have_its_state_and_then_their_own(site: Reci
     assert site.instances == 0 and not site._front.kept
 
 
+async def test_forks_have_one_moment_of_a_state_that_is_written(site: RecipeSite) -> None:
+    async with visited(site) as one:
+        site.keep_answers(one.instance)
+        await one.text("/write")
+        forks, seen = [Visitor(site, fork) for fork in await site.fork(one.instance, 2)], list[dict[str, Any]]()
+        for fork in forks:
+            await site.go_on(fork.instance)
+            seen.append(json.loads(await fork.text("/written")))
+            await site.drop(fork.instance)
+        assert seen[0] == seen[1] and seen[0]["left"] == seen[0]["right"]
+        parts = seen[0]["parts"]
+        assert len(parts) == 90 and sorted(parts, reverse=True) == parts and parts[0] - parts[-1] in (0, 1)
+        assert parts[-1] - seen[0]["left"] in (0, 1)
+        assert json.loads(await one.text("/written"))["left"] > seen[0]["left"], "the writing goes on"
+
+
 async def test_state_in_memory_is_made_anew_by_the_same_requests(folder: Path) -> None:
     recipe = write_recipe(folder, "memory", state={"memory": True})
     async with started(recipe) as site, visited(site) as one:
@@ -110,6 +128,10 @@ async def test_state_in_memory_is_made_anew_by_the_same_requests(folder: Path) -
         with pytest.raises(SiteError, match=r"asked again, GET /secret is answered otherwise"):
             await site.fork(one.instance, 1)
         assert site.instances == 1
+        requests = tuple(RecordedRequest(path=path) for path in ("/leave?value=mark", "/look"))
+        steps = CheckSteps(requests=requests)
+        checked = await check_site(site, site.recipe.model_copy(update={"check": steps}))
+        assert checked.ok, checked.differences
 
 
 async def test_a_fork_is_refused_after_what_is_not_kept() -> None:

@@ -19,7 +19,7 @@ import pytest
 from envs.sites.recipes.check import SiteCheck, check_site
 from envs.sites.recipes.recipe import CheckSteps, RecordedRequest
 from envs.sites.recipes.site import MEMORY_SECONDS, RecipeSite
-from envs.sites.recipes.template import START_SECONDS, remove_leftovers
+from envs.sites.recipes.template import START_SECONDS, SiteTemplate, remove_leftovers
 from envs.types import SiteError, WebTask
 
 from .making import Visitor, started, visited, write_recipe
@@ -175,15 +175,35 @@ async def test_an_instance_that_ended_while_it_waited_is_not_taken(folder: Path)
 
 
 async def test_a_check_names_what_differs_between_instances(site: RecipeSite) -> None:
-    async def checked(*paths: str, ignore: tuple[str, ...] = ()) -> SiteCheck:
-        check = CheckSteps(requests=tuple(RecordedRequest(path=path) for path in paths), ignore=ignore)
+    async def checked(*paths: str, ignore: tuple[str, ...] = (), body: dict[str, str] | None = None) -> SiteCheck:
+        requests = tuple(RecordedRequest(path=path, body=body) for path in paths)
+        check = CheckSteps(requests=requests, ignore=ignore)
         return await check_site(site, site.recipe.model_copy(update={"check": check}))
 
-    good = await checked("/", "/leave?value=mark", "/look")
-    assert good.ok and good.requests == 3 and "shop.sqlite:orders" in good.changed, good.differences
+    good = await checked("/", "/leave?value=mark")
+    assert good.ok and good.requests == 2 and "shop.sqlite:orders" in good.changed, good.differences
+    assert (await checked("/buy", body={"item": "tea"})).changed == ["shop.sqlite:orders"]
     wrong = await checked("/clock", "/secret")
     assert [line.split(":")[1].strip() for line in wrong.differences] == ["a clock", "a random id"]
     assert (await checked("/secret", ignore=("[0-9a-f]{32}",))).ok
+    place, session = "location: .*", "set-cookie: session=.*"
+    for ignore, named in (((session,), "location"), ((place,), "set-cookie: session")):
+        (difference,) = (await checked("/enter", ignore=ignore)).differences
+        assert difference.startswith(f"answer 1 (/enter): a random id: '{named}")
+    assert (await checked("/enter", ignore=(place, session))).ok
+    drawn = await checked("/draw")
+    assert [line.partition(":")[0] for line in drawn.differences] == ["state note.txt"]
+    lost = await checked("/leave?value=mark", "/look")
+    assert len(lost.differences) == 1 and lost.differences[0].startswith("a fork: answer 2 (/look): a count")
+    assert lost.differences[0].endswith("set state.memory if the process holds what no file has")
+
+
+async def test_a_check_names_state_that_is_never_the_seeds(folder: Path) -> None:
+    start = {"application": "canary:application", "after_fork": "canary:draw"}
+    async with started(write_recipe(folder, "drawn", start=start)) as site:
+        (left, new) = (await check_site(site, site.recipe)).differences
+        assert left.startswith("state note.txt: the same requests leave other content")
+        assert new == "state note.txt: a new instance does not have the seed's"
 
 
 async def test_an_end_of_a_template_while_it_starts_is_seen_at_once(folder: Path) -> None:
@@ -235,6 +255,55 @@ async def test_a_program_and_an_asgi_application_are_served_too(folder: Path) ->
     asgi = write_recipe(folder, "asgi", kind="asgi", build={"code": "asgi"}, start={"application": "app:application"})
     async with started(asgi) as site, visited(site) as one:
         assert await one.text("/") == "served by ASGI"
+
+
+async def test_no_more_are_launched_at_a_time_than_the_recipe_says(
+    site: RecipeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch, running, counts = SiteTemplate.launch, set[str](), list[int]()
+
+    async def counted(template: SiteTemplate, name: str) -> bool:
+        running.add(name)
+        counts.append(len(running))
+        try:
+            return await launch(template, name)
+        finally:
+            running.remove(name)
+
+    monkeypatch.setattr(SiteTemplate, "launch", counted)
+    made = await asyncio.gather(*(site.launch() for _ in range(6)))
+    site.keep_answers(made[0])
+    forks = await site.fork(made[0], 4)
+    assert max(counts[:6]) == max(counts[6:]) == site.recipe.limits.launches == 2
+    for one in (*made, *forks):
+        await site.drop(one)
+
+
+LOSING = """
+import os, threading, time
+
+HELD = open(os.environ["SITE_STATE"] + "/held.txt", "w")
+threading.Thread(target=time.sleep, args=(900,), daemon=True).start()
+
+def application(environ, start):
+    start("200 OK", [])
+    return [b"here"]
+"""
+
+
+async def test_a_template_names_what_its_forks_lose_or_share(folder: Path) -> None:
+    (folder / "losing").mkdir()
+    (folder / "losing" / "losing.py").write_text(LOSING)
+    changes = {"build": {"code": "losing"}, "start": {"application": "losing:application"}, "state": {}}
+    notices = list[str]()
+    for recipe in (write_recipe(folder, "losing", **changes), write_recipe(folder)):
+        async with started(recipe) as site:
+            assert site.report is not None
+            if not site.report.warm:
+                pytest.skip("no template loads the application here")
+            notices += [notice for notice in site.report.notices if "the template" in notice]
+    threads, held = notices
+    assert "has 1 threads besides its own" in threads and "/held.txt open; close it in start.after_fork" in held
 
 
 WORKER = """

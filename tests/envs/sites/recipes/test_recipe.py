@@ -34,6 +34,10 @@ def own_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ready": {"path": "home"}}, ["ready.path: got 'home'"]),
         ({"limits": {"ahead": -1}}, ["limits.ahead: got -1"]),
         ({"check": {"ignore": ["("]}}, ["check.ignore: '(' is no pattern"]),
+        (
+            {"check": {"requests": [{"path": "/", "body": {}, "form": {}}]}},
+            ["check.requests.0.body: is JSON, in place"],
+        ),
         ({"kind": "live"}, ["kind: live is not built yet", "name its host"]),
         ({"kind": "container", "build": {}}, ["start.image: kind container needs", "build.context"]),
         ({"kind": "container", "start": {"image": "shop:2"}, "build": {}}, ["'shop:2' may change", "@sha256:"]),

@@ -3,6 +3,7 @@ must not see. A recipe's build copies this file; nothing imports it here."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, parse_qsl
 
 STATE = Path(os.environ["SITE_STATE"])
 SEEN = list[str]()
@@ -83,6 +84,33 @@ def shop() -> str:
     return SHOP.format(orders="".join(f"<li>{item}" for item in orders()), token=secrets.token_hex(8))
 
 
+def draw() -> str:
+    Path(os.environ["SITE_STATE"], "note.txt").write_text(secrets.token_hex(8))
+    return "drawn"
+
+
+def write() -> str:
+    """Write a number over and over: into many files in turn, then twice in a transaction."""
+    files = [os.open(Path(os.environ["SITE_STATE"], f"part-{name:02}"), os.O_RDWR | os.O_CREAT) for name in range(90)]
+
+    def write_all(number: int) -> None:
+        for file in files:
+            os.pwrite(file, b"%09d" % number, 0)
+        with closing(sqlite3.connect(Path(os.environ["SITE_STATE"], "shop.sqlite"))) as shop, shop:
+            shop.executemany("INSERT INTO orders VALUES (?)", [("left",), ("right",)])
+
+    write_all(1)
+    threading.Thread(target=lambda: [write_all(number) for number in range(2, 1 << 30)], daemon=True).start()
+    return "1"
+
+
+def written() -> str:
+    """Return what `write` has written: the numbers of the files, and the counts of the rows."""
+    parts = [int(path.read_text()) for path in sorted(Path(os.environ["SITE_STATE"]).glob("part-*"))]
+    items = orders()
+    return json.dumps({"parts": parts, "left": items.count("left"), "right": items.count("right")})
+
+
 def look() -> str:
     """Return every canary that can be seen."""
     files = [Path(os.environ["SITE_STATE"], "note.txt"), Path(tempfile.gettempdir(), "canary.txt")]
@@ -96,6 +124,9 @@ PAGES: dict[str, Callable[[str], str]] = {
     "/look": lambda value: look(),
     "/shop": lambda value: shop(),
     "/drawn": lambda value: DRAWN,
+    "/draw": lambda value: draw(),
+    "/write": lambda value: write(),
+    "/written": lambda value: written(),
     "/remove": lambda value: str(Path(os.environ["SITE_STATE"], "old.txt").unlink()),
     "/listen": lambda value: listen(),
     "/reach": reach,
@@ -113,12 +144,17 @@ PAGES: dict[str, Callable[[str], str]] = {
 def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
     path, query = environ["PATH_INFO"], parse_qs(environ["QUERY_STRING"])
     if environ["REQUEST_METHOD"] == "POST":
-        form = parse_qs(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode())
-        orders(form["item"][0])
+        sent = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])).decode()
+        form = json.loads(sent) if "json" in environ["CONTENT_TYPE"] else dict(parse_qsl(sent))
+        orders(form["item"])
         start(
             "303 See Other",
-            [("Location", form.get("back", ["/"])[0]), ("Set-Cookie", "basket=1"), ("Set-Cookie", "seen=1")],
+            [("Location", form.get("back", "/")), ("Set-Cookie", "basket=1"), ("Set-Cookie", "seen=1")],
         )
+        return [b""]
+    if path == "/enter":
+        place, session = secrets.token_hex(8), secrets.token_hex(8)
+        start("303 See Other", [("Location", f"/?{place}"), ("Set-Cookie", f"session={session}")])
         return [b""]
     if path == "/cookies":
         text = environ.get("HTTP_COOKIE", "")
