@@ -129,7 +129,7 @@ def check_training(config: TrainConfig, *, in_use: bool = False, here: bool = Tr
         lines += slow_precision(config.trainer)
         _check_template(config.policy.template)
         served = resolve_checkpoint(config.policy.checkpoint) if version is None else store.policy_path(version)
-        check_serving(config.serving, store, served, config.trainer.adapter_rank)
+        lines += check_serving(config.serving, store, served, config.trainer.adapter_rank)
     if refused is not None:
         raise refused
     if here:
@@ -159,7 +159,7 @@ def check_evaluation(config: EvaluateConfig) -> list[str]:
         store.check_policy(version)
     if not config.cluster.address:  # else the workers have a LLaMA-Factory of their own
         _check_template(config.policy.template)
-    check_serving(config.serving, store, checkpoint)
+    lines += check_serving(config.serving, store, checkpoint)
     if refused is not None:
         raise refused
     _check_browser(config.rollout, config.cluster)

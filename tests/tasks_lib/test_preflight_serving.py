@@ -171,6 +171,26 @@ def test_what_servers_run_on_is_known_from_their_environment(tmp_path: Path, mon
     assert options(dtype="float32").dtype == "float32"
 
 
+@pytest.mark.parametrize(
+    ("address", "media_root", "why"),
+    [
+        ("http://192.0.2.1:8000", "", "it is not set"),
+        ("http://192.0.2.1:8000", "elsewhere", "the run's folder is not below"),
+        ("http://192.0.2.1:8000", ".", ""),
+        ("http://127.0.0.1:8000", "", ""),
+    ],
+)
+def test_pictures_in_requests_to_other_machines_are_a_warning(
+    serving_environment: None, tmp_path: Path, address: str, media_root: str, why: str
+) -> None:
+    media = str((tmp_path / media_root).resolve()) if media_root else ""
+    serving = {"engine": "vllm", "address": [address], "dtype": "float32", "media_root": media}
+    config = resolve(TrainConfig, {"preset": "quickstart", "root": str(tmp_path), "serving": serving})
+    said = [line for line in check_training(config) if "serving.media_root" in line]
+    assert len(said) == bool(why)
+    assert all(line.startswith("warning: ") and why in line and address in line for line in said)
+
+
 def test_a_server_of_ones_own_is_started_as_a_run_would_start_it(
     serving_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +257,7 @@ def test_a_missing_serving_environment_is_said_by_a_dry_run(
 def test_servers_that_could_start_and_those_of_ones_own_are_not_refused(
     serving_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"address": ["http://10.0.0.5:8000"]}
+    own = {"address": ["http://10.0.0.5:8000"], "media_root": str(tmp_path)}
     for serving in ({"replicas": 2, "vllm": {"seed": 1}}, {**own, "dtype": "bfloat16"}, {**own, "probe_limit": 0.01}):
         values = {"preset": "quickstart", "root": str(tmp_path), "serving": {"engine": "vllm", **serving}}
         assert check_training(resolve(TrainConfig, values)) == ["8 tasks of 8 kinds on 1 site"]
