@@ -49,6 +49,11 @@ class PolicyConfig(Settings):
         """Largest number of images in one prompt."""
         return 1 if self.context == "present" else self.context_rounds + 1
 
+    @property
+    def turn_tokens(self) -> int:
+        """Largest number of tokens of a prompt and its turn; 0: as many as the model takes."""
+        return self.context_tokens + self.max_new_tokens if self.context_tokens else 0
+
 
 class AdvantageSettings(Settings):
     """Advantages of a group's steps, computed from its rewards."""

@@ -19,7 +19,7 @@ from tasks_lib.processes.prefect_run import emit, run_as_task
 from training.config import PolicyConfig
 from training.ledger.aliases import check_alias
 from training.ledger.paths import policy_name
-from training.ledger.store import RunStore
+from training.ledger.store import RunStore, read_json
 from training.policy.adapters import whole_model_of
 from training.serving.config import ServingConfig
 
@@ -38,6 +38,8 @@ RETRY_SECONDS = 2.0
 """Seconds between two tries to publish while every server is down and being restarted."""
 PUBLISH_SECONDS = 900.0
 """Longest wait for restarting servers at a publication."""
+SHORTEST = 4096
+"""Fewest tokens of a server's longest turn: a publication's probe fits too."""
 
 
 class PolicyServers:
@@ -163,7 +165,7 @@ def serve_policy(
     renderer = Renderer(folder, policy.template)
     # A server refuses to read images below a folder that does not exist.
     store.blobs_path.mkdir(parents=True, exist_ok=True)
-    options = server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images)
+    options = server_options(config, store, whole_model_of(folder), lora_rank, policy.max_images, policy.turn_tokens)
     limit = probe_limit(config, options.dtype)
     probe = Probe(renderer, limit=limit, images=policy.max_images, every=config.probe_every)
     supervisor = make_supervisor(options, renderer, store.root / name, probe)
@@ -195,9 +197,11 @@ def connect_engine(
 
 
 def server_options(
-    config: ServingConfig, store: RunStore, model: Path, lora_rank: int = 0, max_images: int = 1
+    config: ServingConfig, store: RunStore, model: Path, lora_rank: int = 0, max_images: int = 1, turn_tokens: int = 0
 ) -> ServerOptions:
     """Return the options that all servers of a run share.
+
+    A server starts only if its cache holds the longest turn, so ``turn_tokens`` bounds that.
 
     Raises:
         ConfigError: the API key's variable is not set.
@@ -217,6 +221,7 @@ def server_options(
         media_root=(_shared_media(config) if config.address else store.blobs_path),
         dtype=_dtype(config, cuda_build),
         cuda_build=cuda_build,
+        max_model_len=_longest_turn(model, turn_tokens),
         lora_rank=lora_rank,
         max_images=max_images,
         flags=flags,
@@ -239,7 +244,7 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
     check_alias(checkpoint)
     model = whole_model_of(checkpoint)
     shared_options = server_options(
-        serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images
+        serving, RunStore(config.run_dir), model, config.trainer.adapter_rank, policy.max_images, policy.turn_tokens
     )
     options = replace(shared_options, media_root=_shared_media(serving))  # runs have folders of their own
     if options.media_root is not None and not options.media_root.is_dir():
@@ -249,6 +254,15 @@ def own_server_command(config: TrainConfig, port: int) -> ServerCommand:
     check_options(options)
     (place,) = place_replicas([port], serving.gpus, sorted(os.sched_getaffinity(0)))
     return build_command(options, place)
+
+
+def _longest_turn(model: Path, turn_tokens: int) -> int | None:
+    """Return the length that a server is started with; ``None``: that of the model."""
+    if not turn_tokens:
+        return None
+    config = read_json(model / "config.json")
+    most = config.get("text_config", config).get("max_position_embeddings", turn_tokens)
+    return min(max(turn_tokens, SHORTEST), int(most))
 
 
 def _shared_media(config: ServingConfig) -> Path | None:

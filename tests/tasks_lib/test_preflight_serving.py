@@ -191,6 +191,20 @@ def test_pictures_in_requests_to_other_machines_are_a_warning(
     assert all(line.startswith("warning: ") and why in line and address in line for line in said)
 
 
+@pytest.mark.parametrize(
+    ("context_tokens", "length"),
+    [(0, None), (8192, 8192 + 24), (100, 4096), (32760, 32768)],  # the model's own length is 32768
+)
+def test_a_server_keeps_room_for_the_longest_turn_only(
+    serving_environment: None, tmp_path: Path, context_tokens: int, length: int | None
+) -> None:
+    """A model's own length may need more cache than a GPU has, and then vLLM does not start."""
+    values = {"preset": "quickstart", "root": str(tmp_path), "serving": {"engine": "vllm"}}
+    command = own_server_command(resolve(TrainConfig, {**values, "policy": {"context_tokens": context_tokens}}), 8123)
+    given = [command.argv[at + 1] for at, each in enumerate(command.argv) if each == "--max-model-len"]
+    assert given == ([] if length is None else [str(length)])
+
+
 def test_a_server_of_ones_own_is_started_as_a_run_would_start_it(
     serving_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
