@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     """Run what is asked for; 1 when a figure misses its target."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES)
-    parser.add_argument("--part", help="only this part (env has parts)")
+    parser.add_argument("--part", help="only this part (env and sites have parts)")
     parser.add_argument(
         "--against", type=Path, metavar="PATH", help="compare with this other checkout, in turns (env can do that)"
     )
