@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.bundled.generate.moves import Fill, Follow, Plan, Push, Say
-from envs.bundled.site_tasks import answer, rows, site_task, write_tasks
+from envs.bundled.site_tasks import answer, rows, shown, site_task, write_tasks
 from envs.types import WebTask
 
 SITE = "oscar"
@@ -72,7 +72,8 @@ def oscar_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
     available = iter([item for item in items if item.stock])
     for _ in range(10):
         item = next(available)
-        yield _task("open", item.id, f"Open the page of the {item.title}.", _url(item.path)), item.way
+        page = shown(f'#add_to_basket_form[action="/basket/add/{item.id}/"]')
+        yield _task("open", item.id, f"Open the page of the {item.title}.", _url(item.path), page=page), item.way
     for _ in range(10):
         item = next(available)
         wanted = answer(f"{item.price:.2f}", "number")
@@ -81,8 +82,10 @@ def oscar_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
     for _ in range(12):
         item = next(available)
         basket = rows(_BASKET, (item.upc, 1))
-        plan = (*item.way, Push("Add to basket"))
-        yield _task("basket", item.id, f"Put one {item.title} into the basket.", basket, basket=True), plan
+        plan = (*item.way, Push("Add to basket"), Push("View basket"))
+        text = f"Put one {item.title} into the basket. End at the page of the basket."
+        page = shown(f'#basket_formset a[href="{item.path}"]')
+        yield _task("basket", item.id, text, basket, page=page, basket=True), plan
     for _ in range(10):
         item = next(available)
         plan = (*item.way, Push("Add to wish list"))
@@ -92,7 +95,9 @@ def oscar_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
         yield _task("alert", item.id, text, rows(_ALERTS, (item.upc,))), (*item.way, Push("Notify me"))
     for number, name in enumerate(NAMES):
         plan = (Follow("Account"), Follow("Edit profile"), Fill("Last name", name), Push("Save"))
-        yield _task("name", number, f"Change your last name to {name}.", rows(_NAMES, ("Ann", name))), plan
+        text = f"Change your last name to {name}. End at the page of your profile."
+        page = {"type": "text", "text": f"Ann {name}"}
+        yield _task("name", number, text, rows(_NAMES, ("Ann", name)), page=page), plan
     for number, name in enumerate(CATEGORIES):
         wanted = answer(str(counted[name]), "number")
         plan = (Follow(name), Say(str(counted[name])))
@@ -103,10 +108,18 @@ def _url(path: str) -> Mapping[str, Any]:
     return {"type": "url", "url": path}
 
 
-def _task(kind: str, number: int, text: str, fact: Mapping[str, Any], *, basket: bool = False) -> WebTask:
+def _task(
+    kind: str,
+    number: int,
+    text: str,
+    fact: Mapping[str, Any],
+    *,
+    page: Mapping[str, Any] | None = None,
+    basket: bool = False,
+) -> WebTask:
     gates = [{"id": "no-order", **rows(_ORDERS)}, *([] if basket else [{"id": "basket-untouched", **rows(_BASKET)}])]
     difficulty = 2 if kind in ("open", "price", "count") else 3
-    return site_task(SITE, kind, number, text, fact, path=START, gates=gates, difficulty=difficulty)
+    return site_task(SITE, kind, number, text, fact, path=START, gates=gates, page=page, difficulty=difficulty)
 
 
 if __name__ == "__main__":

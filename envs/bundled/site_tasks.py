@@ -1,4 +1,4 @@
-"""Parts that the tasks of recipes' sites share: facts, a task of one fact, a file of tasks."""
+"""Parts that the tasks of recipes' sites share: facts, a task, a file of tasks."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def answer(text: str, match: str = "exact") -> Mapping[str, Any]:
     return {"type": "answer", "expected": [text], "match": match}
 
 
+def shown(selector: str) -> Mapping[str, Any]:
+    """Return a fact: the page at the end has such an element."""
+    return {"type": "dom_element_present", "selector": selector}
+
+
 def site_task(
     site: str,
     kind: str,
@@ -33,9 +38,12 @@ def site_task(
     path: str,
     gates: Sequence[Mapping[str, Any]],
     difficulty: int,
+    page: Mapping[str, Any] | None = None,
     horizon: int = 15,
 ) -> WebTask:
-    """Make a task with one fact, and gates on what must not have changed."""
+    """Make a task with a required fact, one of the page at the end, and gates on what must not
+    have changed."""
+    facts = [{"id": kind, **fact}, *([] if page is None else [{"id": "page", **page}])]
     return WebTask.model_validate(
         {
             "task_id": f"{site}-{kind}/{number}",
@@ -48,9 +56,10 @@ def site_task(
             "seeds": {"train": {"start": 0, "stop": 1}},
             "needs_reading": True,
             "rubric": {
-                "fact_groups": [{"name": kind, "facts": [{"id": kind, **fact}]}],
+                "fact_groups": [{"name": kind, "facts": facts}],
                 "gates": gates,
                 "pass_threshold": 1.0,
+                "pass_requirements": {"required_fact_ids": [kind]},
             },
         }
     )

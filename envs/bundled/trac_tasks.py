@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.bundled.generate.moves import Choose, Fill, Follow, Plan, Push, Say, Tick
-from envs.bundled.site_tasks import answer, rows, site_task, write_tasks
+from envs.bundled.site_tasks import answer, rows, shown, site_task, write_tasks
 from envs.types import WebTask
 
 SITE = "trac"
@@ -52,6 +52,7 @@ TEXTS = (
     ("PilotList", "Pilot on call: Maria."),
 )
 """Wiki pages and their new text."""
+AT_TICKET = "End at the page of the ticket."
 _TICKETS = "SELECT id, type, summary, owner, priority, milestone FROM ticket ORDER BY id"
 _TOUCHED = "SELECT id FROM ticket WHERE changetime != time OR id > 120"
 _EDITED = "SELECT DISTINCT name FROM wiki WHERE author = 'anonymous'"
@@ -85,7 +86,7 @@ def trac_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
         tickets = iter([TracTicket(*row) for row in tracker.execute(_TICKETS)])
     for one in islice(tickets, 8):
         text = f"Open the ticket “{one.summary}”."
-        yield _task("open", one.id, text, {"type": "url", "url": f"/ticket/{one.id}"}), one.way
+        yield _task("open", one.id, text, {"type": "url", "url": f"/ticket/{one.id}"}, page=_title(one.id)), one.way
     for one in islice(tickets, 8):
         text = f"Who owns the ticket “{one.summary}”? Answer with the name alone."
         yield _task("owner", one.id, text, answer(one.owner)), (*one.way, Say(one.owner))
@@ -93,30 +94,39 @@ def trac_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
         text = f"For which milestone is the ticket “{one.summary}” planned? Answer with its name alone."
         yield _task("milestone", one.id, text, answer(one.milestone)), (*one.way, Say(one.milestone))
     for one in islice(tickets, 10):
-        text = f"Set the priority of the ticket “{one.summary}” to critical."
-        fact = _ticket("priority", one.id, "critical")
-        yield _task("priority", one.id, text, fact, (one.id,)), one.changed(Choose("Priority:", "critical"))
+        text = f"Set the priority of the ticket “{one.summary}” to critical. {AT_TICKET}"
+        fact, page = (
+            _ticket("priority", one.id, "critical"),
+            shown('[headers="h_priority"] [href*="priority=critical"]'),
+        )
+        yield _task("priority", one.id, text, fact, (one.id,), page=page), one.changed(Choose("Priority:", "critical"))
     for one in islice(tickets, 8):
-        text = f"Close the ticket “{one.summary}” as fixed."
+        text = f"Close the ticket “{one.summary}” as fixed. {AT_TICKET}"
         fact = rows(f"SELECT status, resolution FROM ticket WHERE id = {one.id}", ("closed", "fixed"))
-        yield _task("close", one.id, text, fact, (one.id,)), one.changed(Tick("resolve"))
+        page = shown('.trac-status [href*="status=closed"]')
+        yield _task("close", one.id, text, fact, (one.id,), page=page), one.changed(Tick("resolve"))
     for one in islice(tickets, 4):
         other = "Winter rest" if one.milestone == "Storm season" else "Storm season"
         text = f"Move the ticket “{one.summary}” to the milestone {other}."
         fact = _ticket("milestone", one.id, other)
         yield _task("move", one.id, text, fact, (one.id,)), one.changed(Choose("Milestone:", other))
     for number, (summary, component, priority) in enumerate(NEW):
-        text = f"File a ticket with the summary “{summary}”, component {component} and priority {priority}."
+        text = f"File a ticket with the summary “{summary}”, component {component} and priority {priority}. {AT_TICKET}"
         fact = rows("SELECT summary, component, priority FROM ticket WHERE id > 120", (summary, component, priority))
         fields = (Fill("Summary:", summary), Choose("Priority:", priority), Choose("Component:", component))
-        yield _task("file", number, text, fact, (121,)), (Follow("NEW TICKET"), *fields, Push("Create ticket"))
+        plan = (Follow("NEW TICKET"), *fields, Push("Create ticket"))
+        yield _task("file", number, text, fact, (121,), page=_title(121)), plan
     for number, (page, text, expected) in enumerate(QUESTIONS):
         yield _task("ask", number, text, answer(expected, "number")), (Follow(page), Say(expected))
     for number, (page, new) in enumerate(TEXTS):
-        text = f"Replace the whole text of the wiki page {page} by: {new}"
+        text = f"Replace the whole text of the wiki page {page} by: {new} End at that page."
         fact = rows(f"SELECT trim(text) FROM wiki WHERE name = '{page}' AND version = 2", (new,))
         plan = (Follow(page), Push("Edit this page"), Fill("text", new), Push("Submit changes"))
-        yield _task("edit", number, text, fact, edited=(page,)), plan
+        yield _task("edit", number, text, fact, edited=(page,), page={"type": "text", "text": new}), plan
+
+
+def _title(number: int) -> Mapping[str, Any]:
+    return shown(f'#ticket .trac-id[href="/ticket/{number}"]')
 
 
 def _ticket(column: str, number: int, value: str) -> Mapping[str, Any]:
@@ -130,6 +140,7 @@ def _task(
     fact: Mapping[str, Any],
     touched: tuple[int, ...] = (),
     *,
+    page: Mapping[str, Any] | None = None,
     edited: tuple[str, ...] = (),
 ) -> WebTask:
     """Make a task; no tickets but ``touched`` and no pages but ``edited`` may be changed or new."""
@@ -138,7 +149,7 @@ def _task(
         {"id": "pages-edited", **rows(_EDITED, *((one,) for one in edited))},
     ]
     difficulty = 2 if kind in ("open", "owner", "milestone", "ask") else 3
-    return site_task(SITE, kind, number, text, fact, path=START, gates=gates, difficulty=difficulty)
+    return site_task(SITE, kind, number, text, fact, path=START, gates=gates, page=page, difficulty=difficulty)
 
 
 if __name__ == "__main__":
