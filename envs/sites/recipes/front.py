@@ -102,9 +102,10 @@ class Front:
             await place({**scope, "headers": headers}, receive, send)
             return None
         body = await Request(scope, receive).body()
+        sent = _request_to_instance(scope, headers, body)
         record = self.kept.get(token)
         if record is None:
-            return await self._led(token, place, scope, headers, body, receive, send)
+            return await self._led(token, place, sent, receive, send)
         asked = AskedRequest(scope["method"], target_of(scope).decode("latin-1"), tuple(headers), body)
         again = record.again(asked)
         if isinstance(again, RecordedExchange):
@@ -114,7 +115,7 @@ class Front:
         answer = _ReadAnswer(send)
         exchange = await record.begin(asked)
         try:
-            ours = await self._led(token, place, scope, headers, body, receive, answer)
+            ours = await self._led(token, place, sent, receive, answer, begun=answer.begun)
             if answer.whole and answer.size <= MAX_KEPT:
                 exchange.answer = asked.answered(answer.status, answer.headers, b"".join(answer.pieces))
             return ours
@@ -125,31 +126,27 @@ class Front:
         self,
         token: str,
         place: Path,
-        scope: Scope,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes,
+        sent: httpx.Request,
         receive: Receive,
         send: Send,
+        *,
+        begun: asyncio.Future[None] | None = None,
     ) -> Response | None:
         """Send the answer of an instance; return one of our own if it has none.
 
         A browser may leave before it is answered. The server of an episode that can be forked then
         still comes to its answer, since what it writes until then is state of the episode.
+
+        Args:
+            begun: Done once the answer begins, if that is to be waited for in any case.
         """
-        sent = httpx.Request(
-            scope["method"],
-            httpx.URL(scheme="http", host="instance", raw_path=target_of(scope)),
-            headers=headers,
-            content=body,
-            extensions={"timeout": httpx.Timeout(ANSWER_SECONDS).as_dict()},
-        )
         async with httpx.AsyncHTTPTransport(uds=str(place), verify=False, trust_env=False) as transport:
             exchange = asyncio.ensure_future(self._exchange(token, transport, sent, send))
             gone = asyncio.ensure_future(receive())  # a stream of events has no end of its own
             try:
                 await asyncio.wait((exchange, gone), return_when=asyncio.FIRST_COMPLETED)
-                if isinstance(send, _ReadAnswer):
-                    await asyncio.wait((exchange, send.begun), return_when=asyncio.FIRST_COMPLETED)
+                if begun is not None:
+                    await asyncio.wait((exchange, begun), return_when=asyncio.FIRST_COMPLETED)
                 return exchange.result() if exchange.done() else None
             finally:
                 for task in (exchange, gone):
@@ -290,6 +287,16 @@ def _again(exchange: RecordedExchange) -> Response:
     answer = Response(exchange.body, exchange.status)
     answer.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in exchange.headers]
     return answer
+
+
+def _request_to_instance(scope: Scope, headers: list[tuple[bytes, bytes]], body: bytes) -> httpx.Request:
+    return httpx.Request(
+        scope["method"],
+        httpx.URL(scheme="http", host="instance", raw_path=target_of(scope)),
+        headers=headers,
+        content=body,
+        extensions={"timeout": httpx.Timeout(ANSWER_SECONDS).as_dict()},
+    )
 
 
 def target_of(scope: Scope) -> bytes:
