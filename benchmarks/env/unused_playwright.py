@@ -1,9 +1,8 @@
 """Steps of environments in a process that has Playwright loaded and does not use it, against one
-that never loaded it: a part of `benchmarks.env`.
+that never loaded it.
 
 *Loaded*: ``env.page()`` was opened once and given back, and Playwright's driver runs. Each arm and
-round is a process of its own (`benchmarks.rates`), since a module stays loaded; so this one is
-outside of `benchmarks.env`, whose other parts load Playwright.
+round is a process of its own (`benchmarks.rates`), since a module stays loaded.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 from benchmarks import Figure
+from benchmarks.env.pages import PAGES, VIEWPORT
 from benchmarks.rates import Rate, cpu_seconds, interleave, measure
 from envs import EnvHost, WebEnv
 from envs.garbage import collect_seldom
@@ -28,7 +27,6 @@ ROUNDS = 4
 SECONDS = 6.0
 WARM_STEPS = 3
 ARMS = ("without", "loaded")
-PAGES = Path(__file__).parent / "pages"
 
 
 async def figures() -> list[Figure]:
@@ -39,11 +37,11 @@ async def figures() -> list[Figure]:
 
 
 async def _rate(arm: str) -> Rate:
-    return await measure([[sys.executable, "-m", "benchmarks.unused_playwright", arm]], SECONDS)
+    return await measure([[sys.executable, "-m", "benchmarks.env.unused_playwright", arm]], SECONDS)
 
 
 async def _measured(arm: str) -> None:
-    site = StaticSite("pages", PAGES, viewport=(1280, 720))
+    site = StaticSite("pages", PAGES, viewport=VIEWPORT)
     options = {"site": site, "instruction": "Look.", "horizon": 100_000, "repeats": 0}
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(EnvHost(max_sessions=SESSIONS))
