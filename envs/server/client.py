@@ -209,6 +209,17 @@ class RemoteEnv:
         self._last = StepResult(None, True, last.observation, last.screenshot, stop, why)
         return self._last
 
+    async def lend(self) -> str:
+        """Lend the episode's page to another agent and return its DevTools address.
+
+        What the agent says there renews the session's lease.
+
+        Raises:
+            SessionError: No episode is going on, or the session is lost.
+        """
+        self._check_open()
+        return str((await self._ask("POST", f"/sessions/{self.session_id}/devtools"))["cdp_url"])
+
     async def _result(self, answer: Mapping[str, Any]) -> StepResult:
         self.text = answer["text"]
         stop = answer["stop"]

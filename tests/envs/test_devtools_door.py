@@ -78,7 +78,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 """Calls that name what is the other episode's."""
 
 WHOLE: list[tuple[str, dict[str, Any]]] = [
-    ("Target.createBrowserContext", {}),
+    ("Target.createBrowserContext", {"proxyServer": "http://127.0.0.1:9"}),
     ("Target.setRemoteLocations", {"locations": []}),
     ("Browser.crash", {}),
     ("Browser.crashGpuProcess", {}),

@@ -13,7 +13,7 @@ from textwrap import indent
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, Playwright, async_playwright
+from playwright.async_api import Error, Page, Playwright, async_playwright
 from websockets.exceptions import ConnectionClosed
 
 from envs import Answer, CapacityError, ConfigError, EnvHost, TaskError
@@ -71,6 +71,26 @@ async def test_a_popup_becomes_a_page_of_the_client(host: EnvHost, playwright: P
         assert await popup.title() == await page.title()
         await popup.close()
         assert page.context.pages == [page]
+
+
+async def test_a_client_that_makes_a_context_gets_that_of_the_episode_once(
+    host: EnvHost, playwright: Playwright
+) -> None:
+    async with open_devtools(host, SHOP) as lease:
+        browser, other = [await playwright.chromium.connect_over_cdp(lease.cdp_url) for _ in range(2)]
+        first = browser.contexts[0].pages[0]
+        context = await browser.new_context()
+        page = await context.new_page()
+        await page.goto(first.url)
+        assert await page.title() == await first.title()
+        for client in (browser, other):  # two contexts would share their cookies
+            with pytest.raises(Error, match="open another session"):
+                await client.new_context()
+        await context.close()
+        assert browser.contexts[0].pages == [first]
+        async with bare_client(lease.cdp_url) as client:
+            assert len((await client.call("Target.getTargets"))["targetInfos"]) == 1, "its tab is closed"
+    assert lease.result is not None and lease.result.reward == 0.0
 
 
 async def test_nothing_outside_of_the_site_is_reached(host: EnvHost, playwright: Playwright) -> None:

@@ -51,7 +51,9 @@ class DevToolsClient:
         self._browser = _Session(self, "", None)
         """The client's own session of the browser; its other sessions are children of it."""
         self._sessions: dict[str, _Session] = {}
-        self._targets = ContextTargets(self._browser, self._context, self._rules, self._sessions, self._event)
+        self._targets = ContextTargets(
+            self._browser, self._context, self._rules, self._sessions, self._event, lent.claimed
+        )
         self._windows: set[int] = set()
         self._calls: set[asyncio.Task[None]] = set()
         self.on_close: Callable[[], None] = lambda: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from envs.background import start_background
@@ -36,6 +36,8 @@ class LentPage:
     connection: Connection
     own: Page | None = None
     """Playwright's page, where the episode is played on the caller's own."""
+    claimed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a client asked for a new browser context: it was given the episode's own."""
 
     @property
     def context(self) -> BrowserContext:

@@ -49,12 +49,14 @@ class ContextTargets:
         rules: Rules,
         sessions: dict[str, Any],
         event: Callable[[str | None, str, dict[str, Any]], None],
+        claimed: asyncio.Event,
     ) -> None:
         """
         Args:
             browser: The client's own session of the browser.
             sessions: The client's sessions by id (`Attached`).
             event: Sends an event of a session to the client.
+            claimed: Set once any client of the context has made it its own.
         """
         self.levels: dict[str | None, Level] = {None: Level(None)}
         """Sessions of the browser as the client has them; the root has no id."""
@@ -63,6 +65,9 @@ class ContextTargets:
         self._rules = rules
         self._sessions = sessions
         self._event = event
+        self._claimed = claimed
+        self._before: set[str] | None = None
+        """Tabs that there were when the client made the context its own."""
         self._target_id = secrets.token_hex(16).upper()
         """Id of the browser as a target."""
         self._attaching, self._creating = asyncio.Lock(), asyncio.Lock()
@@ -70,6 +75,8 @@ class ContextTargets:
             "Target.getTargets": self._get_targets,
             "Target.getTargetInfo": self._get_target_info,
             "Target.getBrowserContexts": self._get_browser_contexts,
+            "Target.createBrowserContext": self._create_browser_context,
+            "Target.disposeBrowserContext": self._dispose_browser_context,
             "Target.setDiscoverTargets": self._set_discover_targets,
             "Target.setAutoAttach": self._set_auto_attach,
             "Target.attachToTarget": self._attach_to_target,
@@ -102,7 +109,28 @@ class ContextTargets:
         return {"targetInfo": await self.own(target)}
 
     async def _get_browser_contexts(self, _level: Level, _params: dict[str, Any]) -> dict[str, Any]:
-        return {"browserContextIds": []}
+        return {"browserContextIds": [] if self._before is None else [self._context.context_id]}
+
+    async def _create_browser_context(self, _level: Level, params: dict[str, Any]) -> dict[str, Any]:
+        """Give the episode's context, which is new: once, since a second one would share its
+        cookies."""
+        if params.get("proxyServer"):
+            raise CallRefused(REFUSED, "proxyServer: the requests of a session have a proxy already")
+        if self._claimed.is_set():
+            raise CallRefused(REFUSED, "a session has one browser context, and a client has it: open another session")
+        self._claimed.set()
+        self._before = {tab.cdp.target_id for tab in self._context.tabs}
+        return {"browserContextId": self._context.context_id}
+
+    async def _dispose_browser_context(self, _level: Level, params: dict[str, Any]) -> dict[str, Any]:
+        """Close the tabs that were opened since; the episode goes on in the others."""
+        if self._before is None or params.get("browserContextId") != self._context.context_id:
+            raise CallRefused(REFUSED, f"Failed to find context with id {params.get('browserContextId')}")
+        for tab in list(self._context.tabs):
+            if tab.cdp.target_id not in self._before:
+                await self._context.close_tab(tab.number)
+        self._before = None
+        return {}
 
     async def _set_discover_targets(self, level: Level, params: dict[str, Any]) -> dict[str, Any]:
         level.discovers = bool(params.get("discover"))
