@@ -88,7 +88,7 @@ class RolloutService:
         seconds_before = clock.seconds()
         if request.actor == "oracle":
             policy = policy.model_copy(update={"observation": "text"})
-        encode = encode_stage(renderer, store, policy, worker.encoding, rollout.memory_budget)
+        encode = encode_stage(renderer, store, policy, worker.encoding, rollout.memory_budget, rollout.concurrency)
         actor, connections = make_actor(request, renderer, engine)
         turns = turn_pipeline(encode, actor, rollout.concurrency)
         runner = EpisodeRunner(

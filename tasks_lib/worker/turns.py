@@ -29,8 +29,8 @@ from training.serving.engine import Picture
 if TYPE_CHECKING:  # imports torch: seconds
     from training.policy.renderer import Renderer
 
-MAX_CACHED_PICTURES = 256
-"""Pictures of steps that are kept in memory: four of each of 64 episodes, some 25 MB."""
+EPISODES = 64
+"""Episodes under way where their number is not given."""
 
 JPEG_QUALITY = 90
 """JPEG quality of pictures that are scaled down, of 100."""
@@ -45,19 +45,25 @@ def encode_stage(
     policy: PolicyConfig,
     threads: ThreadPoolExecutor,
     memory_budget: int = MEMORY_BUDGET,
+    episodes: int = EPISODES,
 ) -> EncodeStage:
     """Return the stage that stores the screenshot as a blob, and writes and tokenizes the prompt.
 
     It works on one item at a time, because threads cannot share a tokenizer.
     """
-    encoder = PromptEncoder(renderer, store, policy, memory_budget)
+    encoder = PromptEncoder(renderer, store, policy, memory_budget, episodes)
     return Stage.in_threads("encode", encoder.encode, threads)
 
 
 class PromptEncoder:
-    """Makes the prompts of one rollout."""
+    """Makes the prompts of one rollout.
 
-    def __init__(self, renderer: Renderer, store: RunStore, policy: PolicyConfig, memory_budget: int) -> None:
+    The pictures of ``episodes`` under way stay in memory, some 100 kB each.
+    """
+
+    def __init__(
+        self, renderer: Renderer, store: RunStore, policy: PolicyConfig, memory_budget: int, episodes: int = EPISODES
+    ) -> None:
         self._renderer, self._store, self._policy = renderer, store, policy
         self._memory_budget = memory_budget
         self._system = system_text(policy.prompt, policy.observation)
@@ -66,6 +72,7 @@ class PromptEncoder:
         self._limit = min(policy.context_tokens or max_tokens, max_tokens)
         self._pictures: dict[str, Picture] = {}
         """The pictures that were used last, by name."""
+        self._most_pictures = episodes * policy.max_images
 
     def encode(self, situation: Situation) -> EncodedSituation:
         """Return a situation with its prompt, which has as many rounds as the limit allows."""
@@ -113,7 +120,7 @@ class PromptEncoder:
 
     def _keep(self, name: str, picture: Picture) -> Picture:
         self._pictures[name] = picture
-        if len(self._pictures) > MAX_CACHED_PICTURES:
+        if len(self._pictures) > self._most_pictures:
             del self._pictures[next(iter(self._pictures))]
         return picture
 

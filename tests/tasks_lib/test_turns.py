@@ -241,3 +241,25 @@ def test_a_screenshot_costs_at_most_two_look_ups(tmp_path: Path, monkeypatch: py
     asked.clear()
     store.put_blob(situation(0).frame.screenshot)
     assert len(asked) == 1, "what is there is looked up once"
+
+
+def test_pictures_of_every_episode_under_way_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_again(kept: int) -> int:
+        """How often a picture of an earlier round was read, in three episodes that take turns."""
+        store = RunStore(tmp_path / str(kept))
+        encoder = PromptEncoder(Letters(), store, PolicyConfig(context="window", context_rounds=2), 1000, kept)  # type: ignore[arg-type]
+        read: list[str] = []
+
+        def blob(name: str) -> bytes:
+            read.append(name)
+            return RunStore(store.root).blob(name)
+
+        monkeypatch.setattr(store, "blob", blob)
+        steps: list[list[Step]] = [[], [], []]
+        for index in range(4):
+            for episode, earlier in enumerate(steps):
+                turn = encoder.encode(replace(situation(10 * episode + index), steps=tuple(earlier)))
+                earlier.append(make_step(index).model_copy(update={"screenshot": turn.screenshot}))
+        return len(read)
+
+    assert read_again(3) == 0 < read_again(1)
