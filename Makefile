@@ -9,13 +9,14 @@
 # make check        lint, types, import rules
 # make vllm         the serving environment (.venv-vllm): vLLM, with CUDA or on the CPU
 # make gpu-check    parity of engines and trainer in bf16 on a CUDA device; exit status 2 where there is none
+# make gpu-sizes    three versions of Qwen3-VL-2B, 4B and 8B with random weights on a CUDA device, 15 minutes
 # make bench        run every benchmark, rewrite benchmarks/results and benchmarks/README.md
 # make clean        remove what the targets above made (the runs too)
 
 SHELL := bash
 PYTHON := .venv/bin/python
 
-.PHONY: setup vllm quickstart test test-long test-vllm test-hosts test-frameworks test-docker kills check gpu-check bench clean
+.PHONY: setup vllm quickstart test test-long test-vllm test-hosts test-frameworks test-docker kills check gpu-check gpu-sizes bench clean
 
 setup:
 	@scripts/setup
@@ -58,6 +59,9 @@ check: setup
 
 gpu-check: setup
 	@$(PYTHON) scripts/gpu_check.py
+
+gpu-sizes: setup
+	@$(PYTHON) scripts/gpu_sizes.py
 
 bench: setup
 	@$(PYTHON) -m benchmarks --all --write

@@ -62,6 +62,12 @@ def make_checkpoint(family: str, folder: Path, seed: int = 0) -> Path:
             if parameter.ndim == 2:
                 parameter.normal_(0.0, shape.std)
     model.generation_config = qwen2.generation_config
+    save_family(family, model, tokenizer, folder)
+    return folder
+
+
+def save_family(family: str, model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a checkpoint of one of the two newer families."""
     save_checkpoint(model, tokenizer, folder)
     processor = f"{_PREFIX[family]}Processor"
     sizes = {"patch_size": _PATCH[family], "processor_class": processor}
@@ -73,7 +79,6 @@ def make_checkpoint(family: str, folder: Path, seed: int = 0) -> Path:
     change_json(folder / "preprocessor_config.json", **sizes)
     videos = "Qwen3VLVideoProcessor" if family == "qwen3_vl" else "Qwen2VLVideoProcessor"
     change_json(folder / "video_preprocessor_config.json", **sizes, video_processor_type=videos)
-    return folder
 
 
 def change_json(path: Path, **values: object) -> None:

@@ -65,6 +65,9 @@ class Publication:
     """Servers that died, were too late or refused, by address; their watchers give them the
     version."""
 
+    def __str__(self) -> str:
+        return f"v{self.version}: published in {self.seconds:.1f} s, no tokens for {self.pause_seconds:.2f} s"
+
 
 async def prepare(client: ServerClient, weights_root: Path) -> None:
     """Prepare a started server's weight engine for folders below ``weights_root``.

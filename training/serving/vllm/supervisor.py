@@ -227,6 +227,7 @@ class Supervisor:
     ) -> Publication:
         """Publish and check. ``used``: the servers may hold weights and caches of another run."""
         publication = await self._publish([replica.client for replica in replicas], version, folder, used=used)
+        logger.info("%s", publication)
         loaded = [replica for replica in replicas if replica.client.address not in publication.failed]
         try:
             failed = await self._check([replica.client for replica in loaded], version, folder)
@@ -263,8 +264,7 @@ class Supervisor:
     async def _withdraw(self, replica: Replica, version: int, folder: Path, fault: PolicyError) -> None:
         """Keep a server with other weights from giving turns of a version. Its watcher mends it.
 
-        Raises:
-            PolicyError: ``fault``, if somebody else's server never had another version.
+        Raises ``fault`` if it is somebody else's server, which never had another version.
         """
         earlier = [served for served in (self._served, self._before) if served is not None and served[0] != version]
         if replica.process is None and not is_adapter(folder) and not earlier:
