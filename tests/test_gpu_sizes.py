@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from tasks_lib.config import TrainConfig, merge, parse_assignments, resolve
+from training.serving.vllm.publishing import Publication
 
 SCRIPT = Path(__file__).parents[1] / "scripts/gpu_sizes.py"
 H200, DISK = 139 * 2.0**30, 64e9
@@ -64,9 +64,7 @@ def test_figures_are_those_of_the_metrics(module: Any, tmp_path: Path) -> None:
         lines.append({**line, "rows": 50, "train": train, "train_split": split, "asynchronous": beside})
     torn = json.dumps(lines[-1])[:40]
     (tmp_path / "metrics.jsonl").write_text("\n".join([*map(json.dumps, lines), torn]))
-    supervisor = (SCRIPT.parents[1] / "training/serving/vllm/supervisor.py").read_text()
-    logged = re.findall(r'"(v%d: published[^"]+)"', supervisor)[0] % (2, 1.5, 0.2)
-    first, second = module.read_versions(tmp_path, f"1.0 s  a line\n{logged}\n")
+    first, second = module.read_versions(tmp_path, f"1.0 s  a line\n{Publication(2, 1.5, 0.2, {})}\n")
     assert first["trained tokens/s"] == 50 * 1000 / 10 and second["generated tokens/s"] == 50 * 100 / 20
     assert (first["update s"], first["update, save_state s"], first["version s"], first["publish s"]) == (10, 2, 20, 4)
     assert "no tokens s" not in first and (second["load s"], second["no tokens s"]) == (1.5, 0.2)
