@@ -92,7 +92,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         progress.log("starting workers with their browsers and the policy …")
         with (
             serve_policy(config.serving, config.policy, store, version) if local else nullcontext() as servers,
-            use_cluster(config.cluster, None) as workers,
+            use_cluster(config.cluster, None, sites=tasks.sites, live=config.tasks.live) as workers,
             watched_run(store, config.alerts, progress.log),
             serve_monitor(store, scheduler_address(), PageServer()) if config.monitor else nullcontext() as monitor,
         ):

@@ -49,10 +49,12 @@ def regrade(config: RegradeConfig) -> dict[str, Any]:
             graded = [task for request in requests for task in request.tasks.values()]
             for what in ask_judge(requests[0], graded, here=not config.cluster.address, key="judge"):
                 progress.log(escape(what))
+        sites = {site for request in requests for site in request.sites}
+        live = requests[0].live if requests else None
         try:
             if regrading.episodes:
                 with (
-                    use_cluster(config.cluster, None),
+                    use_cluster(config.cluster, None, sites=sites, live=live),
                     progress.phase(f"grading {len(regrading.episodes)} episodes of {config.run_dir}"),
                 ):
                     regrading.run()

@@ -88,7 +88,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
             progress.log(what)
         config = run.config  # with what is derived
         evaluator = config.evaluation.where != "boundary"
-        check_places(config.cluster, run.places, evaluator=evaluator, trainers=config.trainer.nodes)
+        sites, live = run.tasks.sites, config.tasks.live
+        trainers = config.trainer.nodes
+        check_places(config.cluster, run.places, evaluator=evaluator, trainers=trainers, sites=sites, live=live)
         graded = some_of(run.tasks, (Split.TRAIN, Split(config.evaluation.split)))
         for what in ask_judge(run.rollouts.request([], 0), graded, here=not config.cluster.address):
             progress.log(escape(what))
@@ -99,7 +101,9 @@ def train(config: TrainConfig) -> dict[str, Any]:
             Trainer(run.store, config) as trainer,
             run.serve(config.serving_of_rollouts, "serving") as servers,
             run.serve(config.serving_of_evaluations, "serving-evaluation") as own_servers,
-            use_cluster(config.cluster, run.served_by(servers), run.places, evaluator=evaluator) as workers,
+            use_cluster(
+                config.cluster, run.served_by(servers), run.places, evaluator=evaluator, sites=sites, live=live
+            ) as workers,
             ExitStack() as monitored,
         ):
             run.measured_by(own_servers)

@@ -52,7 +52,9 @@ def warm_start(config: WarmStartConfig) -> dict[str, Any]:
         progress.log(f"warm start {config.run_id} in {run.store.root}")
         with progress.phase("taking the base" if config.base else f"pre-training for {config.recipe.steps} steps"):
             run.pre_train()
-        with use_cluster(config.cluster, run.warm_request()) as workers:
+        with use_cluster(
+            config.cluster, run.warm_request(), sites={task.site for task in run.tasks}, live=run.rollouts.live
+        ) as workers:
             record_workers_browsers(run.store, config.rollout)
             if config.cloning_updates:
                 with progress.phase(f"collecting {config.demonstrations} demonstrations"):

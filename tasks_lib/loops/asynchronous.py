@@ -203,7 +203,8 @@ class AsynchronousLoop(TrainingLoop):
         if not groups:
             return
         with self._account.clock("orchestrate"):
-            shards = share_groups(groups, workers=self._workers, groups_per_task=self.run.groups_per_task)
+            shares = self.run.groups_per_task
+            shards = share_groups(groups, workers=self._workers, groups_per_task=shares, live=rollouts.live)
             requests = [rollouts.request(shard, self._served, or_newer=True) for shard in shards]
             running = rollouts.start(requests, GROUP_PRIORITY)
             for shard in running:

@@ -13,7 +13,7 @@ import importlib.metadata
 import logging
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from typing import Any
 
 import dask
 
+from envs.sites import LiveOptions
 from envs.types import ConfigError
 from tasks_lib.config import PROJECT, ClusterConfig
 from tasks_lib.folder.values import git_commit, versions
@@ -39,6 +40,7 @@ from tasks_lib.processes.dask_clients import (
     workers_for,
     workers_offering,
 )
+from tasks_lib.processes.site_offers import check_offers
 from tasks_lib.processes.trainer_nodes import trainer_workers
 from training.ledger.store import atomic_write_bytes
 
@@ -105,7 +107,9 @@ def check_cluster(address: str, storage: Path) -> Iterator[Finding]:
             yield from _summarize(f"worker {worker}", result)
 
 
-def check_places(cluster: ClusterConfig, places: int, *, evaluator: bool, trainers: int) -> None:
+def check_places(
+    cluster: ClusterConfig, places: int, *, evaluator: bool, trainers: int, sites: Collection[str], live: LiveOptions
+) -> None:
     """Refuse a cluster that offers too little for a run, before anything of the run starts.
 
     A local cluster is not there yet; it offers what the run needs.
@@ -114,6 +118,8 @@ def check_places(cluster: ClusterConfig, places: int, *, evaluator: bool, traine
         places: Units that each rollout worker has to offer.
         evaluator: The run has a worker for evaluations only.
         trainers: Workers that take part in training.
+        sites: Sites of the tasks, which a worker has to be able to serve.
+        live: Addresses of live sites, and recipes that serve them.
 
     Raises:
         ConfigError: no scheduler answers, or its workers offer too little; names all that lacks.
@@ -124,6 +130,7 @@ def check_places(cluster: ClusterConfig, places: int, *, evaluator: bool, traine
     with connect_client(cluster.address) as client:
         needs = [partial(workers_for, client, cluster.address, BROWSER_RESOURCE, places)]
         needs += [partial(workers_for, client, cluster.address, EVALUATION_RESOURCE)] * evaluator
+        needs.append(partial(check_offers, client, sites, live, BROWSER_RESOURCE))
         needs += [partial(trainer_workers, client, trainers, 0.0)] * bool(trainers)
         for need in needs:
             try:

@@ -22,6 +22,9 @@ EVALUATION_RESOURCE = "evaluation"
 TRAINER_RESOURCE = "trainer"
 """Dask resource of workers whose machine takes part in training. A trainer takes one of each."""
 
+PRELOAD = "tasks_lib.processes.site_offers"
+"""Module with which workers start that play episodes: it offers the sites that they can serve."""
+
 ANSWER_SECONDS = 120.0
 """Longest wait for a worker's answer to a question, such as where it can be reached."""
 EPISODES_PER_UNIT = 3
@@ -36,7 +39,8 @@ def worker_options(resource: str, places: int) -> list[str]:
 
     A shard blocks a thread; one more thread is left for other tasks.
     """
-    return ["--nthreads", str(places + 1), "--resources", f"{resource}={places}"]
+    offers = [] if resource == TRAINER_RESOURCE else ["--preload", PRELOAD]
+    return ["--nthreads", str(places + 1), "--resources", f"{resource}={places}", *offers]
 
 
 def units_of_shard(episodes: int, places: int, *, shared: bool) -> int:

@@ -27,6 +27,7 @@ from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, w
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
 from tasks_lib.processes.retries import is_retriable
+from tasks_lib.processes.site_offers import needed_offers
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.cluster import places_of_worker
 from tasks_lib.worker.requests import GradeReport, GradeRequest
@@ -120,8 +121,11 @@ class Regrading:
         """
         self.account()
         self.begin()
-        with dask.annotate(resources={BROWSER_RESOURCE: places_of_worker(BROWSER_RESOURCE)}):
-            futures = [grade_batch.submit(request) for request in self.requests()]
+        futures = []
+        for request in self.requests():
+            browsers = {BROWSER_RESOURCE: places_of_worker(BROWSER_RESOURCE)}
+            with dask.annotate(resources={**browsers, **needed_offers(request.sites, request.live)}):
+                futures.append(grade_batch.submit(request))
         reports = [future.result() for future in futures]
         write_end(self.store, self.config.name, time.time())
         return reports

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from multiprocessing import resource_tracker
@@ -24,6 +24,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_dask import DaskTaskRunner, PrefectDaskClient
 from pydantic import PrivateAttr
 
+from envs.sites import LiveOptions
 from envs.types import ConfigError, DiskError, RollwrightError, TrainingError
 from tasks_lib.config import ClusterConfig, RolloutConfig
 from tasks_lib.folder.values import record_browsers
@@ -31,6 +32,7 @@ from tasks_lib.processes.browser_versions import browser_versions, describe_diff
 from tasks_lib.processes.dask_clients import (
     BROWSER_RESOURCE,
     EVALUATION_RESOURCE,
+    PRELOAD,
     connect_client,
     places_offered,
     run_on_workers,
@@ -41,6 +43,7 @@ from tasks_lib.processes.dask_clients import (
 from tasks_lib.processes.interrupts import GroupNanny, NannyLogFilter, block_interrupts
 from tasks_lib.processes.own_server import api_url
 from tasks_lib.processes.retries import TRANSIENT_ERRORS
+from tasks_lib.processes.site_offers import check_offers
 from tasks_lib.processes.worker_watch import watched_workers
 from tasks_lib.worker.requests import RolloutRequest
 from tasks_lib.worker.rollout_worker import RolloutWorker, group_topic
@@ -64,7 +67,13 @@ _places: ContextVar[dict[str, int]] = ContextVar("rollwright_places")
 
 @contextmanager
 def use_cluster(
-    config: ClusterConfig, warm: RolloutRequest | None, places: int = 1, *, evaluator: bool = False
+    config: ClusterConfig,
+    warm: RolloutRequest | None,
+    places: int = 1,
+    *,
+    evaluator: bool = False,
+    sites: Collection[str] = (),
+    live: LiveOptions | None = None,
 ) -> Iterator[int]:
     """Open a cluster with the rollout plugin on every worker.
 
@@ -74,14 +83,19 @@ def use_cluster(
         places: Units of the resource that each worker must offer. Local workers start with this
             many.
         evaluator: Have one more worker, which plays evaluations only.
+        sites: Sites of the tasks.
+        live: Addresses of live sites, and recipes that serve them.
 
     Raises:
         ConfigError: the scheduler cannot be reached, or no worker offers the ``browser`` resource,
-            or ``evaluation`` where it is needed, or one offers too few units.
+            or ``evaluation`` where it is needed, or one offers too few units, or none can serve a
+            site.
     """
     prefect_api = api_url()
     with open_cluster(config, places, evaluator=evaluator) as client:
         worker_count = len(workers_for(client, config.address, BROWSER_RESOURCE, places))
+        for resource in (BROWSER_RESOURCE, *[EVALUATION_RESOURCE] * evaluator):
+            check_offers(client, sites, live or LiveOptions(), resource)
         client.register_plugin(RolloutWorker(warm))
         token, connection = _current.set(client.cluster or config.address), _connection.set(client)
         offered = {resource: places_offered(client, resource) for resource in (BROWSER_RESOURCE, EVALUATION_RESOURCE)}
@@ -270,6 +284,7 @@ def _empty_cluster(places: int) -> distributed.LocalCluster:
             processes=True,
             worker_class=GroupNanny,
             resources={BROWSER_RESOURCE: places},
+            preload=[PRELOAD],
             dashboard_address="127.0.0.1:0",  # None would take port 8787
             host="127.0.0.1",
             memory_limit=0,

@@ -21,6 +21,7 @@ from tasks_lib.folder.repair import repair_group
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, units_of_shard
 from tasks_lib.processes.retries import is_retriable
 from tasks_lib.processes.serving import PolicyServers
+from tasks_lib.processes.site_offers import needed_offers
 from tasks_lib.rollouts.cluster import leave_out_workers, places_of_worker
 from tasks_lib.worker.requests import ActorName, RolloutReport, RolloutRequest, WorkerUse
 from tasks_lib.worker.rollout_worker import RolloutWorker
@@ -118,7 +119,8 @@ def submit(
     """
     episodes = sum(len(group.seeds) for group in request.groups)
     units = units_of_shard(episodes, places_of_worker(resource), shared=shared)
-    with dask.annotate(resources={resource: units}, priority=priority):
+    resources = {resource: units, **needed_offers(request.sites, request.live)}
+    with dask.annotate(resources=resources, priority=priority):
         return roll_out_shard.submit(request)
 
 
@@ -173,13 +175,20 @@ class RunningShard:
         return future.result()
 
 
-def share_groups(groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int) -> list[list[GroupSpec]]:
+def share_groups(
+    groups: Sequence[GroupSpec], *, workers: int, groups_per_task: int, live: LiveOptions
+) -> list[list[GroupSpec]]:
     """Cut groups into the shards of the Prefect tasks.
 
-    Each has ``groups_per_task`` groups; where that is 0, each worker gets an equal shard.
+    Each has ``groups_per_task`` groups; where that is 0, each worker gets an equal shard. Groups
+    whose sites need other workers are in other shards.
     """
     size = groups_per_task or -(-len(groups) // max(workers, 1))
-    return [list(groups[start : start + size]) for start in range(0, len(groups), size)]
+    needs = {site: tuple(sorted(needed_offers([site], live))) for site in {group.task.site for group in groups}}
+    alike = defaultdict[tuple[str, ...], list[GroupSpec]](list)
+    for group in groups:
+        alike[needs[group.task.site]].append(group)
+    return [same[start : start + size] for same in alike.values() for start in range(0, len(same), size)]
 
 
 def seconds_of(reports: Sequence[RolloutReport], workers: int) -> dict[str, float]:
@@ -274,7 +283,8 @@ class Rollouts:
         if self.servers is not None and actor == "policy":
             self.servers.publish(version)
         started = time.perf_counter()
-        shards = share_groups(groups, workers=workers, groups_per_task=self.rollout.groups_per_task)
+        shares = self.rollout.groups_per_task
+        shards = share_groups(groups, workers=workers, groups_per_task=shares, live=self.live)
         running = self.start([self.request(shard, version, actor) for shard in shards])
         reports = [shard.wait() for shard in running]
         wall = time.perf_counter() - started

@@ -50,6 +50,7 @@ from envs.types import BrowserError
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, EVALUATION_RESOURCE
 from tasks_lib.processes.interrupts import STATES, is_not_cancelled
 from tasks_lib.processes.retries import is_not_reported_by_flow
+from tasks_lib.processes.site_offers import needed_offers
 from tasks_lib.worker.grading_service import GradingService
 from tasks_lib.worker.live import LIVE_TOPIC, PlayedEpisode, SlotStatus
 from tasks_lib.worker.requests import GradeReport, GradeRequest, RolloutReport, RolloutRequest
@@ -113,7 +114,10 @@ class RolloutWorker(distributed.WorkerPlugin):  # type: ignore[misc]
         return cls._instance
 
     def warm_up(self, request: RolloutRequest) -> None:
-        """Load what the groups of ``request`` will need."""
+        """Load what the groups of ``request`` will need; no site that this worker cannot serve."""
+        needed = needed_offers(request.sites, request.live)
+        if self._worker is not None and not needed.keys() <= self._worker.state.total_resources.keys():
+            request = request.model_copy(update={"groups": ()})
         with self._resources.prepared(request):
             pass
 

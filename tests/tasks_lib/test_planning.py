@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from envs.ends import BucketedHorizon, ScheduledHorizon
 from envs.rewards import read_rubric
+from envs.sites import LiveOptions
 from envs.tasks import TaskIndex
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, rubric_hash
 from tasks_lib.config import TasksConfig
@@ -172,7 +173,7 @@ def test_every_episode_is_planned_once(shapes, slots):
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 12))
 def test_shards_hold_every_group_once(count, workers, groups_per_task):
     groups = [GroupSpec(group_id=f"i000000-g{n:04d}", task=TASKS[0], seeds=(1,)) for n in range(count)]
-    shards = share_groups(groups, workers=workers, groups_per_task=groups_per_task)
+    shards = share_groups(groups, workers=workers, groups_per_task=groups_per_task, live=LiveOptions())
     assert [group for shard in shards for group in shard] == groups
     assert groups_per_task or len(shards) <= workers
     *whole, last = [len(shard) for shard in shards]

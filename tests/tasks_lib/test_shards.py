@@ -14,6 +14,7 @@ import distributed
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from envs.sites import LiveOptions
 from envs.types import ConfigError, DiskError, RollwrightError
 from tasks_lib.config import PROJECT, ClusterConfig
 from tasks_lib.processes.dask_clients import units_of_shard, worker_options
@@ -177,6 +178,8 @@ def test_a_cluster_s_worker_fills_all_its_places(tmp_path: Path, monkeypatch: py
             run_dir=str(tmp_path),
             or_newer=True,
             groups=[SimpleNamespace(group_id=name, seeds=range(size)) for name in shard],
+            sites=set[str](),
+            live=LiveOptions(),
         )
         for shard in names
     ]
