@@ -108,6 +108,35 @@ async def test_hosts_work_together_under_their_true_names(site: SiteGroup, pool:
     assert members(site) == [0, 0]
 
 
+LOGIN = """
+import json, runpy
+runpy.run_module("town", run_name="__main__")
+cookie = {"name": "session", "value": "SEEN", "domain": "127.0.0.1", "path": "/"}
+json.dump({"cookies": [cookie], "origins": []}, open("login.json", "w"))
+"""
+
+
+async def test_each_host_has_its_own_login(folder: Path, pool: BrowserPool) -> None:
+    for name in ("shop", "forum"):
+        write_recipe(
+            folder,
+            f"member-{name}",
+            build={"code": str(TOWN), "seed": ["python", "-c", LOGIN.replace("SEEN", f"ann-of-{name}")]},
+            start={"application": f"town:{name}"},
+            warm=[],
+            state={"databases": {"": "notes.sqlite"}},
+            login="login.json",
+        )
+        build_site(find_recipe(f"member-{name}"))
+    write_group(folder, "members", **{SHOP: "member-shop", FORUM: "member-forum"})
+    async with open_env(TOWN_TASK, pool=pool, site=site_of(find_recipe("members")), seed=0) as env:
+        shop = (await env.reset()).observation.text
+        assert "session=ann-of-shop" in shop and "ann-of-forum" not in shop
+        forum = await click(env, "Forum")
+        assert "session=ann-of-forum" in forum and "ann-of-shop" not in forum
+        assert "session=ann-of-shop" in await click(env, "Back")
+
+
 async def test_forks_have_the_state_of_every_host(site: SiteGroup, pool: BrowserPool) -> None:
     async with open_env(TOWN_TASK, pool=pool, site=site, seed=0, forkable=True) as env:
         await env.reset()

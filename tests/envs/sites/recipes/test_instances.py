@@ -356,3 +356,37 @@ async def _gone(place: Path) -> None:
     async with asyncio.timeout(30):
         while place.exists():
             await asyncio.sleep(0.02)
+
+
+NOT_ROOT = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+"""Runs a command as another user, who has no right of root and owns this user's files."""
+PLAY = """
+import asyncio, os, sys
+from pathlib import Path
+from tests.envs.sites.recipes.making import started, visited
+
+async def play():
+    assert os.geteuid() == 1000
+    async with started(Path(sys.argv[1])) as site:
+        print(site.report.isolated, site.report.warm, *site.report.notices, sep=";")
+        async with visited(site) as one, visited(site) as two:
+            await one.ask("/leave?value=mark")
+            print(await one.text("/look"), await two.text("/look"))
+        async with visited(site) as again:
+            print(await again.text("/look"), site.counters()["canary"]["playing"])
+
+asyncio.run(play())
+"""
+
+
+def test_a_process_without_root_says_what_is_missing(folder: Path) -> None:
+    if subprocess.run([*NOT_ROOT, "true"], capture_output=True).returncode:
+        pytest.skip("no user namespace can be made here")
+    place = folder / "not-root"
+    place.mkdir()
+    command = [*NOT_ROOT, sys.executable, "-c", PLAY, str(write_recipe(place))]
+    played = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[4])
+    assert played.returncode == 0, played.stderr
+    report, both, again = played.stdout.strip().splitlines()
+    assert report.startswith("False;False;") and "share this machine's processes, network and user" in report
+    assert both.count("mark") == 5 and both.endswith(" of the seed,") and again == "of the seed, 1"
