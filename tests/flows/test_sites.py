@@ -15,9 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import StateType
 
 from envs import open_env_sync
-from envs.sites import find_recipe, visit_of
+from envs.sites import build_of, find_recipe, visit_of
 from envs.sites.mirror.har import read_har
 from flows.sites import main
 
@@ -79,6 +82,26 @@ def test_a_site_is_built_checked_and_cleaned(folder: Path, capsys: pytest.Captur
     assert main(["check", "page"]) == 1 and "a clock" in capsys.readouterr().out
     assert main(["clean"]) == 0 and "1 builds removed" in capsys.readouterr().out
     assert main(["list"]) == 0 and capsys.readouterr().out.split()[:3] == ["page", "wsgi", "built"]
+
+
+def test_a_build_is_a_flow_run_and_a_second_one_uses_it(
+    folder: Path, prefect_api: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = FlowFilter(name=FlowFilterName(any_=["build-sites"]))
+    with get_client(sync_client=True) as client:
+        before = {run.id for run in client.read_flow_runs(flow_filter=names)}
+        assert main(["build", "page"]) == 0
+        build = build_of(find_recipe("page"))
+        made = build.folder.stat().st_mtime_ns
+        assert main(["build", "page"]) == 0 and build.folder.stat().st_mtime_ns == made
+        write(folder, 'b"another page"')
+        assert main(["build", "page"]) == 0 and build_of(find_recipe("page")).folder != build.folder
+        runs = [run for run in client.read_flow_runs(flow_filter=names) if run.id not in before]
+        ids = FlowRunFilter(id=FlowRunFilterId(any_=[run.id for run in runs]))
+        tasks = client.read_task_runs(flow_run_filter=ids)
+    assert capsys.readouterr().out.count(f"page: built in {build.folder}") == 2
+    assert [run.state_type for run in (*runs, *tasks)] == [StateType.COMPLETED] * 6
+    assert {task.name for task in tasks} == {"build-site-page"}
 
 
 def test_the_site_of_the_page_is_built_and_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
