@@ -114,15 +114,17 @@ def trac_tasks(database: Path) -> Iterator[tuple[WebTask, Plan]]:
         text = f"File a ticket with the summary “{summary}”, component {component} and priority {priority}. {AT_TICKET}"
         fact = rows("SELECT summary, component, priority FROM ticket WHERE id > 120", (summary, component, priority))
         fields = (Fill("Summary:", summary), Choose("Priority:", priority), Choose("Component:", component))
-        plan = (Follow("NEW TICKET"), *fields, Push("Create ticket"))
-        yield _task("file", number, text, fact, (121,), page=_title(121)), plan
-    for number, (page, text, expected) in enumerate(QUESTIONS):
-        yield _task("ask", number, text, answer(expected, "number")), (Follow(page), Say(expected))
-    for number, (page, new) in enumerate(TEXTS):
-        text = f"Replace the whole text of the wiki page {page} by: {new} End at that page."
-        fact = rows(f"SELECT trim(text) FROM wiki WHERE name = '{page}' AND version = 2", (new,))
-        plan = (Follow(page), Push("Edit this page"), Fill("text", new), Push("Submit changes"))
-        yield _task("edit", number, text, fact, edited=(page,), page={"type": "text", "text": new}), plan
+        yield (
+            _task("file", number, text, fact, (121,), page=_title(121)),
+            (Follow("NEW TICKET"), *fields, Push("Create ticket")),
+        )
+    for number, (wiki, text, expected) in enumerate(QUESTIONS):
+        yield _task("ask", number, text, answer(expected, "number")), (Follow(wiki), Say(expected))
+    for number, (wiki, new) in enumerate(TEXTS):
+        text = f"Replace the whole text of the wiki page {wiki} by: {new} End at that page."
+        fact = rows(f"SELECT trim(text) FROM wiki WHERE name = '{wiki}' AND version = 2", (new,))
+        plan = (Follow(wiki), Push("Edit this page"), Fill("text", new), Push("Submit changes"))
+        yield _task("edit", number, text, fact, edited=(wiki,), page={"type": "text", "text": new}), plan
 
 
 def _title(number: int) -> Mapping[str, Any]:

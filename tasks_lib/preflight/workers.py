@@ -128,7 +128,7 @@ def check_places(
         return
     lacking: list[str] = []
     with connect_client(cluster.address) as client:
-        needs = [partial(workers_for, client, cluster.address, BROWSER_RESOURCE, places)]
+        needs: list[Callable[[], object]] = [partial(workers_for, client, cluster.address, BROWSER_RESOURCE, places)]
         needs += [partial(workers_for, client, cluster.address, EVALUATION_RESOURCE)] * evaluator
         needs.append(partial(check_offers, client, sites, live, BROWSER_RESOURCE))
         needs += [partial(trainer_workers, client, trainers, 0.0)] * bool(trainers)
