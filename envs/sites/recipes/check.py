@@ -118,8 +118,8 @@ def _unlike(
 ) -> list[str]:
     return [
         line
-        for number, (request, *pair) in enumerate(zip(requests, one.answers, two.answers, strict=True))
-        for line in _compared(f"answer {number + 1} ({request.path})", *pair, recipe.check.ignore)
+        for number, (request, left, right) in enumerate(zip(requests, one.answers, two.answers, strict=True))
+        for line in _compared(f"answer {number + 1} ({request.path})", left, right, recipe.check.ignore)
     ]
 
 
