@@ -216,7 +216,7 @@ def test_the_report_is_written_also_when_a_batch_fails(tmp_path: Path, monkeypat
         regrading.begin()
         raise BrowserError("no worker is left")
 
-    monkeypatch.setattr("flows.regrade.use_cluster", lambda *_: nullcontext())
+    monkeypatch.setattr("flows.regrade.use_cluster", lambda *_, **__: nullcontext())
     monkeypatch.setattr(Regrading, "run", stopped)
     given = {"run": str(store.root), "tasks": {"file": str(tmp_path / "tasks.jsonl")}}
     with pytest.raises(BrowserError, match="no worker is left"):
