@@ -1,18 +1,19 @@
 """Finds tasks by the ids of the front door: ``miniwob/click-test``, ``bundled/shop-open``,
-``design2code/1``, ``live/example.com``.
+``design2code/1``, ``oscar/oscar-open/1``, ``live/example.com``.
 
-What a family holds is read when it is first asked for. Tasks of files need no id: `load_tasks`
-reads them, and `open_env` takes them.
+A site recipe with `tasks` is a family of its name. What a family holds is read when it is first
+asked for. Tasks of files need no id: `load_tasks` reads them, and `open_env` takes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from envs.ends import max_steps
 from envs.sites import design2code, miniwob
+from envs.sites.recipes.recipe import find_recipe, is_recipe, recipe_files
 from envs.tasks import load_tasks
 from envs.tasks.imports.base import split_address
 from envs.types import ConfigError, SeedRange, Split, TaskError, WebTask, read_date
@@ -35,21 +36,32 @@ def _miniwob() -> dict[str, WebTask]:
 
 
 @cache
-def _bundled() -> dict[str, WebTask]:
-    return {f"bundled/{task.task_id}": task for task in load_tasks(BUNDLED_FILE)}
-
-
-@cache
 def _design2code() -> dict[str, WebTask]:
     return {task.task_id: task for task in design2code.import_tasks()}
 
 
+@cache
+def _of_file(family: str, path: Path) -> dict[str, WebTask]:
+    """Return the tasks of a file by ids that begin with the family."""
+    tasks = {task.task_id.removeprefix(f"{family}/"): task for task in load_tasks(path)}
+    return {f"{family}/{task_id}": task for task_id, task in tasks.items()}
+
+
 FAMILIES: dict[str, Callable[[], dict[str, WebTask]]] = {
     "miniwob": _miniwob,
-    "bundled": _bundled,
+    "bundled": partial(_of_file, "bundled", BUNDLED_FILE),
     "design2code": _design2code,
 }
-"""Tasks by id, by the first part of the ids."""
+"""Tasks by id of the families that are no recipes, by the first part of the ids."""
+
+
+def families() -> list[str]:
+    """Return the names of all families: `FAMILIES`, then recipes with tasks.
+
+    Raises:
+        ConfigError: The file of a recipe is wrong.
+    """
+    return [*FAMILIES, *(name for name in recipe_files() if name not in FAMILIES and find_recipe(name).tasks)]
 
 
 def list_tasks(family: str = "") -> list[str]:
@@ -62,7 +74,7 @@ def list_tasks(family: str = "") -> list[str]:
     """
     if family == LIVE:
         return []
-    names = [family] if family else list(FAMILIES)
+    names = [family] if family else families()
     return [task_id for name in names for task_id in _family(name)()]
 
 
@@ -86,7 +98,7 @@ def choose_task(
     """
     if not isinstance(task, str):
         chosen = task
-    elif site is not None and task.partition("/")[0] not in FAMILIES and "://" not in task:
+    elif site is not None and _known_family(task.partition("/")[0]) is None and "://" not in task:
         chosen = page_task(site, f"/{task.lstrip('/')}", instruction, f"{site}/{task.lstrip('/')}")
     else:
         chosen = find_task(task, instruction=instruction, seed=seed)
@@ -163,15 +175,24 @@ def split_of(task: WebTask, seed: int) -> Split | None:
     return next((split for split, seeds in task.seeds.items() if seeds.start <= seed < seeds.stop), None)
 
 
+def _known_family(name: str) -> Callable[[], dict[str, WebTask]] | None:
+    if name in FAMILIES:
+        return FAMILIES[name]
+    recipe = find_recipe(name) if is_recipe(name) else None
+    return partial(_of_file, name, recipe.path_of(recipe.tasks)) if recipe is not None and recipe.tasks else None
+
+
 def _family(name: str) -> Callable[[], dict[str, WebTask]]:
-    if name not in FAMILIES:
-        known = [*(f"{family}/…" for family in FAMILIES), "live/HOST", "an address (https://…)", "a WebTask"]
+    family = _known_family(name)
+    if family is None:
+        names = families()
+        known = [*(f"{family}/…" for family in names), "live/HOST", "an address (https://…)", "a WebTask"]
         known.append('a page of a folder with site=StaticSite("mine", "FOLDER")')
-        ids = [f"{family}/{task.kind}" for family, tasks in FAMILIES.items() for task in tasks().values()]
+        ids = [f"{family}/{task.kind}" for family in names for task in _family(family)().values()]
         same = [task_id for task_id in ids if task_id.partition("/")[2] == name]  # the family was left out
-        hint = near(name, same, cutoff=0.0) if same else near(name, [*FAMILIES, *ids])
+        hint = near(name, same, cutoff=0.0) if same else near(name, [*names, *ids])
         raise TaskError(f"no tasks are called {name!r}; {hint}open_env takes {', '.join(known)}")
-    return FAMILIES[name]
+    return family
 
 
 def _live(url: str, given: str, instruction: str | None) -> WebTask:

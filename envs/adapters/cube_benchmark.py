@@ -21,7 +21,7 @@ from cube.task import TaskConfig, TaskMetadata
 
 from envs.adapters.cube import CubeTaskConfig
 from envs.adapters.shared_host import close_hosts
-from envs.registry import find_task, list_tasks
+from envs.registry import families, find_task, list_tasks
 from envs.types import Split
 
 SPLITS = {Split.TRAIN: "train", Split.VALIDATION: "val", Split.HELD_OUT: "test"}
@@ -57,7 +57,7 @@ class CubeBenchmarkConfig(BenchmarkConfig):
         license="Apache-2.0",
         num_tasks=len(task_metadata),
         tags=["web", "browser"],
-        named_subsets={family: ("id", f"{family}/*") for family in ("miniwob", "bundled", "design2code")},
+        named_subsets={family: ("id", f"{family}/*") for family in families()},
     )
     task_config_class: ClassVar[type[TaskConfig]] = CubeTaskConfig
     benchmark_class: ClassVar[type[Benchmark]] = CubeBenchmark

@@ -20,7 +20,7 @@ from envs.adapters.tinker import TinkerGroupBuilder
 from envs.adapters.tinker_prompts import MessageRenderer
 from envs.adapters.tinker_types import HAS_COOKBOOK, BuilderBase, DatasetBase, configured
 from envs.prompts import StepRenderer
-from envs.registry import FAMILIES, find_task, list_tasks
+from envs.registry import families, find_task, list_tasks
 from envs.tasks import load_tasks
 from envs.types import ConfigError, Split, TaskError, WebTask
 
@@ -143,6 +143,6 @@ class TinkerDatasetBuilder(BuilderBase):  # type: ignore[misc]
 
 def _find_tasks(name: str) -> list[WebTask]:
     """Return the tasks of a family, of an id or of a file."""
-    if name in FAMILIES:
+    if name in families():
         return [find_task(task_id) for task_id in list_tasks(name)]
     return load_tasks(name) if Path(name).is_file() else [find_task(name)]

@@ -40,12 +40,13 @@ from envs import (
 from envs.browser import WebSession
 from envs.bundled.oracles import oracle_of
 from envs.episodes import NOT_GRADED, part_sources
-from envs.registry import FAMILIES, find_task
+from envs.registry import families, find_task
 from envs.rewards import score
 from envs.rewards.compose import WEIGHTS
 from envs.rewards.functions import FunctionSource
 from envs.sites import StaticServer
-from envs.types import StopReason, Trajectory
+from envs.tasks import save_tasks
+from envs.types import SiteError, StopReason, Trajectory
 from tasks_lib.config import RewardConfig
 from tasks_lib.worker.reward_stage import RewardStage
 
@@ -329,6 +330,8 @@ def test_a_script_that_forgets_to_close_ends_and_leaves_no_browser() -> None:
         ("click-test", "did you mean miniwob/click-test? open_env takes miniwob/…"),
         ("clik-test", "did you mean miniwob/click-test"),
         ("shop-open", "did you mean bundled/shop-open? "),
+        ("trac-file", "did you mean trac/trac-file? "),
+        ("shop/shop-open/1", "open_env takes miniwob/…, bundled/…, design2code/…, oscar/…, trac/…, live/HOST"),
         ("minwob", "did you mean miniwob? "),
         ("live/example.com", "give instruction="),
         ("https://example.com/a", "give instruction="),
@@ -346,15 +349,33 @@ def test_an_unknown_task_is_refused_with_what_is_near(task: str, words: str) -> 
 
 def test_every_listed_task_is_found_and_is_what_the_files_hold() -> None:
     listed = list_tasks()
-    assert len(listed) == len(set(listed)) == sum(len(list_tasks(family)) for family in FAMILIES)
-    for family in ("miniwob", "design2code", "bundled"):
-        prefix = "bundled/" if family == "bundled" else ""
+    assert len(listed) == len(set(listed)) == sum(len(list_tasks(family)) for family in families())
+    for family in ("miniwob", "design2code", "bundled", "oscar", "trac"):
+        prefix = "" if family in ("miniwob", "design2code") else f"{family}/"
         stored = {prefix + task.task_id: task for task in load_tasks(ROOT / f"datasets/tasks/{family}.jsonl")}
         assert {task_id: find_task(task_id) for task_id in list_tasks(family)} == stored
 
 
+def test_a_recipe_of_ones_own_lists_its_tasks_and_says_how_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLWRIGHT_SITES", str(tmp_path))
+    monkeypatch.setenv("ROLLWRIGHT_SITE_BUILDS", str(tmp_path / "builds"))
+    shipped = find_task("trac/trac-open/1")
+    tasks = [shipped.model_copy(update={"task_id": name, "site": "notes"}) for name in ("notes/add/1", "read/2")]
+    save_tasks(tmp_path / "mine.jsonl", tasks)
+    (tmp_path / "notes.yaml").write_text("kind: wsgi\nstart: {application: 'notes:app'}\ntasks: mine.jsonl\n")
+    assert list_tasks("notes") == ["notes/add/1", "notes/read/2"] == list_tasks()[-2:]
+    assert find_task("notes/read/2") == tasks[1]
+    for task, site in (("notes/add/1", "notes"), ("oscar/oscar-open", "oscar")):
+        with pytest.raises(SiteError, match=f"python -m flows.sites build {site}"), open_env_sync(task) as env:
+            env.reset()
+
+
 def test_the_ids_that_the_documentation_names_are_there() -> None:
-    named = re.findall(r"`((?:miniwob|bundled|design2code)/[^`]+)`", (ROOT / "docs/environments.md").read_text())
+    named = re.findall(
+        r"`((?:miniwob|bundled|design2code|oscar|trac)/[^`]+)`", (ROOT / "docs/environments.md").read_text()
+    )
     assert len(named) >= 4 and all(find_task(task_id) for task_id in named)
 
 

@@ -40,6 +40,8 @@ BUILDS = "ROLLWRIGHT_SITE_BUILDS"
 """Environment variable with the folder of all builds; storage that workers share is possible."""
 BUILD_SECONDS = 1800.0
 """Real seconds for one command of a build; packages that are compiled take minutes."""
+PYTHONS = tuple((3, minor) for minor in range(11, 15))
+"""Versions of Python whose builds any process can use."""
 MAX_SHOWN_LINES = 15
 """Last lines of a failed command that an error shows."""
 
@@ -114,8 +116,18 @@ def builds_folder() -> Path:
 
 
 def build_of(recipe: SiteRecipe) -> SiteBuild:
-    """Return the build of a recipe as it is now; a changed recipe has another one."""
-    return SiteBuild(recipe, builds_folder() / f"{recipe.name}-{recipe.fingerprint()}")
+    """Return the build of a recipe as it is now; a changed recipe has another one.
+
+    A site with packages runs on its build's own Python. If this process's version has no build, a
+    finished one of another version is returned.
+    """
+    own = sys.version_info[:2]
+    others = [version for version in PYTHONS if version != own] if recipe.build.packages else []
+    builds = [
+        SiteBuild(recipe, builds_folder() / f"{recipe.name}-{recipe.fingerprint(version)}")
+        for version in (own, *others)
+    ]
+    return next((build for build in builds if build.finished), builds[0])
 
 
 def build_site(recipe: SiteRecipe, say: Callable[[str], None] = lambda line: None) -> SiteBuild:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ class ContainerEngine:
             SiteError: It cannot be built or fetched.
         """
         if recipe.build.context:
-            name = f"{REPOSITORY}/{recipe.name}:{recipe.fingerprint()}"
+            name = f"{REPOSITORY}/{recipe.name}:{recipe.fingerprint(sys.version_info[:2])}"
             say(f"image: {self.command} build {recipe.path_of(recipe.build.context)}")
             self.run("build", "--tag", name, str(recipe.path_of(recipe.build.context)), seconds=BUILD_SECONDS)
             return {"image": self._id_of(name), "tag": name}

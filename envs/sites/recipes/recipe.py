@@ -159,6 +159,7 @@ class SiteRecipe(RecipePart):
     """Folder of the file; other paths are relative to it."""
     kind: Literal["static", "app", "wsgi", "asgi", "process", "container", "mirror", "group"]
     about: str = Field("", description="What the site is, in a line.")
+    tasks: str = Field("", description="File of its tasks, relative to the recipe; their ids are NAME/….")
     build: BuildSteps = BuildSteps()
     start: StartSteps = StartSteps()
     warm: tuple[str, ...] = Field((), description="Paths that the template asks before it is forked.")
@@ -223,12 +224,11 @@ class SiteRecipe(RecipePart):
         """Return a path of the recipe, relative to its folder."""
         return (self.folder / name).resolve()
 
-    def fingerprint(self) -> str:
-        """Return a hash of the recipe's build and of the files that it names."""
-        import sys
-
+    def fingerprint(self, python: tuple[int, int]) -> str:
+        """Return a hash of the recipe's build, of the files that it names, and of Python's
+        version."""
         steps = self.build.model_dump_json(exclude={"context"})  # whose files are hashed below
-        digest = sha256(f"{sys.version_info[:2]} {self.kind} {steps}".encode())
+        digest = sha256(f"{python} {self.kind} {steps}".encode())
         digest.update(f"{sorted(self.start.environment.items())}".encode())
         if self.kind == "container":
             digest.update(self.start.image.encode())
@@ -304,6 +304,8 @@ def _parsed(path: Path, text: str) -> SiteRecipe:
         name = getattr(recipe.build, key)
         if name and not recipe.path_of(name).is_dir():
             raise ConfigError(f"{path}: build.{key}: {recipe.path_of(name)} is no folder; correct it")
+    if recipe.tasks and not recipe.path_of(recipe.tasks).is_file():
+        raise ConfigError(f"{path}: tasks: {recipe.path_of(recipe.tasks)} is no file; correct it")
     return recipe
 
 

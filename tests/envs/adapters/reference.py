@@ -18,10 +18,8 @@ from typing import Any
 import orjson
 
 from envs import Observation, SeedRange, Split, StaticSite, StepResult, WebTask, open_env_sync
-from envs.tasks import load_tasks
+from envs.sites import build_of, find_recipe
 from envs.types import Trajectory
-
-ROOT = Path(__file__).resolve().parents[3]
 
 TERMINATE = '{"action": "terminate"}'
 
@@ -33,12 +31,15 @@ SCRIPTS: dict[str, tuple[int | None, tuple[str, ...]]] = {
     "bundled/tracker-open/200000/0": (None, ("click [4]", TERMINATE)),  # another ticket is shown
     "design2code/1": (None, ('{"action": "submit", "html": "<p>Nothing of it"}',)),
 }
-"""Seed and texts of an episode by task id."""
+"""Seed and texts of an episode by task id; `RECIPES` are among them where their sites are built."""
 RECIPES: dict[str, tuple[int | None, tuple[str, ...]]] = {
-    "oscar-open/1": (0, ('type [7] "Yarrow Urn"', "click [8]", "click [15]", TERMINATE)),
-    "trac-open/1": (0, ('type [2] "#1"', "click [3]", TERMINATE)),
+    "oscar/oscar-open/1": (0, ('type [7] "Yarrow Urn"', "click [8]", "click [15]", TERMINATE)),
+    "trac/trac-open/1": (0, ('type [2] "#1"', "click [3]", TERMINATE)),
 }
-"""The same on the site recipes; their tasks have no ids of the front door (`task_of`)."""
+"""The same on site recipes; each ends well."""
+MISSING = [task for task in RECIPES if not build_of(find_recipe(task.partition("/")[0])).finished]
+"""Those whose sites are not built here."""
+SCRIPTS |= {task: script for task, script in RECIPES.items() if task not in MISSING}
 
 VOLATILE = frozenset(["seconds", "episode_id", "group_id"])
 """Fields of a record that differ between equal episodes."""
@@ -105,19 +106,11 @@ class ReferenceEpisode:
         return [hashlib.sha256(step.screenshot).hexdigest() for step in self.steps]
 
 
-def task_of(name: str) -> str | WebTask:
-    """What `open_env` is given for an id of a script."""
-    if name in SCRIPTS:
-        return name
-    tasks = load_tasks(ROOT / "datasets" / "tasks" / f"{name.partition('-')[0]}.jsonl")
-    return next(task for task in tasks if task.task_id == name)
-
-
 @cache
 def reference(task: str) -> ReferenceEpisode:
-    """Play a script of `SCRIPTS` or `RECIPES` through `open_env`."""
-    seed, texts = (SCRIPTS | RECIPES)[task]
-    with open_env_sync(task_of(task), seed=seed) as env:
+    """Play a script of `SCRIPTS` through `open_env`."""
+    seed, texts = SCRIPTS[task]
+    with open_env_sync(task, seed=seed) as env:
         steps = [env.reset(), *(env.step(text) for text in texts)]
         assert steps[-1].done and env.trajectory is not None
         return ReferenceEpisode(task, seed, texts, tuple(steps), env.trajectory)

@@ -10,6 +10,7 @@ import pytest
 
 from envs import StepRenderer, list_tasks
 from envs.actions.parsing import parse
+from envs.registry import families
 from envs.types.actions import ACTIONS
 
 from .own_environment import ROOT, run_in
@@ -117,7 +118,8 @@ print(json.dumps(out))
 def test_the_benchmark_layer_lists_and_runs_all_tasks() -> None:
     found = run_in("cube", SUITE, json.dumps(script_cases()))
     assert found["listed"]
-    assert found["families"] == {family: len(list_tasks(family)) for family in ("miniwob", "bundled", "design2code")}
+    assert found["families"] == {family: len(list_tasks(family)) for family in families()}
+    assert {"miniwob", "bundled", "design2code", "oscar", "trac"} <= set(found["families"])
     assert "not found in benchmark 'rollwright'" in found["foreign"]
     assert [report["error"] for report in found["reports"]] == [None] * len(SCRIPTS)
     assert {report["task_id"]: (report["done"], report["reward"]) for report in found["reports"]} == {

@@ -28,8 +28,7 @@ from envs.browser import WebSession
 from envs.browser.options import Device
 from envs.types import BrowserError, ConfigError, StopReason, TaskError, WebTask
 
-from .reference import CANARY, RECIPES, SCRIPTS, canary_file, digest, reference, task_of
-from .scripts import every_script
+from .reference import CANARY, SCRIPTS, canary_file, digest, reference
 
 POOL = {"max_sessions": 6, "lease_deadline": 10.0}
 HOST = {**StepRenderer().pool_options, **POOL}
@@ -47,12 +46,10 @@ def web_task(task: str) -> WebTask:
 
 
 def made(task: str, **options: Any) -> gym.Env[Any, Any]:
-    if task in RECIPES:
-        return gym.make("envs.adapters.gymnasium:rollwright/tasks", tasks=[task_of(task)], pool=POOL, **options)
     return gym.make(f"envs.adapters.gymnasium:{env_id(task)}", pool=POOL, **options)
 
 
-@pytest.mark.parametrize("task", every_script())
+@pytest.mark.parametrize("task", SCRIPTS)
 def test_an_episode_is_the_reference(task: str) -> None:
     expected = reference(task)
     env = made(task, screenshot=True, render_mode="rgb_array")

@@ -28,8 +28,7 @@ from envs.adapters.mcp import META, TOOLS, make_server, pool_options
 from envs.server.sessions import SessionTable
 from envs.types.actions import ACTIONS
 
-from .reference import CANARY, digest, reference, task_of
-from .scripts import every_script
+from .reference import CANARY, SCRIPTS, digest, reference
 
 ROOT = Path(__file__).parents[3]
 RENDERER = StepRenderer()
@@ -81,10 +80,10 @@ def without_turns(trajectory: dict[str, Any]) -> dict[str, Any]:
     return {**trajectory, "steps": steps}
 
 
-@pytest.mark.parametrize("task", every_script())
+@pytest.mark.parametrize("task", SCRIPTS)
 async def test_an_episode_over_mcp_is_the_reference(task: str, connect: Open, tmp_path: Path) -> None:
     expected = reference(task)
-    async with connect(task_of(task), seed=expected.seed, record=tmp_path) as client:
+    async with connect(task, seed=expected.seed, record=tmp_path) as client:
         answers = [await client.call_tool("browser_snapshot", {})]
         for action in expected.texts:
             answers.append(await client.call_tool(*tool_of(action)))

@@ -19,8 +19,7 @@ from envs.server.devtools import DevToolsFront
 from envs.server.gate import read_keys
 from envs.supply import DevToolsSupply
 from envs.types import ConfigError
-from tests.envs.adapters.reference import CANARY, digest, reference, task_of
-from tests.envs.adapters.scripts import every_script
+from tests.envs.adapters.reference import CANARY, SCRIPTS, digest, reference
 from tests.envs.devtools_client import bare_client
 
 from .serving import client_of, refused, remote, served
@@ -43,10 +42,10 @@ async def opened(host: EnvHost) -> AsyncIterator[Opened]:
         yield server, client
 
 
-@pytest.mark.parametrize("task", every_script())
+@pytest.mark.parametrize("task", SCRIPTS)
 async def test_an_episode_over_http_is_that_of_open_env(opened: Opened, task: str) -> None:
     expected = await asyncio.to_thread(reference, task)
-    async with remote(opened[1], task_of(task), seed=expected.seed) as env:
+    async with remote(opened[1], task, seed=expected.seed) as env:
         steps = [await env.reset(), *[await env.step(text) for text in expected.texts]]
         assert [digest(step.observation) for step in steps] == expected.observations
         assert [hashlib.sha256(step.screenshot).hexdigest() for step in steps] == expected.screenshots
@@ -60,7 +59,7 @@ async def test_an_episode_over_http_is_that_of_open_env(opened: Opened, task: st
 def expected_task(expected: Any) -> Any:
     from envs import open_env
 
-    return open_env(task_of(expected.task)).task
+    return open_env(expected.task).task
 
 
 async def numbers_of(client: httpx.AsyncClient, session: str, epoch: int) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from envs.sites import find_recipe, is_served, make_site, recipe_files
 from envs.sites.recipes.build import build_of, build_site, clean_builds, in_use
 from envs.sites.recipes.engine import ENGINE
-from envs.sites.recipes.recipe import FOLDERS, read_recipe
+from envs.sites.recipes.recipe import FOLDERS, BuildSteps, read_recipe
 from envs.types import ConfigError, SiteError
 
 from .making import write_recipe
@@ -31,6 +32,7 @@ def own_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"kind": "process"}, ["start.command: is missing; kind process needs it"]),
         ({"build": {"packages": ["Flask>=3"]}}, ["build.packages: 'Flask>=3' has no version", "NAME==VERSION"]),
         ({"build": {"code": "nowhere"}}, ["build.code:", "is no folder; correct it"]),
+        ({"tasks": "none.jsonl"}, ["tasks:", "none.jsonl is no file; correct it"]),
         ({"ready": {"path": "home"}}, ["ready.path: got 'home'"]),
         ({"limits": {"ahead": -1}}, ["limits.ahead: got -1"]),
         ({"check": {"ignore": ["("]}}, ["check.ignore: '(' is no pattern"]),
@@ -77,6 +79,18 @@ def test_a_new_build_is_made_when_what_it_is_made_of_changes(tmp_path: Path) -> 
     others = {name(build={"code": str(code), "seed": ["python", "-c", ""]}), name(kind="asgi")}
     (code / "app.py").write_text("application = 1")
     assert len({first, *others, name()}) == 4
+
+
+def test_a_site_with_packages_runs_on_the_build_of_another_python(tmp_path: Path) -> None:
+    recipe = read_recipe(write_recipe(tmp_path, build={"packages": ["six==1.17.0"]}))
+    own = build_of(recipe).folder
+    other = own.with_name(f"{recipe.name}-{recipe.fingerprint((3, 14))}")
+    other.mkdir(parents=True)
+    assert build_of(recipe).folder == own != other, "an unfinished build is none"
+    (other / "manifest.json").write_text("{}")
+    assert build_of(recipe).python == other / "env/bin/python" and build_site(recipe).folder == other
+    plain = recipe.model_copy(update={"build": BuildSteps()})
+    assert build_of(plain).folder == own.with_name(f"{recipe.name}-{plain.fingerprint(sys.version_info[:2])}")
 
 
 def test_a_failed_build_shows_why_and_leaves_no_build(tmp_path: Path) -> None:
