@@ -13,7 +13,7 @@ import pytest
 
 from envs.browser import BrowserPool
 from envs.bundled import oscar_tasks, trac_tasks
-from envs.bundled.generate.moves import Plan, Say
+from envs.bundled.generate.moves import Follow, Plan, Say
 from envs.bundled.oracles import follow
 from envs.env import open_env
 from envs.sites import SharedSites, build_of, find_recipe
