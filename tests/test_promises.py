@@ -145,7 +145,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "gets no turns until it has caught up": "training/serving_vllm/test_supervisor.py::test_a_server_that_is_behind_gets_no_turns_until_it_has_caught_up",
         "gets the current version before any turn": "training/serving_vllm/test_supervisor.py::test_a_server_that_died_is_started_again_with_the_version",
         "A wrong tensor, a stale server and swapped layers are found": "training/serving_vllm/test_held_weights.py::test_a_swapped_layer_is_found",
-        "reads and hashes the folder once on each machine": "training/serving_vllm/test_supervisor.py::test_another_machine_reads_weights_once_before_the_pause",
+        "reads and hashes the folder once on each machine": "training/serving_vllm/test_reading.py::test_another_machine_reads_weights_once_before_the_pause",
         "the last good version stays": "training/serving_vllm/test_supervisor.py::test_a_bad_version_leaves_the_last_good_one_everywhere",
         "so that each token is of one version": "training/serving_vllm/test_server.py::test_turns_in_flight_go_on_with_tokens_of_one_version_each",
         "A prompt that leaves no room for it is an abstention": "tasks_lib/test_serving.py::test_a_prompt_that_leaves_no_room_for_a_turn_is_an_abstention",

@@ -16,10 +16,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from envs.types import ConfigError, EngineError, PolicyError, ProbeError, StorageError
+from envs.types import ConfigError, EngineError, PolicyError, ProbeError
 from tests.loopback import serving
-from training.ledger.checkpoint_files import MANIFEST, file_hashes
-from training.ledger.store import write_json
 from training.policy.rendered import RenderedPrompt
 from training.serving.engine import GenerationRequest, VersionSpan
 from training.serving.vllm.client import ServerClient
@@ -85,42 +83,6 @@ async def test_a_server_that_hangs_holds_no_other_one_back(servers: Servers, mon
         assert kinds[0].calls[-1] == "/resume", "it generates again"
     finally:
         kinds[1].stuck.set()
-
-
-async def test_damaged_weights_are_found_before_a_server_is_paused(servers: Servers, tmp_path: Path) -> None:
-    kinds, clients = servers
-    folder = tmp_path / "v000001"
-    folder.mkdir()
-    save_file({"layer": torch.ones(4)}, folder / "model.safetensors")
-    write_json(folder / MANIFEST, {"version": 1, "files": file_hashes(folder)}, sealed=True)
-    await publish(clients, 1, folder)
-    assert [kind.label for kind in kinds] == ["1", "1"]
-    save_file({"layer": torch.zeros(4)}, folder / "model.safetensors")
-    before = [list(kind.calls) for kind in kinds]
-    with pytest.raises(StorageError, match=r"model\.safetensors does not hold what manifest\.json says"):
-        await publish(clients, 1, folder)
-    assert [kind.calls for kind in kinds] == before, "nobody was asked anything"
-
-
-async def test_another_machine_reads_weights_once_before_the_pause(
-    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("training.serving.vllm.publishing.is_here", lambda host: False)
-    monkeypatch.setattr("training.serving.vllm.publishing.READ_SECONDS", 0.0)
-    kinds, clients = servers
-    folder = tmp_path / "v000001"
-    folder.mkdir()
-    save_file({"layer": torch.ones(4)}, folder / "model.safetensors")
-    write_json(folder / MANIFEST, {"version": 1, "files": file_hashes(folder)}, sealed=True)
-    kinds[0].readings = [{"done": False, "fault": ""}, {"done": True, "fault": ""}]
-    await publish(clients, 1, folder)
-    assert kinds[0].calls[:4] == ["/collective_rpc", "/collective_rpc", "/start_weight_update", PAUSE]
-    assert [kind.label for kind in kinds] == ["1", "1"] and "/collective_rpc" not in kinds[1].calls
-    kinds[0].readings = [{"done": True, "fault": "model.safetensors does not hold what its manifest says"}]
-    paused = kinds[0].calls.count(PAUSE)
-    with pytest.raises(PolicyError, match="does not hold what its manifest says"):
-        await publish(clients, 2, folder)
-    assert kinds[0].calls.count(PAUSE) == paused
 
 
 async def test_servers_that_refuse_go_on(servers: Servers) -> None:
@@ -222,7 +184,8 @@ async def test_a_server_with_other_weights_gives_no_turns_until_it_has_them(
     tries = len(kinds[1].calls)
     await until(lambda: len(kinds[1].calls) > tries + 5)  # its watcher tries again, in vain
     assert down(supervisor) == {1} and not kinds[1].bodies, "it was asked for no turn"
-    assert "policy-v2" not in kinds[1].adapters if adapter else kinds[1].label == "1"
+    # A try gives it the version for a moment, until it is compared.
+    await until(lambda: "policy-v2" not in kinds[1].adapters if adapter else kinds[1].label == "1")
     probe.wrong = False
     await until(lambda: not down(supervisor))
     assert "policy-v2" in kinds[1].adapters if adapter else kinds[1].label == "2"

@@ -93,7 +93,8 @@ async def publish(
 ) -> Publication:
     """Serve a checkpoint folder as ``version`` on all servers.
 
-    Its files are read and hashed before the first pause, once on each machine.
+    Its files are read and hashed before the first pause, once on each machine. Servers of a machine
+    that reads other bytes, or cannot read them in time, do not get it.
 
     Args:
         update: Treatment of caches, see the module.
@@ -103,57 +104,73 @@ async def publish(
     Raises:
         PolicyError: no server takes the folder, and one refuses it.
         StorageError: the folder's manifest or its weights are damaged; no server was paused.
-            Where another machine reads other bytes, it is a `PolicyError`.
         EngineError: every server failed.
     """
-    await read_on_machines(clients, folder)
+    faults: dict[str, Fault] = {**await read_on_machines(clients, folder)}
     begun = time.monotonic()
     switch = partial(_switch, version=version, folder=folder, clear_cache=update == "exact")
+    readers = [client for client in clients if client.address not in faults]
     if together:
-        results = await _switch_together(clients, switch)
+        results = await _switch_together(readers, switch)
     else:
-        results = [await switch(client) for client in clients]
-    failed = failed_servers(clients, version, [fault for fault, _ in results])
+        results = [await switch(client) for client in readers]
+    faults |= {client.address: fault for client, (fault, _) in zip(readers, results, strict=True)}
+    failed = failed_servers(clients, version, [faults[client.address] for client in clients])
     longest = max((paused for _, paused in results), default=0.0)
     return Publication(version, time.monotonic() - begun, longest, failed)
 
 
-async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> None:
+async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> dict[str, RollwrightError]:
     """Hash a folder's weights on every machine that serves, once on each, while it generates.
 
     This also brings them to the machine's page cache, so that a paused server reads memory. Nothing
     happens without a manifest.
 
+    Returns:
+        Faults of the servers of other machines that did not read these weights, by address.
+
     Raises:
-        StorageError, PolicyError: the weights are damaged, here or on another machine.
+        StorageError: the weights are damaged on this machine.
     """
     sha256 = manifest_hashes(folder)
     if not sha256:
-        return
+        return {}
     machines: dict[str, list[ServerClient]] = defaultdict(list)
     for client in clients:
         host = urlsplit(client.address).hostname or ""
         machines["" if is_here(host) else host].append(client)
     if machines.pop("", None):
         await asyncio.to_thread(check_weights, folder)
-    await asyncio.gather(*(_read_on(servers, folder, sha256) for servers in machines.values()))
+    faults = await asyncio.gather(*(_read_on(servers, folder, sha256) for servers in machines.values()))
+    return {
+        client.address: fault
+        for servers, fault in zip(machines.values(), faults, strict=True)
+        for client in servers
+        if fault is not None
+    }
 
 
-async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[str, str]) -> None:
-    """Have the first server of a machine that answers hash a folder."""
+async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[str, str]) -> Fault:
+    """Have the first server of a machine that answers hash a folder. Return the machine's fault."""
     body = {"method": "rollwright_read_files", "kwargs": {"path": str(folder), "sha256": sha256}}
+    limit = load_seconds(folder)
+    until = time.monotonic() + limit
     for client in servers:
-        until = time.monotonic() + load_seconds(folder)
         try:
             while time.monotonic() < until:
                 ranks = (await client.post("/collective_rpc", CONTROL_SECONDS, json=body))["results"]
                 if faults := [rank["fault"] for rank in ranks if rank["fault"]]:
-                    raise PolicyError(f"{client.address}: {faults[0]}")
+                    return PolicyError(f"{client.address}: {faults[0]}")
                 if all(rank["done"] for rank in ranks):
-                    return
+                    return None
                 await asyncio.sleep(READ_SECONDS)
         except EngineError as error:
             logger.warning("%s cannot read %s beforehand: %s", client.address, folder, error)
+        except RollwrightError as error:
+            return error
+    if time.monotonic() < until:
+        return None  # no server of it answers, as the switch will tell
+    return EngineError(f"{servers[0].address}: its machine has not read {folder} in {limit:.0f} s")
 
 
 def is_here(host: str) -> bool:
