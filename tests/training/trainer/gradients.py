@@ -1,5 +1,6 @@
 """``python -m tests.training.trainer.gradients RUN FOLDER WAY…`` on each rank: weights and metrics
-of one update for each way to divide it; with `NUMBERS` among the ways, `check_numbers` before."""
+of one update for each way to divide it; before them `check_numbers` and `check_reduction`, if
+`NUMBERS` or `REDUCTION` is among the ways."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ LONG = 600
 SHORT = 100
 """Each row alone."""
 METRICS = "metrics.json"
-NUMBERS = "numbers"
+NUMBERS, REDUCTION = "numbers", "reduction"
 MICROS = 32
 """Micro-batches of one step: enough for sums in bfloat16 to be off, and a power of two, by which
 division is exact."""
@@ -118,6 +119,46 @@ def check_numbers(run: Path, folder: Path) -> None:
     (folder / METRICS).write_text(json.dumps(found))
 
 
+def check_reduction(run: Path, folder: Path) -> None:
+    """Write how far the gradient of two ranks' rows in bfloat16 is from the float32 sum of theirs,
+    and how far a sum in bfloat16 is, as shares of its norm; by ZeRO stage."""
+    quiet_model_libraries()
+    import torch
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    from training.trainer.setup import build_trainer, set_threads
+
+    store, shares = RunStore(run), dict[str, list[float]]()
+    batch, _ = read_batch_file(store, 1)
+    rows = read_rows(store, batch)
+    for stage in (1, 2):
+        smooth = {"learning_rate": 1.0, "max_grad_norm": 1e9, "llamafactory": {"adam_epsilon": 1.0, "use_cpu": True}}
+        spec = make_spec(total_updates=1, trainer={**smooth, "zero_stage": stage, "bf16": True, "processes": 2})
+        trainer = build_trainer(store, spec, 0)
+        set_threads(1)
+        micro = trainer.data_collator.micro_batch([rows[trainer.args.process_index]], [True])
+        weights = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+        trainer._normaliser = 1.0
+        own = torch.autograd.grad(trainer.compute_loss(trainer.model.train(), {"micro": micro}), weights)
+        sums = [torch.cat([each.flatten() for each in own]).to(dtype) for dtype in (torch.float32, torch.bfloat16)]
+        for each in sums:
+            torch.distributed.all_reduce(each)
+        for group in trainer.model_wrapped.optimizer.param_groups:
+            group["lr"] = 1.0
+        before = [safe_get_full_fp32_param(weight).clone() for weight in weights]
+        trainer.optimizer_step([micro], 1.0)
+        pairs = zip(before, map(safe_get_full_fp32_param, weights), strict=True)
+        step = torch.cat([(old - new).double().flatten() for old, new in pairs])
+        gradient = step / (1 - step.abs())  # of Adam's first step, whose rate and epsilon are 1
+        exact = sums[0].double()
+        factor = torch.dot(gradient, exact) / torch.dot(exact, exact)
+        rounded = sums[1].double()
+        gaps = (gradient / factor - exact, rounded - exact)
+        shares[str(stage)] = [float(factor), *(float(gap.norm() / exact.norm()) for gap in gaps)]
+    if trainer.args.should_save:
+        (folder / METRICS).write_text(json.dumps(shares))
+
+
 def _load_one_changed_weight(trainer: Any, folder: Path) -> str:
     """Load the trainer's own weights with one changed; what became of the float32 copies."""
     import torch
@@ -149,7 +190,9 @@ if __name__ == "__main__":
     run, folder, ways = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     if NUMBERS in ways:
         check_numbers(run, folder)
-    main(run, folder, [way for way in ways if way != NUMBERS])
+    if REDUCTION in ways:
+        check_reduction(run, folder)
+    main(run, folder, [way for way in ways if way not in (NUMBERS, REDUCTION)])
     import os
 
     sys.stdout.flush()

@@ -16,7 +16,7 @@ from training.trainer.control.launch import command, group_environment
 from training.trainer.control.processes import project_root
 
 from .conftest import HandMadeRun, make_run, make_spec
-from .gradients import CONTROL, METRICS, NUMBERS, WAYS
+from .gradients import CONTROL, METRICS, NUMBERS, REDUCTION, WAYS
 
 ROWS = 12
 LIMIT = 1.5e-6
@@ -69,7 +69,12 @@ def test_an_update_is_the_same_for_every_packing_process_count_and_stage(
     tmp_path: Path, alone: tuple[HandMadeRun, Path]
 ) -> None:
     run, of_one = alone
-    start_ranks(run.store.root, 2, tmp_path, *GROUPS[2])
+    start_ranks(run.store.root, 2, tmp_path, REDUCTION, *GROUPS[2])
+    for factor, reduced, in_bfloat16 in json.loads((tmp_path / METRICS).read_text()).values():
+        assert factor == pytest.approx(0.5, rel=1e-4), (
+            "each process's loss is multiplied by two, and DeepSpeed takes the mean"
+        )
+        assert reduced < 1e-5 < 1e-4 < in_bfloat16, "bfloat16 gradients of processes add up in float32"
     before = load_file(run.store.policy_path(0) / "model.safetensors")
     steps, metrics = {}, {}
     for processes, folder in {1: of_one, 2: tmp_path}.items():
