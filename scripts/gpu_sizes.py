@@ -187,7 +187,7 @@ def part_of(command: str) -> str:
 
 
 def ask_gpu(what: str) -> list[str]:
-    """Lines that nvidia-smi says; sizes are in MiB."""
+    """Lines that nvidia-smi prints; sizes are in MiB."""
     command = ["nvidia-smi", f"--query-{what}", "--format=csv,noheader,nounits"]
     return subprocess.check_output(command, text=True).splitlines()
 

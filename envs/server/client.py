@@ -212,7 +212,7 @@ class RemoteEnv:
     async def lend(self) -> str:
         """Lend the episode's page to another agent and return its DevTools address.
 
-        What the agent says there renews the session's lease.
+        Each command of the agent renews the session's lease.
 
         Raises:
             SessionError: No episode is going on, or the session is lost.

@@ -34,13 +34,18 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.fixture
-def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
-    """Servers of two other machines, by the names of their hosts."""
+def elsewhere(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Servers:
+    """The same two, as servers of another machine."""
     monkeypatch.setattr("training.serving.vllm.publishing.is_here", lambda host: False)
     monkeypatch.setattr("training.serving.vllm.publishing.READ_SECONDS", 0.0)
-    kinds = [fake(), fake()]
-    with serving(kinds[0]) as first, serving(kinds[1]) as second:
-        yield kinds, [ServerClient(first), ServerClient(second.replace("127.0.0.1", "localhost"))]
+    return servers
+
+
+@pytest.fixture
+def machines(elsewhere: Servers) -> Servers:
+    """The same two, each of a machine of its own by the name of its host."""
+    kinds, (first, second) = elsewhere
+    return kinds, [first, ServerClient(second.address.replace("127.0.0.1", "localhost"))]
 
 
 @pytest.fixture
@@ -61,15 +66,11 @@ async def test_damaged_weights_are_found_before_a_server_is_paused(servers: Serv
     before = [list(kind.calls) for kind in kinds]
     with pytest.raises(StorageError, match=r"model\.safetensors does not hold what manifest\.json says"):
         await publish(clients, 1, folder)
-    assert [kind.calls for kind in kinds] == before, "nobody was asked anything"
+    assert [kind.calls for kind in kinds] == before, "no server was asked anything"
 
 
-async def test_another_machine_reads_weights_once_before_the_pause(
-    servers: Servers, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("training.serving.vllm.publishing.is_here", lambda host: False)
-    monkeypatch.setattr("training.serving.vllm.publishing.READ_SECONDS", 0.0)
-    kinds, clients = servers
+async def test_another_machine_reads_weights_once_before_the_pause(elsewhere: Servers, folder: Path) -> None:
+    kinds, clients = elsewhere
     kinds[0].readings = [READING, READ]
     await publish(clients, 1, folder)
     assert kinds[0].calls[:3] == ["/collective_rpc", "/collective_rpc", "/start_weight_update"]

@@ -25,7 +25,7 @@ from training.ledger.checkpoint_files import safetensors_headers
 from training.policy.adapters import ADAPTER_CONFIG
 from training.serving.vllm.client import ServerClient, adapter_name
 from training.serving.vllm.in_server.rollwright_checksums import as_matrix, checksum, probed_columns
-from training.serving.vllm.publishing import Fault, failed_servers, load_seconds
+from training.serving.vllm.publishing import Fault, failed_servers, load_seconds, split_answers
 
 NAMED = 3
 """Number of tensors that an error names."""
@@ -116,9 +116,7 @@ async def ask_ranks(
         except RollwrightError as error:
             return error
 
-    asked = dict(zip((client.address for client in clients), await asyncio.gather(*map(ask, clients)), strict=True))
-    faults = {address: answer if isinstance(answer, RollwrightError) else None for address, answer in asked.items()}
-    return {address: answer for address, answer in asked.items() if not isinstance(answer, RollwrightError)}, faults
+    return split_answers(clients, await asyncio.gather(*map(ask, clients)))
 
 
 def scale_adapter(folder: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, float]]:

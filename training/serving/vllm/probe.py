@@ -30,7 +30,7 @@ from training.policy.adapters import is_adapter, load_policy
 from training.policy.renderer import Renderer
 from training.serving.engine import Generation, GenerationRequest, Picture
 from training.serving.vllm.client import ServerClient
-from training.serving.vllm.publishing import failed_servers
+from training.serving.vllm.publishing import failed_servers, split_answers
 
 SIZE = (320, 240)
 """(width, height) of the probe images in pixels."""
@@ -125,9 +125,7 @@ class Probe:
         answers = await asyncio.gather(
             *(self._ask(client, requests, version, is_adapter(folder)) for client in clients)
         )
-        asked = {client.address: answer for client, answer in zip(clients, answers, strict=True)}
-        turns = {address: answer for address, answer in asked.items() if not isinstance(answer, RollwrightError)}
-        faults = {address: answer if isinstance(answer, RollwrightError) else None for address, answer in asked.items()}
+        turns, faults = split_answers(clients, answers)
         failed = failed_servers(clients, version, list(faults.values()))
         worst, doubt = self._compare_answers(version, list(turns.values()))
         if doubt:

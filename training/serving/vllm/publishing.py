@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -32,6 +32,7 @@ from training.serving.vllm.client import ServerClient
 UpdateMode = Literal["exact", "fast"]
 """Treatment of caches and turns in flight at a new version, see the module."""
 
+Answer = TypeVar("Answer")
 Fault = RollwrightError | None
 """Fault of one server: it died (`EngineError`), it refused (other errors), or none."""
 
@@ -186,6 +187,17 @@ def is_here(host: str) -> bool:
 def load_seconds(folder: Path) -> float:
     """Return the limit in seconds for loading a folder."""
     return CONTROL_SECONDS + folder_bytes(folder) / SLOWEST_BYTES_PER_SECOND
+
+
+def split_answers(
+    clients: Sequence[ServerClient], answers: Sequence[Answer | RollwrightError]
+) -> tuple[dict[str, Answer], dict[str, Fault]]:
+    """Return the answers of servers that gave one, and the fault of each server, by address."""
+    pairs = list(zip((client.address for client in clients), answers, strict=True))
+    return (
+        {address: answer for address, answer in pairs if not isinstance(answer, RollwrightError)},
+        {address: answer if isinstance(answer, RollwrightError) else None for address, answer in pairs},
+    )
 
 
 def failed_servers(
