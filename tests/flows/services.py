@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import orjson
 import psutil
@@ -196,15 +197,23 @@ class PrefectServer:
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     def api(self, path: str, *, method: str | None = None, **body: Any) -> Any:
-        """POST to the API with a body, GET without; or ``method``."""
+        """POST to the API with a body, GET without; or ``method``. A server whose SQLite is locked
+        answers 503, and is asked again, as Prefect's own client asks it."""
         request = urllib.request.Request(
             f"{self.url}/{path}",
             data=orjson.dumps(body) if body else None,
             headers={"Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return orjson.loads(answer.read() or b"null")
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    return orjson.loads(answer.read() or b"null")
+            except HTTPError as error:
+                if error.code != 503 or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:
         """Flow runs with this name, oldest first."""

@@ -63,7 +63,11 @@ class Wire:
     def _accept(self) -> None:
         while True:
             near, _ = self._server.accept()
-            far = socket.create_connection(self._to)
+            try:
+                far = socket.create_connection(self._to)
+            except ConnectionRefusedError:  # its owner has ended
+                near.close()
+                continue
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=self._pass, args=(source, sink), daemon=True).start()
 
