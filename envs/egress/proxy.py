@@ -80,6 +80,10 @@ class Listener:
         server, self._server = self._server, None
         if server is None:
             return
+        for accepting in server.sockets:
+            asyncio.get_running_loop().remove_reader(accepting)
+        for _ in range(2):  # asyncio of Python 3.11 loses what it has accepted where its server closes first
+            await asyncio.sleep(0)
         server.close()
         for relay in list(self._relays):
             relay.abort()
