@@ -256,12 +256,13 @@ def command(run_dir: Path, processes: int) -> list[str]:
 def group_environment(spec: TrainerSpec) -> dict[str, str]:
     """Return the group's variables.
 
-    A single rank gets those that torchrun would set. Loopback avoids a look-up of the host's name.
+    A single rank gets those that torchrun would set. Loopback avoids a look-up of the host's name;
+    its store binds any free port, since nobody else connects to it.
     """
     variables = rank_environment(spec, "127.0.0.1")
     if spec.trainer.processes == 1:
         variables |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     return variables
 
 
