@@ -17,6 +17,7 @@ import yaml
 
 from envs.sites.recipes.build import build_site, clean_builds
 from envs.sites.recipes.check import check_site
+from envs.sites.recipes.container import PROCESSES
 from envs.sites.recipes.engine import ContainerEngine, find_engine
 from envs.sites.recipes.recipe import read_recipe
 from envs.sites.recipes.site import RecipeSite
@@ -28,6 +29,9 @@ from .test_instances import TASK
 pytestmark = pytest.mark.docker
 
 BUSYBOX = shutil.which("busybox")
+PROBE = "rollwright-probe"
+FILES = 128
+"""Files that a container may open; its default may be more than is allowed here."""
 DOCKERFILE = """FROM scratch
 COPY . /
 ENTRYPOINT ["/bin/busybox"]
@@ -52,7 +56,7 @@ RECIPE: dict[str, Any] = {
     },
     "ready": {"path": "/cgi-bin/look"},
     "state": {"folders": ["/data"], "databases": {"": "/data/shop.sqlite"}, "ephemeral": ["data/*.log"]},
-    "limits": {"free_memory_mb": 64, "memory_mb": 64, "open_files": 128, "ahead": 1},
+    "limits": {"free_memory_mb": 64, "memory_mb": 64, "open_files": FILES, "ahead": 1},
     "check": {"requests": [{"path": "/cgi-bin/leave?value"}, {"path": "/cgi-bin/look"}]},
 }
 
@@ -75,13 +79,22 @@ def write_context(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def engine() -> ContainerEngine:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> ContainerEngine:
+    """The engine of this machine, once it has run a container: some answer that cannot."""
     if BUSYBOX is None or subprocess.run(["ldd", BUSYBOX], capture_output=True).returncode == 0:
         pytest.skip("there is no static busybox (package busybox-static)")
+    context, limits = tmp_path_factory.mktemp("probe"), (f"nofile={FILES}:{FILES}", f"nproc={PROCESSES}:{PROCESSES}")
+    write_context(context)
     try:
-        return find_engine()
+        engine = find_engine()
+        engine.run("build", "--tag", PROBE, str(context))
+        try:
+            engine.run("run", "--rm", "--network", "none", *(f"--ulimit={limit}" for limit in limits), PROBE, "true")
+        finally:
+            engine.remove_image(PROBE)
     except SiteError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"no container runs here: {error}")
+    return engine
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +140,7 @@ async def test_a_container_is_an_episode_of_its_own(site: RecipeSite) -> None:
         assert (await one.text("/cgi-bin/look")).split() == ["mark", "mark"]
         assert (await two.text("/cgi-bin/look")).count("No such file") == 2
         assert "written" not in await one.text("/cgi-bin/root"), "the image itself is read-only"
-        assert (await two.text("/cgi-bin/shown")).split() == ["by", "the", "recipe", "128"]
+        assert (await two.text("/cgi-bin/shown")).split() == ["by", "the", "recipe", str(FILES)]
 
 
 async def test_a_container_reaches_nothing_but_itself(site: RecipeSite) -> None:
