@@ -9,7 +9,6 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
@@ -32,16 +31,11 @@ STOP_SECONDS = 10.0
 
 
 class AppServer:
-    """Serves ``app`` at ``origin``, or at a Unix socket. ``name`` names it in errors."""
+    """Serves ``app`` at ``origin``. ``name`` names it in errors."""
 
-    def __init__(self, app: ASGIApp, name: str, place: Path | None = None) -> None:
-        """
-        Args:
-            place: Path of the Unix socket; without it a free port of loopback is bound.
-        """
+    def __init__(self, app: ASGIApp, name: str) -> None:
         self._app = app
         self._name = name
-        self._place = place
         self._thread = LoopThread(name)
         self._running: tuple[uvicorn.Server, socket.socket, Future[None]] | None = None
         self._origin: str | None = None
@@ -50,13 +44,13 @@ class AppServer:
 
     @property
     def origin(self) -> str:
-        """``http://127.0.0.1:<port>``; `SiteError` before ``start`` and at a Unix socket."""
+        """``http://127.0.0.1:<port>``; `SiteError` before ``start``."""
         if self._origin is None:
             raise SiteError(f"the server of {self._name} is not started; call start() first")
         return self._origin
 
     async def start(self) -> None:
-        """Bind the port or the socket and serve.
+        """Bind a free port of loopback and serve.
 
         A second start does nothing. A start that fails or is cancelled leaves nothing behind.
 
@@ -66,7 +60,10 @@ class AppServer:
         async with self._changing:
             if self._running is not None:
                 return
-            listener = self._bound()
+            listener = socket.create_server(("127.0.0.1", 0))
+            # asyncio sets this only on sockets that name their protocol, which these do not.
+            # Without it a body waits 40 ms for the acknowledgement of the head.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             config = uvicorn.Config(self._app, log_level="warning", access_log=False, lifespan="off")
             server = uvicorn.Server(config)
             self._thread.start()
@@ -78,8 +75,7 @@ class AppServer:
             except BaseException:
                 await finish_shielded(self._stop())
                 raise
-            if self._place is None:
-                self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            self._origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
     async def close(self) -> None:
         """Stop serving and wait for the thread."""
@@ -92,15 +88,6 @@ class AppServer:
             work.close()
             raise SiteError(f"the server of {self._name} is not started; call start() first")
         return await self._thread.run(work)
-
-    def _bound(self) -> socket.socket:
-        if self._place is not None:
-            return socket.create_server(str(self._place), family=socket.AF_UNIX)
-        listener = socket.create_server(("127.0.0.1", 0))
-        # asyncio sets this only on sockets that name their protocol, which these do not. Without it
-        # a body waits 40 ms for the acknowledgement of the head.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
 
     async def _wait_until_started(self, server: uvicorn.Server, serving: Future[None]) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -17,6 +17,16 @@ VIEWPORT = (1280, 720)
 
 
 @dataclass(frozen=True, slots=True)
+class HostAddress:
+    """Address that answers the requests of one episode, whatever host they name."""
+
+    port: int
+    """Port of loopback."""
+    cookie: str = field(default="", repr=False)
+    """Cookie that is sent besides the browser's."""
+
+
+@dataclass(frozen=True, slots=True)
 class SiteEpisode:
     """State of a site for one episode."""
 
@@ -26,6 +36,8 @@ class SiteEpisode:
     """State of the server, for grading, until `close`; ``None`` if it cannot be asked."""
     routes: Mapping[tuple[str, int], AnyPath] = field(default_factory=dict, kw_only=True)
     """Unix sockets that serve HTTPS under true names, by host and port."""
+    address: HostAddress | None = field(default=None, kw_only=True)
+    """Address at which it can be a host of a group; ``None`` if it cannot be one."""
 
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each part of the server's state; none if it cannot be seen."""
@@ -132,6 +144,14 @@ class Site(ABC):
             SiteError: it cannot be made.
         """
         return SiteEpisode(task.path)
+
+    async def open_host(self, task: WebTask, seed: int) -> SiteEpisode:
+        """Do as `open_episode`, for a task that may begin on another host.
+
+        Raises:
+            SiteError: it cannot be made.
+        """
+        return await self.open_episode(task, seed)
 
     def fork_problem(self) -> str:
         """Return why its episodes cannot be forked; empty if they can."""

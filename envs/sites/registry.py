@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from envs.sites.base import Site
 from envs.sites.design2code import Design2CodeSite
@@ -59,14 +60,22 @@ def make_site(name: str, live: LiveOptions | None = None) -> Site:
 
 
 def _by_recipes(site: LiveSite, live: LiveOptions) -> Site:
-    """Return the group of hosts that recipes serve if a site's host is one of them, else the
-    site."""
+    """Return the group of hosts that recipes serve if a site's host is one of them, else the site.
+
+    Its browsers have the log-ins of all of these hosts.
+    """
     scheme, _, host = site.origin.partition("://")
     if host not in live.recipes:
         return site
     if scheme != "https":
         raise ConfigError(f"site {site.name}: its address is {site.origin}; recipes serve https://{host}")
-    return SiteGroup(site.name, sites_of(live.recipes), main=host, below=site.below, login=site.login)
+    others = [
+        file
+        for name, file in live.logins.items()
+        if urlsplit(live.addresses.get(name, f"//{name}")).hostname in live.recipes
+    ]
+    logins = dict.fromkeys(filter(None, (site.login, *others)))
+    return SiteGroup(site.name, sites_of(live.recipes), main=host, below=site.below, logins=tuple(logins))
 
 
 def _make_served(name: str) -> Site:

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 
 from envs.sites.app_server import AppServer
-from envs.sites.base import Site, SiteEpisode
+from envs.sites.base import HostAddress, Site, SiteEpisode
 from envs.types import SiteError, WebTask
 from envs.types.near import near
 from envs.types.paths import AnyPath
@@ -79,7 +79,11 @@ class StaticSite(Site):
         if not page.is_file() and not (page / "index.html").is_file():
             beside = [file.name for file in page.parent.glob("*") if file.is_file()]
             raise SiteError(f"{page} is not there; {near(page.name, beside, cutoff=0.75)}correct the path")
-        return await super().open_episode(task, seed)
+        return await self.open_host(task, seed)
+
+    async def open_host(self, task: WebTask, seed: int) -> SiteEpisode:
+        """Do as `open_episode`; the page may be another host's."""
+        return SiteEpisode(task.path, address=HostAddress(int(self.origin.rpartition(":")[2])))
 
     async def close(self) -> None:
         """Stop serving."""

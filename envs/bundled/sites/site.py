@@ -77,6 +77,7 @@ class BundledSite(FrontedSite):
         asked = SiteState(origin=origin, databases={"": kept.uri}, headers={"cookie": f"{COOKIE}={grading}"})
         return BundledAttempt(
             path=self._front.entrance(token, path),
+            address=self.address_of(token),
             state=asked,
             front=self._front,
             token=token,

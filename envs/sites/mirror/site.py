@@ -12,13 +12,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from envs.cancel_scope import finish_shielded
-from envs.sites.app_server import AppServer
-from envs.sites.base import VIEWPORT, SiteEpisode
+from envs.sites.base import VIEWPORT, HostAddress
 from envs.sites.mirror.har import RecordedExchange, read_har
 from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
-from envs.sites.recipes.front import FrontedEpisode, HostEpisode, HostSite
-from envs.sites.recipes.gateway import PORT, EpisodeServer, HostAddress, HostGateway
+from envs.sites.recipes.front import FrontedEpisode, FrontedSite
+from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
 from envs.types import SiteError, WebTask
 
 logger = logging.getLogger(__name__)
@@ -30,25 +28,18 @@ NOT_SENT = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedEpisode(HostEpisode):
+class NamedEpisode(FrontedEpisode):
     """An episode on a recording under the true names of its hosts."""
 
-    servers: tuple[AppServer | EpisodeServer, ...]
-    place: Path
-
-    @property
-    def address(self) -> HostAddress:
-        """Unix socket of the recording."""
-        return HostAddress(self.place)
+    server: EpisodeServer
 
     async def close(self) -> None:
         """Stop serving it."""
-        for server in self.servers:
-            await server.close()
-        self.place.unlink(missing_ok=True)
+        await self.server.close()
+        await FrontedEpisode.close(self)
 
 
-class MirrorSite(HostSite):
+class MirrorSite(FrontedSite):
     """A `Site` that answers with what was recorded. What was not is answered with 404.
 
     A site that was recorded over HTTPS is served under its own name, with the other hosts of the
@@ -107,8 +98,8 @@ class MirrorSite(HostSite):
         self._origins = {urlsplit(one.url).netloc: _origin_of(one) for one in recording.exchanges}
         for reason, count in recording.skipped.items():
             logger.warning("site %s: %d exchanges %s are not replayed", self.name, count, reason)
+        await super().start()
         if not _named_host(self._address):
-            await super().start()
             return
         self._named = tuple(dict.fromkeys(filter(None, (_named_host(one.url) for one in recording.exchanges))))
         self.hosts = tuple(f"https://{host}" for host in self._named if f"https://{host}" != self._address)
@@ -121,7 +112,7 @@ class MirrorSite(HostSite):
         if self._gateway is not None:
             await self._gateway.close()
 
-    async def open_episode(self, task: WebTask, seed: int) -> SiteEpisode:
+    async def open_episode(self, task: WebTask, seed: int) -> FrontedEpisode:
         """Begin the recording anew for an episode; the seed changes nothing.
 
         Raises:
@@ -130,37 +121,26 @@ class MirrorSite(HostSite):
         key = self._recorded.key("GET", self._address + task.path)
         if not self._recorded.answers(key):
             raise SiteError(f"site {self.name}: {self._recorded.miss(key)}; record it, or correct the task's path")
-        if self._gateway is not None:
-            return await self._open_named(task.path, self._gateway)
-        token = self._front.admit(self._new_application())
-        return FrontedEpisode(path=self._front.entrance(token, task.path), token=token, front=self._front)
-
-    async def open_host(self, task: WebTask, seed: int, place: Path) -> NamedEpisode:
-        """Begin the recording anew for an episode that may begin on another host."""
-        return NamedEpisode(path=task.path, servers=(await self._served(place),), place=place)
-
-    async def _open_named(self, path: str, gateway: HostGateway) -> NamedEpisode:
-        inside = gateway.new_socket()
+        episode = await self.open_host(task, seed)
+        if self._gateway is None:
+            return episode
 
         async def find(host: str) -> HostAddress | None:
-            return HostAddress(inside) if host in self._named else None
+            return episode.address if host in self._named else None
 
-        async def explain(host: str) -> str:
-            return f"the server of the recording of {host} failed"
-
-        server = await self._served(inside)
         try:
-            opened = await gateway.open(find, explain)
+            server = await self._gateway.open(find)
         except BaseException:
-            await finish_shielded(server.close())
+            await episode.close()
             raise
-        routes = {(host, PORT): opened.socket for host in self._named}
-        return NamedEpisode(path=path, routes=routes, servers=(opened, server), place=inside)
+        routes = {(host, PORT): server.socket for host in self._named}
+        return NamedEpisode(path=task.path, routes=routes, token=episode.token, front=self._front, server=server)
 
-    async def _served(self, place: Path) -> AppServer:
-        server = AppServer(self._new_application(), self.name, place)
-        await server.start()
-        return server
+    async def open_host(self, task: WebTask, seed: int) -> FrontedEpisode:
+        """Begin the recording anew; the task's page may be another host's."""
+        token = self._front.admit(self._new_application())
+        entrance, address = self._front.entrance(token, task.path), self.address_of(token)
+        return FrontedEpisode(path=entrance, address=address, token=token, front=self._front)
 
     def _new_application(self) -> ASGIApp:
         """Return the application of one episode, which begins at the start of the recording."""

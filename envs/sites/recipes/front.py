@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from envs.egress.message import PROBLEM_HEADER
 from envs.sites.app_server import AppServer
-from envs.sites.base import VIEWPORT, Site, SiteEpisode
+from envs.sites.base import VIEWPORT, HostAddress, Site, SiteEpisode
 from envs.sites.mirror.har import RecordedExchange
-from envs.sites.recipes.gateway import HostAddress
 from envs.sites.recipes.kept_answers import MAX_KEPT, AskedRequest, KeptAnswers
-from envs.types import WebTask
 
 COOKIE = "rollwright-episode"
 BEGIN = "/-/begin/"
@@ -212,35 +209,9 @@ class FrontedSite(Site):
         await self._server.close()
         self._front.instances.clear()
 
-
-class HostEpisode(SiteEpisode, ABC):
-    """An episode that can be one of several hosts."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def address(self) -> HostAddress:
-        """Address that answers its requests over HTTP."""
-
-    async def failure(self) -> str:
-        """Return why its server fails; empty if it cannot be seen."""
-        return ""
-
-
-class HostSite(FrontedSite):
-    """A `Site` that can be a host of a group (`SiteGroup`)."""
-
-    @abstractmethod
-    async def open_host(self, task: WebTask, seed: int, place: Path) -> HostEpisode:
-        """Make the state of an episode that may begin on another host.
-
-        Args:
-            place: Path for a Unix socket, if the site has none of its own.
-
-        Raises:
-            SiteError: It cannot be made.
-        """
+    def address_of(self, token: str) -> HostAddress:
+        """Return the address of an episode as a host of a group."""
+        return HostAddress(int(self._server.origin.rpartition(":")[2]), f"{COOKIE}={token}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Terminates TLS for the hosts of a group of sites, and forwards each request to the instance.
 
 An episode has a socket of its own, to which only its browser context's egress listener connects.
-The ``Host`` header chooses the instance. A connection serves one request: the instance is asked to
-close after it.
+The ``Host`` header chooses the address that answers. A connection serves one request: that address
+is asked to close after it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import itertools
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from envs.egress.certificates import local_key
 from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER
 from envs.loop_thread import LoopThread
+from envs.sites.base import HostAddress
 from envs.sites.recipes.template import own_folder
+from envs.sites.site_guest.servers import pass_on
 from envs.types import SiteError
 
 T = TypeVar("T")
@@ -28,26 +29,12 @@ SHUTDOWN_SECONDS = 1.0
 """Real seconds that a browser has to confirm the end of a connection."""
 PORT = 443
 """Port of all hosts."""
-PIECE = 1 << 16
-"""Bytes that are passed on at once."""
 _LINE = b"\r\n"
 _OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for", b"x-forwarded-host")
 
 
-@dataclass(frozen=True, slots=True)
-class HostAddress:
-    """Address that answers the requests to a host."""
-
-    place: Path | int
-    """Unix socket, or a port of loopback."""
-    cookie: str = field(default="", repr=False)
-    """Cookie that is sent besides the browser's."""
-
-
 FindInstance = Callable[[str], Awaitable[HostAddress | None]]
-"""Returns the address of a host's instance; ``None`` if the episode has no such host."""
-ExplainFailure = Callable[[str], Awaitable[str]]
-"""Returns why a host's instance fails; empty if it cannot be seen."""
+"""Returns the address of a host; ``None`` if the episode has no such host."""
 
 
 class HostGateway:
@@ -76,19 +63,15 @@ class HostGateway:
         self._held.close()
         self._folder = None
 
-    def new_socket(self) -> Path:
-        """Return a path for a Unix socket, which goes when this is closed."""
-        assert self._folder is not None, "start it first"
-        return self._folder / f"{next(self._numbers)}.socket"
-
-    async def open(self, find: FindInstance, explain: ExplainFailure) -> EpisodeServer:
+    async def open(self, find: FindInstance) -> EpisodeServer:
         """Serve an episode on a Unix socket.
 
         Args:
-            find: Asked in the caller's event loop, as is ``explain``.
+            find: Asked in the caller's event loop.
         """
-        assert self._context is not None, "start it first"
-        episode = EpisodeServer(self.new_socket(), asyncio.get_running_loop(), find, explain, self._thread)
+        assert self._context is not None and self._folder is not None, "start it first"
+        place = self._folder / f"{next(self._numbers)}.socket"
+        episode = EpisodeServer(place, asyncio.get_running_loop(), find, self._thread)
         await self._thread.run(episode.listen(self._context))
         return episode
 
@@ -96,19 +79,11 @@ class HostGateway:
 class EpisodeServer:
     """The TLS server of one episode."""
 
-    def __init__(
-        self,
-        socket: Path,
-        loop: asyncio.AbstractEventLoop,
-        find: FindInstance,
-        explain: ExplainFailure,
-        thread: LoopThread,
-    ) -> None:
+    def __init__(self, socket: Path, loop: asyncio.AbstractEventLoop, find: FindInstance, thread: LoopThread) -> None:
         self.socket = socket
         """Unix socket that is connected to."""
         self._loop = loop
         self._find = find
-        self._explain = explain
         self._thread = thread
         self._server: asyncio.Server | None = None
         self._forwarding: set[asyncio.Task[None]] = set()
@@ -150,7 +125,7 @@ class EpisodeServer:
             writer.close()
 
     async def _forward_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Forward one request to its instance, and relay the answer."""
+        """Forward one request to its host, and relay the answer."""
         head = await reader.readuntil(HEAD_END)
         host = _host_of(head)
         try:
@@ -161,35 +136,9 @@ class EpisodeServer:
         if address is None:
             writer.write(_error_answer(b"421 Misdirected Request", "this episode has no such host"))
             return
-        if isinstance(address.place, int):
-            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", address.place, limit=MAX_HEAD)
-        else:
-            up_reader, up_writer = await asyncio.open_unix_connection(str(address.place), limit=MAX_HEAD)
-        try:
-            up_writer.write(_request_head(head, address.cookie))
-            sending = asyncio.ensure_future(_pass_on(reader, up_writer))
-            answering = asyncio.ensure_future(self._relay_answer(host, up_reader, writer))
-            # When the browser closes first, the answer has no reader.
-            ended, pending = await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-            for task in ended:
-                task.result()
-        finally:
-            up_writer.close()
-
-    async def _relay_answer(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await reader.readuntil(HEAD_END)
-        except (OSError, asyncio.IncompleteReadError):
-            why = await self._await_on_caller_loop(self._explain(host)) or f"the server of {host} closed the connection"
-            writer.write(_error_answer(b"502 Bad Gateway", why))
-            await writer.drain()
-            return
-        failed = head.split(b" ", 2)[1][:1] == b"5"
-        writer.write(_with_problem(head, await self._await_on_caller_loop(self._explain(host)) if failed else ""))
-        await _pass_on(reader, writer)
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", address.port)
+        up_writer.write(_request_head(head, address.cookie))
+        await asyncio.gather(pass_on(reader, up_writer), pass_on(up_reader, writer))
 
     async def _await_on_caller_loop(self, question: Awaitable[T]) -> T:
         """Await this on the caller's event loop and return the result."""
@@ -198,12 +147,6 @@ class EpisodeServer:
 
 async def _awaited(question: Awaitable[T]) -> T:
     return await question
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(PIECE):
-        writer.write(piece)
-        await writer.drain()
 
 
 def _host_of(head: bytes) -> str:
@@ -223,13 +166,6 @@ def _request_head(head: bytes, cookie: str) -> bytes:
     connection = b"Connection: Upgrade" if upgraded else b"Connection: close"
     ours = [f"Cookie: {cookie}".encode()] if cookie else []
     return _LINE.join([first, *kept, *ours, b"X-Forwarded-Proto: https", connection]) + HEAD_END
-
-
-def _with_problem(head: bytes, problem: str) -> bytes:
-    """Return the head for the browser, with our reason for a failure."""
-    ours = PROBLEM_HEADER.encode() + b":"
-    lines = [line for line in head.removesuffix(HEAD_END).split(_LINE) if not line.lower().startswith(ours)]
-    return _LINE.join([*lines, *([ours + b" " + _one_line(problem)] if problem else [])]) + HEAD_END
 
 
 def _error_answer(status: bytes, text: str) -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from envs.cancel_scope import finish_shielded
-from envs.sites.base import VIEWPORT, Site, SiteEpisode
-from envs.sites.recipes.front import HostEpisode, HostSite
-from envs.sites.recipes.gateway import PORT, EpisodeServer, HostAddress, HostGateway
+from envs.sites.base import VIEWPORT, HostAddress, Site, SiteEpisode
+from envs.sites.recipes.front import FrontedSite
+from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
+from envs.sites.static_server import StaticSite
 from envs.sites.storage_state import read_storage_state
 from envs.types import ConfigError, SiteError, WebTask
 from envs.types.evidence import ServerState
@@ -33,7 +34,7 @@ class SiteGroup(Site):
         *,
         main: str = "",
         below: str = "",
-        login: str = "",
+        logins: Sequence[str] = (),
         viewport: tuple[int, int] = VIEWPORT,
     ) -> None:
         """
@@ -41,27 +42,23 @@ class SiteGroup(Site):
             members: Sites by host; two hosts may have one.
             main: Host on which episodes begin; the first one by default.
             below: Path below which tasks begin.
-            login: File of a log-in, beside those of the recipes.
+            logins: Files of log-ins, beside those of the recipes.
 
         Raises:
-            ConfigError: A site cannot be a member, or the log-in is a script.
+            ConfigError: A site cannot be a member, or a log-in is a script.
         """
-        self.members: dict[str, HostSite] = {}
+        self.members = dict(members)
         """Sites by host."""
         for host, site in members.items():
-            if not isinstance(site, HostSite):
-                raise ConfigError(
-                    f"site {name}: {host}: {site.name} cannot be a host of a group; a group's recipes are of kind "
-                    "wsgi, asgi, process, container or mirror"
-                )
-            self.members[host] = site
-        if is_reference(login):
-            raise ConfigError(f"site {name}: log-in {login} is a script; hosts of recipes take a file")
+            if not isinstance(site, FrontedSite | StaticSite):
+                raise ConfigError(f"site {name}: {host}: {site.name} cannot be a host of a group; name its own hosts")
+        if script := next(filter(is_reference, logins), ""):
+            raise ConfigError(f"site {name}: log-in {script} is a script; hosts of recipes take a file")
         self.name = name
         self.viewport = viewport
         self._main = main or next(iter(members))
         self._below = below
-        self._login = login
+        self._logins = tuple(logins)
         self.hosts = tuple(f"https://{host}" for host in self.members if host != self._main)
         self.gateway = HostGateway(self.members)
 
@@ -96,8 +93,8 @@ class SiteGroup(Site):
                 {**cookie, "domain": host} if cookie.get("domain") in _LOCAL else cookie for cookie in site.cookies
             ]
             stores += [{**store, "origin": f"https://{host}"} for store in site.stores]
-        if self._login:
-            state = await asyncio.to_thread(read_storage_state, Path(self._login))
+        for login in self._logins:
+            state = await asyncio.to_thread(read_storage_state, Path(login))
             cookies, stores = [*cookies, *state.cookies], [*stores, *state.stores]
         self.cookies, self.stores = cookies, stores
         await self.gateway.start()
@@ -135,7 +132,7 @@ class SiteGroup(Site):
     async def _opened(self, instances: EpisodeInstances, task: WebTask) -> GroupEpisode:
         try:
             await instances.of(self._main)
-            instances.server = await self.gateway.open(instances.find, instances.explain)
+            instances.server = await self.gateway.open(instances.find)
         except BaseException:
             await instances.close()
             raise
@@ -152,12 +149,12 @@ class EpisodeInstances:
         self._site = site
         self._task = task
         self._seed = seed
-        self._opening: dict[str, asyncio.Future[HostEpisode]] = {}
+        self._opening: dict[str, asyncio.Future[SiteEpisode]] = {}
         self._closed = self._keeping = False
         self._known = frozenset[str]()
         """Hosts that were launched in the episode that this one is a fork of."""
 
-    async def of(self, host: str) -> HostEpisode:
+    async def of(self, host: str) -> SiteEpisode:
         """Return the episode on a host's instance, launched at the first call.
 
         Raises:
@@ -171,8 +168,8 @@ class EpisodeInstances:
             self._opening[host] = asyncio.get_running_loop().create_task(self._open(host))
         return await asyncio.shield(self._opening[host])
 
-    async def _open(self, host: str) -> HostEpisode:
-        opened = await self._site.members[host].open_host(self._task, self._seed, self._site.gateway.new_socket())
+    async def _open(self, host: str) -> SiteEpisode:
+        opened = await self._site.members[host].open_host(self._task, self._seed)
         if self._keeping:
             opened.keep_answers()
         return opened
@@ -198,7 +195,6 @@ class EpisodeInstances:
                 continue
             made = await site.fork_episode(episode, self._task, self._seed, len(forks))
             for fork, copy in zip(forks, made, strict=True):
-                assert isinstance(copy, HostEpisode), "as the one that is forked"
                 fork._opening[host] = asyncio.get_running_loop().create_future()
                 fork._opening[host].set_result(copy)
 
@@ -219,10 +215,6 @@ class EpisodeInstances:
             return None
         return (await self.of(host)).address
 
-    async def explain(self, host: str) -> str:
-        """Return why a host's instance fails; empty if it cannot be seen."""
-        return await (await self.of(host)).failure()
-
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each part of the states of all hosts."""
         return {
@@ -240,7 +232,7 @@ class EpisodeInstances:
         for task in opening:
             task.cancel()
         for episode in await asyncio.gather(*opening, return_exceptions=True):
-            if isinstance(episode, HostEpisode):
+            if isinstance(episode, SiteEpisode):
                 await episode.close()
 
 
@@ -303,5 +295,5 @@ class GroupState:
     async def _state(self, host: str) -> ServerState:
         state = (await self.instances.of(host)).state
         if state is None:
-            raise SiteError(f"host {host} is a recording, which has no state; ask another host")
+            raise SiteError(f"host {host} has no state: it is a recording or a folder of pages; ask another host")
         return state

@@ -17,8 +17,7 @@ from envs.cancel_scope import finish_shielded
 from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
 from envs.sites.recipes.container import ContainerTemplate
-from envs.sites.recipes.front import COOKIE, HostEpisode, HostSite
-from envs.sites.recipes.gateway import HostAddress
+from envs.sites.recipes.front import COOKIE, FrontedSite
 from envs.sites.recipes.instance import InstanceState, SiteInstance, wait_until_ready
 from envs.sites.recipes.kept_answers import KeptAnswers, ask_again
 from envs.sites.recipes.recipe import SiteRecipe
@@ -34,20 +33,11 @@ MEMORY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceEpisode(HostEpisode):
+class InstanceEpisode(SiteEpisode):
     """An episode on an instance; its end drops the instance and all that it changed."""
 
     instance: SiteInstance
     site: RecipeSite
-
-    @property
-    def address(self) -> HostAddress:
-        """Socket of the instance, or the front where its answers are kept."""
-        return self.site.address_of(self.instance)
-
-    async def failure(self) -> str:
-        """Return why the instance has ended or fails."""
-        return await self.site.failure_of(self.instance.token)
 
     async def hash_state(self) -> dict[str, str]:
         """Return a hash for each file and table that counts."""
@@ -70,7 +60,7 @@ class InstanceEpisode(HostEpisode):
         await self.site.drop(self.instance)
 
 
-class RecipeSite(HostSite):
+class RecipeSite(FrontedSite):
     """The `Site` of a recipe whose episodes have a server process of their own."""
 
     def __init__(self, recipe: SiteRecipe, *, isolate: bool = True) -> None:
@@ -159,12 +149,8 @@ class RecipeSite(HostSite):
             instance=instance,
             files=self.recipe.state.databases,
         )
-        entrance = self._front.entrance(instance.token, task.path)
-        return InstanceEpisode(path=entrance, state=state, instance=instance, site=self)
-
-    async def open_host(self, task: WebTask, seed: int, place: Path) -> InstanceEpisode:
-        """Do as `open_episode`."""
-        return await self.open_episode(task, seed)
+        entrance, address = self._front.entrance(instance.token, task.path), self.address_of(instance.token)
+        return InstanceEpisode(path=entrance, state=state, address=address, instance=instance, site=self)
 
     async def launch(self) -> SiteInstance:
         """Launch an instance and wait until it answers.
@@ -309,12 +295,6 @@ class RecipeSite(HostSite):
     async def hash_state(self, instance: SiteInstance) -> dict[str, str]:
         """Return a hash for each file and table of an instance's state that counts."""
         return await instance.template.hash_state(instance.name)
-
-    def address_of(self, instance: SiteInstance) -> HostAddress:
-        """Return the address of an instance as a host of a group."""
-        if instance.token in self._front.kept:
-            return HostAddress(int(self.origin.rpartition(":")[2]), f"{COOKIE}={instance.token}")
-        return HostAddress(instance.template.socket_of(instance.name))
 
     def server_of(self, instance: SiteInstance) -> Server:
         """Return the front as this instance's episode reaches it."""

@@ -242,6 +242,36 @@ async def test_a_recording_is_a_host_too(folder: Path, pool: BrowserPool) -> Non
     assert not place.exists()
 
 
+async def test_pages_and_applications_of_ours_are_hosts_too(folder: Path, pool: BrowserPool) -> None:
+    pages, tickets = "pages.town.example", "tickets.town.example"
+    (folder / "pages").mkdir()
+    (folder / "pages" / "index.html").write_text(f"<h1>Guide</h1><a href=https://{tickets}/tickets/201>Ticket</a>")
+    (folder / "pages.yaml").write_text("{kind: static, start: {folder: pages}}")
+    write_group(folder, "mixed", **{SHOP: "town-shop", pages: "pages", tickets: "tracker"})
+    count = "SELECT count(*) FROM comments"
+
+    async def comment(env: WebEnv, text: str) -> None:
+        assert env.page_step is not None
+        (field,) = [one.index for one in env.page_step.observation.elements if one.tag == "textarea"]
+        step = await env.step(Type(element=field, text=text))
+        (button,) = [one.index for one in step.observation.elements if (one.tag, one.text) == ("button", "Comment")]
+        assert text in (await env.step(Click(element=button))).observation.text
+
+    async with open_env(TOWN_TASK, pool=pool, site=site_of(find_recipe("mixed")), seed=0, forkable=True) as env:
+        await env.reset()
+        assert "Guide" in (await env.step(Goto(url=f"https://{pages}/"))).observation.text
+        await click(env, "Ticket")
+        assert env.page_step is not None and env.page_step.observation.url == f"https://{tickets}/tickets/201"
+        ((before,),) = await opened(env).state.sql(count, tickets)
+        await comment(env, "one")
+        async with env.fork(1) as (fork,):
+            await comment(fork, "two")
+            rows = [await opened(one).state.sql(count, tickets) for one in (env, fork)]
+            assert rows == [[(before + 1,)], [(before + 2,)]]
+        with pytest.raises(SiteError, match=f"{pages} has no state: it is a recording or a folder"):
+            await opened(env).state.sql(count, pages)
+
+
 async def test_only_this_process_is_trusted(pool: BrowserPool) -> None:
     async def reached(key: LocalKey) -> str:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -280,7 +310,7 @@ async def test_a_certificate_has_the_names_of_its_hosts() -> None:
         ({"shop": "town-shop"}, "sites: 'shop' is no name of a host"),
         ({"127.0.0.1": "town-shop"}, "is no name of a host"),
         ({SHOP: "town-shops"}, "did you mean town-shop"),
-        ({SHOP: "town"}, "town cannot be a host of a group; a group's recipes are of kind wsgi"),
+        ({SHOP: "town"}, "town cannot be a host of a group; name its own hosts"),
     ],
 )
 def test_a_wrong_group_is_refused(folder: Path, sites: dict[str, str], words: str) -> None:
@@ -315,14 +345,18 @@ async def test_webarena_tasks_run_on_recipes_in_place_of_its_hosts(
     (imported,) = import_tasks("webarena", tmp_path / "test.raw.json")
     hosts = {"reddit": FORUM, "shopping": SHOP}
     hosts |= {name: f"{name}.town.example" for name in ("gitlab", "map", "wikipedia", "admin")}
+    for name in ("reddit", "shopping"):
+        cookie = {"name": "session", "value": f"ann-of-{name}", "domain": hosts[name], "path": "/"}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"cookies": [cookie], "origins": []}))
     live = LiveOptions(
         addresses={name: f"https://{host}" for name, host in hosts.items()},
+        logins={name: str(tmp_path / f"{name}.json") for name in ("reddit", "shopping")},
         recipes={host: "town-forum" if name == "reddit" else "town-shop" for name, host in hosts.items()},
     )
     async with open_env(imported.task, pool=pool, live=live) as env:
         assert (await env.reset()).observation.url == f"https://{FORUM}/"
         assert (await env.step(Terminate())).reward == 0.5, "the shop is there, the post is not"
         await env.reset()
-        assert "Shop" in await click(env, "Back")
-        await click(env, "Post")
+        assert "session=ann-of-shopping" in await click(env, "Back"), "where the task does not begin, too"
+        assert "session=ann-of-reddit" in await click(env, "Post")
         assert (await env.step(Terminate())).reward == 1

@@ -11,7 +11,7 @@ import pytest
 from envs.browser import BrowserPool
 from envs.env import open_env
 from envs.sites import build_site, find_recipe, site_of
-from envs.sites.recipes.front import COOKIE, HostSite
+from envs.sites.recipes.front import COOKIE, FrontedSite
 from envs.sites.recipes.recipe import FOLDERS
 from envs.types import Click, Goto, Wait
 
@@ -71,7 +71,7 @@ async def test_sockets_and_events_reach_the_page_and_end_with_it(name: str) -> N
 @pytest.mark.usefixtures("recipes")
 async def test_a_socket_without_an_episode_is_refused() -> None:
     site = site_of(find_recipe("chat"))
-    assert isinstance(site, HostSite)
+    assert isinstance(site, FrontedSite)
     await site.start()
     try:
         episode = await site.open_episode(TASK, 0)
