@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
     match options.action:
         case "build":
-            build(options.names or sorted(recipe_files()))
+            build(options.names)
         case "list":
             print("\n".join(sites.list_sites()))
         case "start":
@@ -75,26 +75,15 @@ def run(options: argparse.Namespace) -> int:
 
 def build(names: Sequence[str]) -> None:
     """Build recipes: as a flow run of the server that PREFECT_API_URL names, else in this process."""
-    from prefect import flow
-
-    from envs.sites import find_recipe
-    from tasks_lib.building.sites import build_recipe
+    from tasks_lib.building.sites import build_recipe, build_sites, names_to_build
     from tasks_lib.processes.prefect_api import check_api
 
-    recipes = [find_recipe(member) for name in names for member in find_recipe(name).built_names]  # all, first
-    names = [recipe.name for recipe in recipes if recipe.served_by_process]
-    for recipe in recipes:
-        if not recipe.served_by_process:
-            print(f"{recipe.name}: kind {recipe.kind} needs no build")
-
-    @flow(name="build-sites", persist_result=False)
-    def build_sites(names: Sequence[str]) -> list[str]:
-        """Build the recipes of these names."""
-        return [build_recipe(name) for name in names]
-
-    folders = build_sites(names) if check_api() else [build_recipe.fn(name) for name in names]
-    for name, folder in zip(names, folders, strict=True):
-        print(f"{name}: built in {folder}")
+    needed = names_to_build(names)
+    if needed and check_api():
+        build_sites(needed)
+    else:
+        for name in needed:
+            build_recipe.fn(name)
 
 
 def read_arguments(arguments: Sequence[str]) -> argparse.Namespace:

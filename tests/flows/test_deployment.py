@@ -183,6 +183,33 @@ def check_shown(deployed: PrefectServer, name: str, run: dict[str, Any], log: st
         assert kinds["flow-run"].removeprefix("prefect.flow-run.") in started and "task-run" not in kinds
 
 
+def test_a_worker_builds_recipes_of_its_machine(deployed: PrefectServer, services: Services, tmp_path: Path) -> None:
+    seed = ["python", "-c", "open('made', 'w').write('here')"]
+    recipe = {
+        "kind": "process",
+        "build": {"seed": seed},
+        "start": {"command": ["python", "-m", "http.server", "{port}"]},
+    }
+    (tmp_path / "pages.yaml").write_text(yaml.safe_dump(recipe))
+    folders = {"ROLLWRIGHT_SITES": str(tmp_path), "ROLLWRIGHT_SITE_BUILDS": str(tmp_path / "builds")}
+    environment = {**deployed.environment, **folders}
+    services.start("builder", "prefect", "worker", "start", "--pool", "local", environment=environment)
+    ends = [
+        deployed.cli("deployment", "run", "build-sites/recipes", "-p", f'names=["{name}"]', "--watch")
+        for name in ("pages", "page")
+    ]
+    services.stop("builder")
+    assert [code for code, _ in ends] == [0, 1], services.log("builder")
+    (build,) = (tmp_path / "builds").glob("pages-*")
+    assert (build / "state" / "made").read_text() == "here" and (build / "manifest.json").is_file()
+    deployment = deployed.api("deployments/name/build-sites/recipes")
+    runs = deployed.api("flow_runs/filter", deployments={"id": {"any_": [deployment["id"]]}}, sort="START_TIME_ASC")
+    messages = [run["state"]["message"] for run in runs]
+    assert messages[0] == "1 sites are built" and "no recipe 'page'; did you mean pages?" in messages[1]
+    (task,) = deployed.api("task_runs/filter", flow_runs={"id": {"any_": [run["id"] for run in runs]}})
+    assert task["name"] == "build-site-pages" and task["state_type"] == "COMPLETED"
+
+
 def test_ctrl_c_of_a_sweep_ends_its_arm_which_goes_on_next_time(
     deployed: PrefectServer, dask_cluster: DaskCluster, services: Services, tmp_path: Path
 ) -> None:
