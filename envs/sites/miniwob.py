@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 from envs.observation import SMALL
-from envs.sites.miniwob_kinds import KINDS, UNKNOWN
 from envs.sites.static_server import StaticSite
 from envs.types import SeedRange, SiteError, Split, WebTask
 from envs.types.paths import AnyPath
@@ -111,23 +111,32 @@ SEEDS = {
 """Page seeds by split, the same for every kind."""
 
 
+FILE = Path(__file__).parents[2] / "datasets" / "tasks" / "miniwob.jsonl"
+"""Tasks of the package's pages, with the numbers of each kind.
+
+Kinds that have an oracle: the difficulty is the number of facts that must hold at the end, the
+largest one if seeds differ. The horizon is the largest number of steps that the oracle needed on
+150 seeds; where it is known, the number that it can need. A kind needs reading if words of the
+instruction must be matched to an element or copied, not if a few fixed labels or a place are
+enough. The others have the numbers of `UNKNOWN`. Most of those need something that the list of
+elements does not show (long texts, colours of letters, drawings, the authors of a feed's posts), a
+clock, or the clipboard, which the episodes of a browser share.
+"""
+
+UNKNOWN: dict[str, Any] = {"difficulty": 4, "horizon": 10, "needs_reading": True}
+"""Numbers of kinds without an oracle."""
+
+
 def import_tasks(folder: AnyPath | None = None) -> list[WebTask]:
-    """Make a task for each page, by name. ``datasets/tasks/miniwob.jsonl`` is this list, saved."""
+    """Make a task for each page, by name, as `FILE` has it."""
+    known = {task.kind: task for task in map(WebTask.model_validate_json, FILE.read_text().splitlines())}
     pages = sorted(path.stem for path in (Path(folder or html_folder()) / "miniwob").glob("*.html"))
-    return [_task(kind) for kind in pages]
+    return [known.get(kind) or _task(kind) for kind in pages]
 
 
 def _task(kind: str) -> WebTask:
-    known = KINDS.get(kind, UNKNOWN)
     return WebTask(
-        task_id=f"miniwob/{kind}",
-        site="miniwob",
-        kind=kind,
-        path=f"/miniwob/{kind}.html",
-        difficulty=known.difficulty,
-        horizon=known.horizon,
-        seeds=SEEDS,
-        needs_reading=known.needs_reading,
+        task_id=f"miniwob/{kind}", site="miniwob", kind=kind, path=f"/miniwob/{kind}.html", seeds=SEEDS, **UNKNOWN
     )
 
 
