@@ -99,11 +99,11 @@ class Front:
             await place({**scope, "headers": headers}, receive, send)
             return None
         body = await Request(scope, receive).body()
-        sent = _request_to_instance(scope, headers, body)
+        asked = AskedRequest(scope["method"], target_of(scope).decode("latin-1"), tuple(headers), body)
+        sent = asked.for_instance(ANSWER_SECONDS)
         record = self.kept.get(token)
         if record is None:
             return await self._led(token, place, sent, receive, send)
-        asked = AskedRequest(scope["method"], target_of(scope).decode("latin-1"), tuple(headers), body)
         again = record.again(asked)
         if isinstance(again, RecordedExchange):
             return _again(again)
@@ -258,16 +258,6 @@ def _again(exchange: RecordedExchange) -> Response:
     answer = Response(exchange.body, exchange.status)
     answer.raw_headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in exchange.headers]
     return answer
-
-
-def _request_to_instance(scope: Scope, headers: list[tuple[bytes, bytes]], body: bytes) -> httpx.Request:
-    return httpx.Request(
-        scope["method"],
-        httpx.URL(scheme="http", host="instance", raw_path=target_of(scope)),
-        headers=headers,
-        content=body,
-        extensions={"timeout": httpx.Timeout(ANSWER_SECONDS).as_dict()},
-    )
 
 
 def target_of(scope: Scope) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from envs.sites.recipes.container import ContainerTemplate
+from envs.sites.recipes.kept_answers import AskedRequest
 from envs.sites.recipes.recipe import POSTGRES, SiteRecipe
 from envs.sites.recipes.template import SiteTemplate
 from envs.sites.server_state import SiteState
@@ -80,12 +81,8 @@ async def wait_until_ready(instance: SiteInstance, recipe: SiteRecipe) -> None:
 
 async def _ask_once(place: Path, path: str, seconds: float) -> tuple[int, str]:
     """Return the status of an instance's answer, and it in words; 0 if there is none."""
-    timeout = {"timeout": httpx.Timeout(seconds).as_dict()}
-    request = httpx.Request("GET", f"http://127.0.0.1{path}", extensions=timeout)
-    async with httpx.AsyncHTTPTransport(uds=str(place), trust_env=False, verify=False) as transport:
-        try:
-            answer = await transport.handle_async_request(request)
-            await answer.aclose()
-        except httpx.TransportError as error:
-            return 0, type(error).__name__
-        return answer.status_code, f"status {answer.status_code}"
+    try:
+        status = (await AskedRequest("GET", path, ((b"host", b"127.0.0.1"),), b"").ask(place, seconds)).status
+    except httpx.TransportError as error:
+        return 0, type(error).__name__
+    return status, f"status {status}"

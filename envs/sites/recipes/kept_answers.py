@@ -44,6 +44,24 @@ class AskedRequest:
         """Media type of the body; empty without one."""
         return next((value.decode("latin-1") for name, value in self.headers if name == b"content-type"), "")
 
+    def for_instance(self, seconds: float) -> httpx.Request:
+        """Return the request as an instance gets it, to be answered in this time."""
+        url = httpx.URL(scheme="http", host=HOST, raw_path=self.target.encode("latin-1"))
+        timeout = {"timeout": httpx.Timeout(seconds).as_dict()}
+        return httpx.Request(self.method, url, headers=self.headers, content=self.sent, extensions=timeout)
+
+    async def ask(self, place: Path, seconds: float) -> RecordedExchange:
+        """Ask the server at a Unix socket, and return the request with its answer.
+
+        Raises:
+            httpx.TransportError: It does not answer.
+        """
+        async with httpx.AsyncHTTPTransport(uds=str(place), verify=False, trust_env=False) as transport:
+            answer = await transport.handle_async_request(self.for_instance(seconds))
+            body = b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]
+            await answer.aclose()
+        return self.answered(answer.status_code, answer.headers.raw, body)
+
     def answered(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> RecordedExchange:
         """Return the request with its answer."""
         texts = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
@@ -161,33 +179,20 @@ async def ask_again(place: Path, exchanges: Iterable[KeptExchange]) -> None:
     Raises:
         SiteError: It answers one otherwise, or not at all.
     """
-    async with httpx.AsyncHTTPTransport(uds=str(place), verify=False, trust_env=False) as transport:
-        for exchange in exchanges:
-            asked, wanted = exchange.asked, exchange.answer
-            if wanted is None:
-                continue
-            url = httpx.URL(scheme="http", host=HOST, raw_path=asked.target.encode("latin-1"))
-            timeout = {"timeout": httpx.Timeout(REST_SECONDS).as_dict()}
-            request = httpx.Request(
-                asked.method, url, headers=list(asked.headers), content=asked.sent, extensions=timeout
+    for asked, wanted in ((exchange.asked, exchange.answer) for exchange in exchanges):
+        if wanted is None:
+            continue
+        try:
+            answer = await asked.ask(place, REST_SECONDS)
+        except httpx.TransportError as error:
+            raise SiteError(f"asked again, {asked.method} {asked.target} fails: {type(error).__name__}") from error
+        if (answer.status, answer.body, _decisive(answer)) != (wanted.status, wanted.body, _decisive(wanted)):
+            raise SiteError(
+                f"asked again, {asked.method} {asked.target} is answered otherwise, so the memory of its server "
+                "cannot be copied; python -m flows.sites check names what differs"
             )
-            try:
-                answer = await transport.handle_async_request(request)
-                body = b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]
-                await answer.aclose()
-            except httpx.TransportError as error:
-                raise SiteError(f"asked again, {asked.method} {asked.target} fails: {type(error).__name__}") from error
-            if (answer.status_code, body, _decisive(answer.headers.raw)) != (
-                wanted.status,
-                wanted.body,
-                _decisive((name.encode("latin-1"), value.encode("latin-1")) for name, value in wanted.headers),
-            ):
-                raise SiteError(
-                    f"asked again, {asked.method} {asked.target} is answered otherwise, so the memory of its server "
-                    "cannot be copied; python -m flows.sites check names what differs"
-                )
 
 
-def _decisive(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def _decisive(answer: RecordedExchange) -> list[tuple[str, str]]:
     """Return the headers that change a browser's state."""
-    return sorted((name.lower(), value) for name, value in headers if name.lower() in (b"location", b"set-cookie"))
+    return sorted((name.lower(), value) for name, value in answer.headers if name.lower() in ("location", "set-cookie"))

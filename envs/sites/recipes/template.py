@@ -98,19 +98,10 @@ def private_memory(pids: Iterable[int]) -> int:
     total = 0
     for pid in pids:
         with suppress(psutil.Error):
-            for process in psutil.Process(pid).children(recursive=True):
-                total += _private_bytes(process.pid)
-            total += _private_bytes(pid)
+            for process in (root := psutil.Process(pid), *root.children(recursive=True)):
+                with suppress(psutil.Error):
+                    total += process.memory_full_info().uss
     return total
-
-
-def _private_bytes(pid: int) -> int:
-    """Return the private memory of a process; 0 if it has ended or is another user's."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
 
 
 def require_memory(recipe: SiteRecipe) -> None:

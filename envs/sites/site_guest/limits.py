@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterable
+import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from . import kernel
 
@@ -85,13 +85,16 @@ def problem_of(user: int, group: int, folders: Iterable[Path], command: str) -> 
         command: Program that it must be able to start.
     """
 
-    def look() -> str:
-        become(user, group)
-        if closed := [str(folder) for folder in folders if not os.access(folder, os.R_OK | os.X_OK)]:
-            return f"{closed[0]} cannot be read by other users than root"
-        return "" if os.access(command, os.X_OK) else f"{command} cannot be run by other users than root"
+    def may(*words: str) -> bool:
+        return subprocess.run(["test", *words], user=user, group=group, extra_groups=[]).returncode == 0
 
-    return _asked(look)
+    try:
+        for folder in map(str, folders):
+            if not may("-r", folder, "-a", "-x", folder):
+                return f"{folder} cannot be read by other users than root"
+        return "" if may("-x", command) else f"{command} cannot be run by other users than root"
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
 
 
 def open_to_group(folder: Path, group: int) -> int:
@@ -137,21 +140,3 @@ def _limit(kind: int, value: int) -> None:
     _, most = resource.getrlimit(kind)
     value = value if most == resource.RLIM_INFINITY else min(value, most)
     resource.setrlimit(kind, (value, value))
-
-
-def _asked(look: Callable[[], str]) -> str:
-    """Return the text of a function that a child runs."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            text: Any = look()
-        except OSError as error:
-            text = str(error)
-        os.write(write, text.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    return str(text)

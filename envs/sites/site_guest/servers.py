@@ -13,6 +13,7 @@ from io import BytesIO
 from socketserver import ThreadingMixIn
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.util import setup_testing_defaults
 
@@ -28,31 +29,19 @@ def load(reference: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+class _Warming(SimpleHandler):
+    def log_exception(self, exc_info: Any) -> None:
+        """Have it raised, in place of an answer with status 500."""
+        raise exc_info[1]
+
+
 def warm_wsgi(application: Callable[..., Iterable[bytes]], path: str) -> int:
     """Ask a WSGI application once in this process and return the status."""
     parts = urlsplit(path)
-    environ: dict[str, Any] = {
-        "PATH_INFO": unquote(parts.path),
-        "QUERY_STRING": parts.query,
-        "HTTP_HOST": "127.0.0.1",
-        "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.input": BytesIO(),
-    }
+    environ = {"PATH_INFO": unquote(parts.path), "QUERY_STRING": parts.query, "REMOTE_ADDR": "127.0.0.1"}
     setup_testing_defaults(environ)
-    seen = list[str]()
-
-    def start(status: str, headers: object, failed: object = None) -> Callable[[bytes], object]:
-        seen.append(status)
-        return lambda piece: None
-
-    answer = application(environ, start)
-    try:
-        for _ in answer:
-            pass
-    finally:
-        if hasattr(answer, "close"):
-            answer.close()
-    return int(seen[-1].split()[0])
+    _Warming(BytesIO(), answer := BytesIO(), sys.stderr, environ).run(application)
+    return int(answer.getvalue().split(maxsplit=2)[1])
 
 
 def warm_asgi(application: Callable[..., Any], path: str) -> int:
