@@ -10,6 +10,7 @@ from envs.prompts import ObservationMode, PromptName
 from training.algorithms.choices import PRESETS, Aggregation, PolicyLoss
 from training.policy.context import ContextPolicy
 from training.settings import Settings
+from training.trainer.options import ACCEPTED, refuse
 
 
 class PolicyConfig(Settings):
@@ -181,7 +182,7 @@ class TrainerConfig(Settings):
     llamafactory: dict[str, Any] = Field(
         {},
         examples=[{"flash_attn": "fa2"}],
-        description="Further arguments of LLaMA-Factory, by name (LoRA+, rsLoRA, …).",
+        description=f"Further arguments of LLaMA-Factory: {', '.join(sorted(ACCEPTED))}.",
     )
     processes: int = Field(1, ge=1, le=1024, description="Number of trainer processes, one per GPU.")
     nodes: int = Field(
@@ -208,6 +209,15 @@ class TrainerConfig(Settings):
         60.0, ge=0, le=86_400, description="Seconds without progress after which a trainer is restarted; 0: never."
     )
     torch_threads: int = Field(0, ge=0, le=256, description="CPU threads of each process; 0: torch's default.")
+
+    @model_validator(mode="after")
+    def _check_options(self) -> Self:
+        for name in self.llamafactory:
+            named = name in type(self).model_fields
+            reason = f"set trainer.{name}" if named else refuse(name, lora=self.finetuning_type == "lora")
+            if reason:
+                raise ValueError(f"llamafactory: {name} is refused: {reason}; it takes {', '.join(sorted(ACCEPTED))}")
+        return self
 
     def state_due(self, version: int, last: int) -> bool:
         """Return True if a version's trainer state is written.

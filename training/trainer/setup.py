@@ -25,24 +25,6 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.resume import state_path
 from training.trainer.spec import TrainerSpec
 
-ADAPTER_ARGUMENTS = frozenset({"lora_target", "lora_dropout"})
-"""Arguments set by Rollwright that ``trainer.llamafactory`` may replace."""
-_OPTIMIZER = "it replaces AdamW, of which rate and state are kept"
-_BASE = "it changes the weights that adapters are added to, and those are not published"
-_START = "policy.checkpoint names what a run starts from"
-REFUSED = {
-    "pissa_init": _BASE,
-    "quantization_bit": _BASE,
-    "quantization_method": _BASE,
-    "use_dora": "merged weights and servers would leave out its magnitudes",
-    "additional_target": "servers load adapters of linear layers alone",
-    "adapter_name_or_path": _START,
-    "create_new_adapter": _START,
-    **dict.fromkeys(("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"), _OPTIMIZER),
-    **dict.fromkeys(("packing", "neat_packing"), "rows are packed already"),
-}
-"""Arguments of LLaMA-Factory with which a run would train or publish another model, and why."""
-
 
 def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTrainer:
     """Build a trainer that holds ``version`` of the run, ready for its next update.
@@ -59,7 +41,13 @@ def build_trainer(store: RunStore, spec: TrainerSpec, version: int) -> PolicyTra
         raise ConfigError(f"trainer.llamafactory: LLaMA-Factory refuses its arguments: {error}") from error
     tokenizer_module = load_tokenizer(model_args)
     template = get_template_and_fix_tokenizer(tokenizer_module["tokenizer"], data_args)
-    model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
+    try:
+        model = load_model(tokenizer_module["tokenizer"], model_args, finetuning_args, is_trainable=True)
+    except ValueError as error:
+        if "lora_target" not in spec.trainer.llamafactory:
+            raise
+        target = spec.trainer.llamafactory["lora_target"]
+        raise ConfigError(f"trainer.llamafactory: lora_target {target!r} cannot be used: {error}") from error
     refuse_tied_adapters(model)
     attend_to_rows(model)
     encode_pictures_once(model)
@@ -161,14 +149,6 @@ def llamafactory_arguments(store: RunStore, spec: TrainerSpec, version: int) -> 
     # A trainer that is built outside of one is plain torch.
     if "RANK" in os.environ:
         arguments["deepspeed"] = deepspeed_config(settings.zero_stage, bool(settings.bf16))
-    if reserved := sorted(settings.llamafactory.keys() & {*arguments, "deepspeed"} - ADAPTER_ARGUMENTS):
-        raise ConfigError(
-            f"trainer.llamafactory: {', '.join(reserved)} cannot be passed through: Rollwright sets them; "
-            "use the keys of trainer that they have, or leave them out"
-        )
-    for name, reason in REFUSED.items():
-        if settings.llamafactory.get(name):
-            raise ConfigError(f"trainer.llamafactory: {name} cannot be used: {reason}; leave it out")
     return arguments | settings.llamafactory
 
 

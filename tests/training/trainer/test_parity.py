@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from envs.types import ConfigError, TrainingError
+from envs.types import TrainingError
 from training.records.batches import TrainingBatch
 from training.trainer import update
 from training.trainer.collate import MicroBatch
@@ -352,27 +352,6 @@ def test_one_step_needs_no_pass_for_its_proximal_policy(
     assert none == 0 < some
     assert torch.equal(weights, expected)
     assert short["loss"] == pytest.approx(whole["loss"], abs=1e-7) and short["ratio"] == 1
-
-
-def test_arguments_of_llamafactory_are_passed_through(run: HandMadeRun) -> None:
-    def trainer(**arguments: object) -> PolicyTrainer:
-        return build_trainer(run.store, make_spec(trainer={"llamafactory": arguments}), 0)
-
-    assert trainer(adam_epsilon=3e-7).args.adam_epsilon == 3e-7
-    for refused, says in (
-        ({"learning_rate": 1.0}, r"trainer\.llamafactory: learning_rate cannot be passed through"),
-        ({"deepspeed": "x.json"}, "deepspeed cannot be passed through"),
-        ({"flash_atn": "fa2"}, "LLaMA-Factory refuses its arguments: .*flash_atn"),
-        ({"pissa_init": True}, "pissa_init cannot be used: it changes the weights that adapters are added to"),
-        ({"quantization_bit": 4}, "quantization_bit cannot be used: it changes the weights"),
-        ({"use_dora": True}, "use_dora cannot be used: .*would leave out its magnitudes"),
-        ({"additional_target": "lm_head"}, "additional_target cannot be used: servers load adapters of linear"),
-        ({"use_galore": True}, "use_galore cannot be used: it replaces AdamW"),
-        ({"adapter_name_or_path": "x"}, "adapter_name_or_path cannot be used: policy.checkpoint names"),
-        ({"neat_packing": True}, "neat_packing cannot be used: rows are packed already"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            trainer(**refused)
 
 
 def test_a_row_with_other_pictures_than_placeholders_is_named(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
