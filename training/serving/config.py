@@ -49,6 +49,13 @@ class ServingConfig(Settings):
         False, description="Servers give their GPUs' memory to the trainer during updates (mode=sync, CUDA)."
     )
     one_at_a_time: bool = Field(False, description="Replicas switch to a new version one after the other.")
+    publish_seconds: float = Field(
+        0.0,
+        ge=0,
+        le=86_400,
+        description="Seconds that machines have to read a new version, and servers to load it; late ones are left out. "
+        "0: 60 and one for each 50 MB.",
+    )
     probe_limit: float = Field(
         0.0, ge=0, le=10, description="Largest mean difference of log-probs after a publication; 0: by the data type."
     )

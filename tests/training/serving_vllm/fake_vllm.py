@@ -41,8 +41,8 @@ class FakeVllm(Quiet):
     """Seconds before a turn is answered."""
     refused: ClassVar[str] = ""
     """A folder with this in its name is refused."""
-    stuck: ClassVar[threading.Event | None] = None
-    """Weights are not loaded before it is set."""
+    stuck: ClassVar[threading.Event | threading.Barrier | None] = None
+    """Weights are neither read nor loaded before it is set."""
     readings: ClassVar[list[dict[str, Any]]] = []
     """Answers of `rollwright_read_files`, one after the other."""
     label: ClassVar[str] = "default"
@@ -88,7 +88,7 @@ class FakeVllm(Quiet):
             kind.adapters = (*kind.adapters, body["lora_name"])
         if path == "/v1/unload_lora_adapter":
             kind.adapters = tuple(name for name in kind.adapters if name != body["lora_name"])
-        if path == "/start_weight_update" and kind.stuck is not None:
+        if path in ("/start_weight_update", "/collective_rpc") and kind.stuck is not None:
             kind.stuck.wait(60)
         if path == "/collective_rpc" and body["method"] == "rollwright_read_files":
             return self._json(200, {"results": [kind.readings.pop(0)]})

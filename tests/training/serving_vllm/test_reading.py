@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,12 +94,34 @@ async def test_a_machine_that_reads_other_bytes_is_left_out(machines: Servers, f
 
 
 async def test_a_machine_that_does_not_read_in_time_is_left_out(
-    machines: Servers, folder: Path, monkeypatch: pytest.MonkeyPatch
+    machines: Servers, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("training.serving.vllm.publishing.CONTROL_SECONDS", 2.0)
     kinds, clients = machines
     kinds[0].readings, kinds[1].readings = [READING] * 100_000, [READ]
-    publication = await publish(clients, 1, folder)
+    publication = await publish(clients, 1, folder, limit=1.0)
     (fault,) = publication.failed.values()
-    assert isinstance(fault, EngineError) and f"{clients[0].address}: its machine has not read" in str(fault)
+    assert isinstance(fault, EngineError) and f"{clients[0].address}: the machine has not read" in str(fault)
     assert [kind.label for kind in kinds] == ["default", "1"]
+    assert [record.getMessage() for record in caplog.records] == [f"{fault}; it gets the version later"]
+
+
+async def test_a_silent_server_leaves_the_reading_to_the_next_one(
+    elsewhere: Servers, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.serving.vllm.publishing.LATE_SECONDS", 0.05)
+    kinds, clients = elsewhere
+    kinds[0].stuck, kinds[1].readings = threading.Event(), [READ]
+    publication = await publish(clients, 1, folder, limit=2.0)
+    kinds[0].stuck.set()
+    assert [kind.label for kind in kinds] == ["default", "1"]
+    assert publication.failed.keys() == {clients[0].address}
+    assert [record.getMessage().partition(" cannot read ")[0] for record in caplog.records] == [clients[0].address]
+
+
+async def test_machines_are_asked_at_the_same_time(machines: Servers, folder: Path) -> None:
+    """Each answers only while the other one is asked too."""
+    kinds, clients = machines
+    kinds[0].stuck = kinds[1].stuck = threading.Barrier(2)
+    kinds[0].readings, kinds[1].readings = [READ], [READ]
+    publication = await publish(clients, 1, folder, limit=5.0)
+    assert not publication.failed and [kind.label for kind in kinds] == ["1", "1"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from envs.types import ConfigError, PolicyError
+from envs.types import ConfigError, EngineError, PolicyError
 from training.policy.renderer import Renderer
 from training.serving.config import ServingConfig
 from training.serving.vllm.command import ServerOptions
@@ -63,6 +63,20 @@ def test_servers_of_somebody_else_are_not_started(renderer: Renderer, tmp_path: 
     supervisor = make_supervisor(options(serving=serving), renderer, tmp_path)
     (replica,) = supervisor.replicas
     assert replica.process is None and replica.client.address == "http://10.0.0.5:8000"
+
+
+async def test_a_run_s_limit_is_that_of_its_publications(
+    renderer: Renderer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def publish(*_: Any, limit: float, **__: Any) -> None:
+        raise EngineError(f"not in {limit:.0f} s")
+
+    serving = ServingConfig(engine="vllm", address=("http://10.0.0.5:8000",), publish_seconds=7)
+    supervisor = make_supervisor(options(serving=serving), renderer, tmp_path)
+    for name in ("publish", "publish_adapter"):
+        monkeypatch.setattr(f"training.serving.vllm.supervisor.{name}", publish)
+    with pytest.raises(EngineError, match="not in 7 s"):
+        await supervisor.publish(1, tmp_path)
 
 
 def test_turns_end_at_the_checkpoints_end_tokens(renderer: Renderer, tmp_path: Path) -> None:

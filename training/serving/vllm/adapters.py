@@ -52,12 +52,18 @@ def check_adapter(folder: Path) -> None:
 
 
 async def publish_adapter(
-    clients: Sequence[ServerClient], version: int, folder: Path, *, keep: Collection[int] = ()
+    clients: Sequence[ServerClient],
+    version: int,
+    folder: Path,
+    *,
+    keep: Collection[int] = (),
+    limit: float = 0.0,
 ) -> Publication:
     """Load an adapter as ``version`` on all servers, and unload all but the last two.
 
     Args:
         keep: Versions that are not unloaded.
+        limit: See `publish`.
 
     Raises:
         PolicyError: a server refuses the adapter; loaded adapters stay.
@@ -65,15 +71,19 @@ async def publish_adapter(
     """
     check_adapter(folder)
     begun = time.monotonic()
-    faults = await asyncio.gather(*(_load(client, version, folder, keep) for client in clients))
+    faults = await asyncio.gather(
+        *(_load(client, version, folder, keep, load_seconds(folder, limit)) for client in clients)
+    )
     return Publication(version, time.monotonic() - begun, 0.0, failed_servers(clients, version, faults))
 
 
-async def _load(client: ServerClient, version: int, folder: Path, keep: Collection[int]) -> RollwrightError | None:
+async def _load(
+    client: ServerClient, version: int, folder: Path, keep: Collection[int], seconds: float
+) -> RollwrightError | None:
     body = {"lora_name": adapter_name(version), "lora_path": str(folder)}
     try:
         try:
-            await client.post("/v1/load_lora_adapter", load_seconds(folder), json=body)
+            await client.post("/v1/load_lora_adapter", seconds, json=body)
         except PolicyError as error:
             if LOADED not in str(error):
                 raise

@@ -42,7 +42,7 @@ SwitchResult = tuple[Fault, float]
 CONTROL_SECONDS = 60.0
 """Limit of a step that does not depend on the model's size."""
 SLOWEST_BYTES_PER_SECOND = 50e6
-"""Lowest read speed of weights that is waited for; a slower server counts as stopped."""
+"""Lowest read speed of weights that is waited for without a limit of one's own."""
 READ_SECONDS = 0.2
 """Pause between two questions whether a machine has read the weights."""
 LATE_SECONDS = 10.0
@@ -91,6 +91,7 @@ async def publish(
     *,
     update: UpdateMode = "exact",
     together: bool = True,
+    limit: float = 0.0,
 ) -> Publication:
     """Serve a checkpoint folder as ``version`` on all servers.
 
@@ -101,15 +102,18 @@ async def publish(
         update: Treatment of caches, see the module.
         together: True to switch all servers at once, each at its own pace; False to switch them
             one by one, while the others go on generating.
+        limit: Seconds that all machines have to read the folder, and a server to switch to it; 0:
+            see `load_seconds`.
 
     Raises:
         PolicyError: no server takes the folder, and one refuses it.
         StorageError: the folder's manifest or its weights are damaged; no server was paused.
         EngineError: every server failed.
     """
-    faults: dict[str, Fault] = {**await read_on_machines(clients, folder)}
+    seconds = load_seconds(folder, limit)
+    faults: dict[str, Fault] = {**await read_on_machines(clients, folder, seconds)}
     begun = time.monotonic()
-    switch = partial(_switch, version=version, folder=folder, clear_cache=update == "exact")
+    switch = partial(_switch, version=version, folder=folder, clear_cache=update == "exact", seconds=seconds)
     readers = [client for client in clients if client.address not in faults]
     if together:
         results = await _switch_together(readers, switch)
@@ -121,7 +125,7 @@ async def publish(
     return Publication(version, time.monotonic() - begun, longest, failed)
 
 
-async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> dict[str, RollwrightError]:
+async def read_on_machines(clients: Sequence[ServerClient], folder: Path, seconds: float) -> dict[str, RollwrightError]:
     """Hash a folder's weights on every machine that serves, once on each, while it generates.
 
     This also brings them to the machine's page cache, so that a paused server reads memory. Nothing
@@ -142,7 +146,7 @@ async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> dic
         machines["" if is_here(host) else host].append(client)
     if machines.pop("", None):
         await asyncio.to_thread(check_weights, folder)
-    faults = await asyncio.gather(*(_read_on(servers, folder, sha256) for servers in machines.values()))
+    faults = await asyncio.gather(*(_read_on(servers, folder, sha256, seconds) for servers in machines.values()))
     return {
         client.address: fault
         for servers, fault in zip(machines.values(), faults, strict=True)
@@ -151,15 +155,18 @@ async def read_on_machines(clients: Sequence[ServerClient], folder: Path) -> dic
     }
 
 
-async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[str, str]) -> Fault:
-    """Have the first server of a machine that answers hash a folder. Return the machine's fault."""
+async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[str, str], seconds: float) -> Fault:
+    """Have the first server of a machine that answers hash a folder. Return the machine's fault.
+
+    A server that is silent for its share of the time leaves the rest to the next ones.
+    """
     body = {"method": "rollwright_read_files", "kwargs": {"path": str(folder), "sha256": sha256}}
-    limit = load_seconds(folder)
-    until = time.monotonic() + limit
-    for client in servers:
+    until = time.monotonic() + seconds
+    for index, client in enumerate(servers):
         try:
-            while time.monotonic() < until:
-                ranks = (await client.post("/collective_rpc", CONTROL_SECONDS, json=body))["results"]
+            while (rest := until - time.monotonic()) > 0:
+                silence = min(CONTROL_SECONDS, rest / (len(servers) - index))
+                ranks = (await client.post("/collective_rpc", silence, json=body))["results"]
                 if faults := [rank["fault"] for rank in ranks if rank["fault"]]:
                     return PolicyError(f"{client.address}: {faults[0]}")
                 if all(rank["done"] for rank in ranks):
@@ -171,7 +178,10 @@ async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[s
             return error
     if time.monotonic() < until:
         return None  # no server of it answers, as the switch will tell
-    return EngineError(f"{servers[0].address}: its machine has not read {folder} in {limit:.0f} s")
+    named = ", ".join(client.address for client in servers)
+    late = EngineError(f"{named}: the machine has not read {folder} in {seconds:.0f} s (serving.publish_seconds)")
+    logger.warning("%s; it gets the version later", late)
+    return late
 
 
 def is_here(host: str) -> bool:
@@ -184,9 +194,9 @@ def is_here(host: str) -> bool:
     return True
 
 
-def load_seconds(folder: Path) -> float:
-    """Return the limit in seconds for loading a folder."""
-    return CONTROL_SECONDS + folder_bytes(folder) / SLOWEST_BYTES_PER_SECOND
+def load_seconds(folder: Path, limit: float = 0.0) -> float:
+    """Return the limit in seconds for loading a folder; it depends on its size if none is given."""
+    return limit or CONTROL_SECONDS + folder_bytes(folder) / SLOWEST_BYTES_PER_SECOND
 
 
 def split_answers(
@@ -248,7 +258,9 @@ async def _switch_together(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _switch(client: ServerClient, *, version: int, folder: Path, clear_cache: bool) -> SwitchResult:
+async def _switch(
+    client: ServerClient, *, version: int, folder: Path, clear_cache: bool, seconds: float
+) -> SwitchResult:
     """Pause, load and resume on one server."""
     keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
     info = {"update_info": {"path": str(folder)}}
@@ -260,7 +272,7 @@ async def _switch(client: ServerClient, *, version: int, folder: Path, clear_cac
     paused = time.monotonic()
     try:
         await client.post("/pause", CONTROL_SECONDS, params=keep)
-        await client.post("/update_weights", load_seconds(folder), json=info)
+        await client.post("/update_weights", seconds, json=info)
         await client.post("/finish_weight_update", CONTROL_SECONDS, json={"weight_version": str(version)})
     except RollwrightError as error:
         fault = error

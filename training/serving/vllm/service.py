@@ -77,9 +77,14 @@ def make_supervisor(options: ServerOptions, renderer: Renderer, logs: Path, prob
         clients = connect([command.address for command in commands], renderer, options)
         processes = [ServerProcess(command, logs / f"vllm-{index}.log") for index, command in enumerate(commands)]
         servers = [Replica(client, process) for client, process in zip(clients, processes, strict=True)]
-    together = not serving.one_at_a_time
     return Supervisor(
-        servers, options.weights_root, update=serving.update, together=together, probe=probe, checksums=True
+        servers,
+        options.weights_root,
+        update=serving.update,
+        together=not serving.one_at_a_time,
+        limit=serving.publish_seconds,
+        probe=probe,
+        checksums=True,
     )
 
 

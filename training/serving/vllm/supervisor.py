@@ -63,7 +63,7 @@ class Supervisor:
 
     Args:
         weights_root: Folder below which all published policies lie.
-        update, together: see `publish`.
+        update, together, limit: see `publish`.
         probe: Check of log-probs after every publication; ``None``: no check.
         checksums: Compare the servers' weights with the checkpoint after every publication.
         answer_seconds: Silence after which a server is restarted.
@@ -77,6 +77,7 @@ class Supervisor:
         *,
         update: UpdateMode = "exact",
         together: bool = True,
+        limit: float = 0.0,
         probe: Probe | None = None,
         checksums: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
@@ -85,11 +86,9 @@ class Supervisor:
         self.replicas = tuple(replicas)
         self._root = weights_root
         self._update: UpdateMode = update
-        self._together = together
-        self._probe = probe
-        self._checksums = checksums
-        self._answer_seconds = answer_seconds
-        self._start_seconds = start_seconds
+        self._together, self._limit = together, limit
+        self._probe, self._checksums = probe, checksums
+        self._answer_seconds, self._start_seconds = answer_seconds, start_seconds
         self._served: tuple[int, Path] | None = None
         self._before: tuple[int, Path] | None = None
         """Version (and its folder) that was served before the served one."""
@@ -194,7 +193,7 @@ class Supervisor:
             if not clients:
                 raise EngineError(f"v{version} cannot be loaded: {self.faults()}")
             if is_adapter(folder):  # the watcher of a server that crashes here loads it again
-                await publish_adapter(clients, version, folder)
+                await publish_adapter(clients, version, folder, limit=self._limit)
 
     async def sleep(self) -> None:
         """Release the GPUs' memory until the next publication.
@@ -284,13 +283,14 @@ class Supervisor:
         self, clients: Sequence[ServerClient], version: int, folder: Path, *, used: bool = False
     ) -> Publication:
         update: UpdateMode = "exact" if used else self._update
-        load = partial(publish, clients, update=update, together=self._together)
+        load = partial(publish, clients, update=update, together=self._together, limit=self._limit)
         if not is_adapter(folder):
             return await load(version, folder)
         base = base_of(folder)
         if used and base.is_relative_to(self._root.resolve()):
             await load(BASE_VERSION, base)
-        return await publish_adapter(clients, version, folder, keep={self._held[0]} if self._held else ())
+        keep = {self._held[0]} if self._held else ()
+        return await publish_adapter(clients, version, folder, keep=keep, limit=self._limit)
 
     async def _go_back(self, replicas: Sequence[Replica]) -> None:
         """Serve the last good version again; a watcher restarts a server that cannot."""
@@ -360,7 +360,7 @@ class Supervisor:
                     assert self._served is not None
                     # The held adapter first: engines use a server as soon as it has the served one.
                     if self._held is not None and is_adapter(self._held[1]):
-                        await publish_adapter([replica.client], *self._held)
+                        await publish_adapter([replica.client], *self._held, limit=self._limit)
                     await self._publish_and_probe([replica], *self._served, used=has_foreign([replica]))
                     replica.ready = True
                     logger.warning("%s serves v%d again", replica.client.address, self._served[0])
