@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import distributed
 import psutil
@@ -21,7 +23,7 @@ from tasks_lib.commands.command_line import run_command
 from tasks_lib.config import PROJECT, TrainConfig, load_preset, merge, resolve
 from tasks_lib.config.cluster_spec import ClusterSpec, load_cluster
 from tasks_lib.processes.cluster_start import launches, started
-from tasks_lib.processes.dask_clients import connect_client, workers_offering
+from tasks_lib.processes.dask_clients import connect_client, run_on_workers, workers_offering
 from tasks_lib.processes.kubernetes import manifests
 from tasks_lib.processes.slurm import batch_script
 from training.trainer.control.launch import free_port
@@ -35,6 +37,23 @@ def spec(**values: object) -> ClusterSpec:
         ClusterSpec, {"name": "mine", "start": "local", "storage": "/s", "groups": [ROLLOUT], **values}
     )
     return found
+
+
+def test_a_worker_that_never_answers_holds_no_other_up() -> None:
+    """A stand-in for a client, of whose workers one is stopped and one fails."""
+
+    async def run(function: Any, value: int, *, workers: list[str], on_error: str) -> dict[str, Any]:
+        assert on_error == "return"
+        if workers == ["stopped"]:
+            await asyncio.sleep(5)
+        if workers == ["fails"]:
+            raise OSError("gone")
+        return {workers[0]: function(value)}
+
+    client = cast(distributed.Client, SimpleNamespace(run=run, sync=lambda ask: asyncio.run(ask())))
+    found = run_on_workers(client, str, 7, workers=["stopped", "fails", "well"], seconds=0.2)
+    assert found["well"] == "7" and isinstance(found["fails"], OSError)
+    assert isinstance(found["stopped"], TimeoutError) and str(found["stopped"]) == "no answer in 0.2 s"
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

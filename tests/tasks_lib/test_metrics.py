@@ -90,6 +90,16 @@ def test_a_torn_last_line_is_cut_off_and_lines_go_on(tmp_path):
     assert log.lines(EvaluationMetrics) == []
 
 
+def test_lines_are_read_once(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for iteration in range(2):
+        log = MetricsLog(path, tmp_path / "tensorboard")
+        log.append(IterationMetrics(iteration=iteration), iteration)
+    path.unlink()
+    assert [line.iteration for line in log.lines(IterationMetrics)] == [0, 1], "as no file is read for them"
+    log.close()
+
+
 def test_numbers_reach_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

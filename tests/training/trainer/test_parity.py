@@ -354,6 +354,28 @@ def test_one_step_needs_no_pass_for_its_proximal_policy(
     assert short["loss"] == pytest.approx(whole["loss"], abs=1e-7) and short["ratio"] == 1
 
 
+def test_several_steps_hold_on_to_the_policy_before_the_first(run: HandMadeRun) -> None:
+    """The first step's ratio is 1; that of the second one is of the weights before and after the
+    first."""
+    batch = run.fill(2, 6)
+    rows = read_rows(run.store, batch)
+    spec = make_spec(trainer={"minibatch_rows": len(rows), "epochs": 2, "learning_rate": 1e-3})
+    trainer = build_trainer(run.store, spec, 0)
+    before = torch.cat(scores(trainer, rows))
+    after = list[torch.Tensor]()
+    step = trainer.optimizer_step
+
+    def watched(micros: Any, normaliser: float) -> Any:
+        after.append(torch.cat(scores(trainer, rows)))
+        return step(micros, normaliser)
+
+    trainer.optimizer_step = watched  # type: ignore[method-assign]
+    metrics = run_update(trainer, batch, rows, Stopwatch())
+    assert len(after) == 2 and torch.equal(after[0], before)
+    ratio = (after[1] - before).exp().mean().item()
+    assert abs(ratio - 1) > 1e-3 and metrics["ratio"] == pytest.approx((1 + ratio) / 2, rel=1e-4)
+
+
 def test_a_row_with_other_pictures_than_placeholders_is_named(trainer: PolicyTrainer, rows: list[TrainingRow]) -> None:
     twice = replace(rows[1], screenshots=rows[1].screenshots * 2)
     with pytest.raises(

@@ -355,7 +355,7 @@ def test_a_state_is_read_once_and_any_damage_is_found(tmp_path: Path, monkeypatc
 def test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged(
     finished: HandMadeRun, tmp_path: Path, last: int
 ) -> None:
-    """Also in a run that was made longer."""
+    """With the same rate; a schedule that gives another one has a test in test_states."""
     store = RunStore(shutil.copytree(finished.store.root, tmp_path / "run"))
     for version in range(last, 3):
         cut(largest(state_path(store, version)))
