@@ -57,7 +57,7 @@ def as_parsed(parser: str | Parser) -> Reader:
             return Parsed(Invalid(reason="the text names no action"), ActionFormat.NONE)
         if isinstance(value, Mapping):
             given = dict(value)
-            action = read_action(given, actions) if "type" in given else read_value(given, actions).action
+            action = read_action(given, actions) if "type" in given else read_value(given, actions)
             return Parsed(action, ActionFormat.CUSTOM)
         if isinstance(value, Record) and getattr(value, "type", None) in {*actions, "invalid"}:
             return Parsed(value, ActionFormat.CUSTOM)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def read_turn(action: object, reader: Reader) -> tuple[Parsed, str]:
     if isinstance(action, Mapping):
         given = dict(action)
         known = given.get("type") in ACTIONS and "action" not in given
-        return Parsed(read_action(given) if known else read_value(given, ACTIONS).action, ActionFormat.JSON), ""
+        return Parsed(read_action(given) if known else read_value(given, ACTIONS), ActionFormat.JSON), ""
     if isinstance(action, Record) and hasattr(action, "type"):
         return Parsed(action, ActionFormat.JSON), ""  # type: ignore[arg-type]
     raise ConfigError(

@@ -15,8 +15,8 @@ from itertools import accumulate
 from typing import Any
 
 from envs.actions.parsing.names import CLICK_SHARE
-from envs.actions.parsing.vocabulary import NamedAction, canonical, halfwidth, read_named, shorten_name
-from envs.types import Click, ErrorCode, Invalid, Select, Type
+from envs.actions.parsing.vocabulary import canonical, halfwidth, read_named, shorten_name
+from envs.types import Action, Click, ErrorCode, Invalid, Select, Type
 from envs.types.action_text import ActionFormat
 from envs.types.actions import GRID, Actions
 
@@ -120,18 +120,18 @@ _NEVER_IN_BRACKETS = frozenset({"dialog", "drag", "submit"})
 """Actions whose first argument no word in brackets can be."""
 
 
-def read_line(text: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
+def read_line(text: str, actions: Actions) -> tuple[ActionFormat, Action] | None:
     """Read an action in brackets or a call, perhaps with full-width brackets and quotes; ``None``
     if the text is neither."""
     line = _read_form(text, actions)
-    if line is not None and not isinstance(line[1].action, Invalid):
+    if line is not None and not isinstance(line[1], Invalid):
         return line
     narrow = halfwidth(text) if len(text) <= MAX_HALFWIDTH else text
     other = _read_form(narrow, actions) if narrow != text else None
-    return other if line is None or (other is not None and not isinstance(other[1].action, Invalid)) else line
+    return other if line is None or (other is not None and not isinstance(other[1], Invalid)) else line
 
 
-def _read_form(text: str, actions: Actions) -> tuple[ActionFormat, NamedAction] | None:
+def _read_form(text: str, actions: Actions) -> tuple[ActionFormat, Action] | None:
     for form, read in _READERS:
         reading = read(text, actions)
         if reading is not None:
@@ -139,7 +139,7 @@ def _read_form(text: str, actions: Actions) -> tuple[ActionFormat, NamedAction] 
     return None
 
 
-def _read_brackets(text: str, actions: Actions) -> NamedAction | None:
+def _read_brackets(text: str, actions: Actions) -> Action | None:
     """Read ``name [element] "text"``; return ``None`` if the text is not of this form."""
     match = _FORM.fullmatch(text)
     if match is None or (
@@ -148,21 +148,19 @@ def _read_brackets(text: str, actions: Actions) -> NamedAction | None:
         return _read_wide(text, actions)
     name, element = match["name"].lower(), int(match["element"])
     if name == "click":
-        return NamedAction(Click(element=element) if match["text"] is None else Invalid(reason="click takes no text"))
+        return Click(element=element) if match["text"] is None else Invalid(reason="click takes no text")
     if name not in _WITH_TEXT:
-        return NamedAction(
-            Invalid(
-                reason=f"no such action: {shorten_name(name)}; there are {', '.join(actions)}",
-                code=ErrorCode.UNKNOWN_ACTION,
-            )
+        return Invalid(
+            reason=f"no such action: {shorten_name(name)}; there are {', '.join(actions)}",
+            code=ErrorCode.UNKNOWN_ACTION,
         )
     if match["text"] is None:
-        return NamedAction(Invalid(reason=f'{name} needs a text: {name} [{element}] "…"'))
+        return Invalid(reason=f'{name} needs a text: {name} [{element}] "…"')
     value = _json_string(match["text"])
-    return NamedAction(value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value))
+    return value if isinstance(value, Invalid) else _WITH_TEXT[name](element=element, text=value)
 
 
-def _read_webarena(text: str, actions: Actions) -> NamedAction | None:
+def _read_webarena(text: str, actions: Actions) -> Action | None:
     """Read WebArena's own forms: ``type [id] [text] [1]``, ``stop [say "no"]``, ``scroll down``.
 
     Enter is pressed after ``type`` unless the last number is 0.
@@ -189,7 +187,7 @@ def _balanced(text: str | None) -> bool:
     return min(depths, default=0) >= 0
 
 
-def _read_wide(text: str, actions: Actions) -> NamedAction | None:
+def _read_wide(text: str, actions: Actions) -> Action | None:
     match = _WIDE.fullmatch(text)
     if match is None:
         return None
@@ -204,10 +202,10 @@ def _read_wide(text: str, actions: Actions) -> NamedAction | None:
     arguments: dict[str, Any] = {}
     if quoted is not None:
         if name not in _TEXTS:
-            return NamedAction(Invalid(reason=f"{name} takes no text", code=ErrorCode.BAD_ACTION))
+            return Invalid(reason=f"{name} takes no text", code=ErrorCode.BAD_ACTION)
         value = _json_string(quoted)
         if isinstance(value, Invalid):
-            return NamedAction(value)
+            return value
         arguments[_TEXTS[name]] = value
     if word is not None:
         arguments[meaning] = word.removeprefix("direction=") if meaning == "direction" else word
@@ -227,7 +225,7 @@ def _json_string(quoted: str) -> str | Invalid:
         return Invalid(reason=f"the text is not a JSON string ({why}): {shorten_name(quoted)}")
 
 
-def _read_call(text: str, actions: Actions) -> NamedAction | None:
+def _read_call(text: str, actions: Actions) -> Action | None:
     """Read ``name(arguments)``; return ``None`` if the text is not of this form."""
     match = _CALL.fullmatch(text.strip())
     if match is None:
@@ -237,7 +235,7 @@ def _read_call(text: str, actions: Actions) -> NamedAction | None:
     if match["tool"] and not isinstance(arguments, Invalid):
         arguments = _on_screen(name, arguments)
     if isinstance(arguments, Invalid):
-        return NamedAction(arguments)
+        return arguments
     return read_named(match["name"], arguments, actions)
 
 

@@ -5,29 +5,27 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from envs.actions.parsing.vocabulary import NamedAction, read_mapping, shorten_name
-from envs.types import ErrorCode, Invalid
+from envs.actions.parsing.vocabulary import read_mapping, shorten_name
+from envs.types import Action, ErrorCode, Invalid
 from envs.types.actions import Actions
 
 
-def read_object(text: str, actions: Actions) -> NamedAction:
+def read_object(text: str, actions: Actions) -> Action:
     """Return the action of a text that is one JSON value; `Invalid` if it is not."""
     try:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         why = getattr(error, "msg", None) or str(error)
-        return NamedAction(
-            Invalid(reason=f"not JSON ({shorten_name(why)}): {shorten_name(text)}", code=ErrorCode.BAD_JSON)
-        )
+        return Invalid(reason=f"not JSON ({shorten_name(why)}): {shorten_name(text)}", code=ErrorCode.BAD_JSON)
     return read_value(value, actions)
 
 
-def read_value(value: Any, actions: Actions) -> NamedAction:
+def read_value(value: Any, actions: Actions) -> Action:
     """Return the action of a JSON value; in a list it is the last one, as in all forms."""
     if isinstance(value, list) and value:
         value = value[-1]
     if not isinstance(value, dict):
-        return NamedAction(Invalid(reason=f"not a JSON object: {shorten_name(repr(value))}", code=ErrorCode.BAD_JSON))
+        return Invalid(reason=f"not a JSON object: {shorten_name(repr(value))}", code=ErrorCode.BAD_JSON)
     return read_mapping(value, actions)
 
 

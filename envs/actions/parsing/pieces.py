@@ -72,9 +72,9 @@ class Piece:
 def is_action(piece: Any, actions: Actions) -> bool:
     """Return True if a line or a JSON value is an action that can be done."""
     if not isinstance(piece, str):
-        return not isinstance(read_value(piece, actions).action, Invalid)
+        return not isinstance(read_value(piece, actions), Invalid)
     reading = read_line(piece, actions)
-    return reading is not None and not isinstance(reading[1].action, Invalid)
+    return reading is not None and not isinstance(reading[1], Invalid)
 
 
 def separate_action(text: str, start: int, actions: Actions, *, words_follow: bool) -> bool:

@@ -84,8 +84,6 @@ class Parsed:
 
     action: Action
     form: ActionFormat
-    renamed: tuple[str, ...] = ()
-    """Translated names of other schemes, e.g. ``left_click``, ``coordinate``."""
 
 
 def parse_action(response: str, actions: Actions = ACTIONS) -> Action:
@@ -145,9 +143,7 @@ def _broken_from_the_start(turn: str) -> Invalid | None:
     if first is None:
         return None
     if first["json"]:
-        invalid = (
-            None if _whole_json(rest, first.start("json")) else read_object(rest[first.start("json") :], ACTIONS).action
-        )
+        invalid = None if _whole_json(rest, first.start("json")) else read_object(rest[first.start("json") :], ACTIONS)
         return invalid if isinstance(invalid, Invalid) else None
     if canonical(first["call"], ACTIONS) not in ACTIONS or _CLOSED.match(rest, first.end()):
         return None
@@ -275,13 +271,13 @@ def _line_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Located
         piece = text[start:].strip("`* \n\t")
         line = read_line(piece, actions)
         # Several lines are an action only if it is valid: they may begin in a quotation.
-        if line is None or (isinstance(line[1].action, Invalid) and "\n" in piece):
+        if line is None or (isinstance(line[1], Invalid) and "\n" in piece):
             continue
-        form, reading = line
+        form, action = line
         form = _form_at(text, start, form, ActionFormat.LAST_LINE)
         # A tool call is JSON.
         called = form in (ActionFormat.TOOL_CALL, ActionFormat.LAST_TOOL_CALL)
-        return Parsed(reading.action, ActionFormat.LAST_LINE if called else form, reading.renamed), start
+        return Parsed(action, ActionFormat.LAST_LINE if called else form), start
     return None
 
 
@@ -290,9 +286,8 @@ def _object_at_end(text: str, starts: Iterable[int], actions: Actions) -> _Locat
     for start in starts if text.endswith(("}", "]")) else ():
         value = json_at_end(text, start)
         if value is not None and not _NOTE.match(_line_before(text, start)):
-            reading = read_value(value, actions)
             form = _form_at(text, start, ActionFormat.JSON, ActionFormat.PROSE)
-            return Parsed(reading.action, form, reading.renamed), start
+            return Parsed(read_value(value, actions), form), start
     return None
 
 
@@ -343,8 +338,7 @@ def _object_and_remark(turn: str, actions: Actions) -> Parsed | None:
         return None
     if not isinstance(value, dict) or not turn[end:].startswith("\n") or not _is_remark(turn[end:], actions):
         return None
-    reading = read_value(value, actions)
-    return Parsed(reading.action, ActionFormat.PROSE, reading.renamed)
+    return Parsed(read_value(value, actions), ActionFormat.PROSE)
 
 
 def _is_remark(text: str, actions: Actions) -> bool:
@@ -357,7 +351,7 @@ def _unread(turn: str, actions: Actions) -> Invalid:
     text = _without_closers(turn)
     last = text[max((match.end() for match in LINE.finditer(text)), default=0) :]
     if last.startswith(("{", "[")):
-        reading = read_object(last, actions)
-        if isinstance(reading.action, Invalid):
-            return reading.action
+        action = read_object(last, actions)
+        if isinstance(action, Invalid):
+            return action
     return Invalid(reason=f'not of the form click [1], type [1] "text" or select [1] "label": {shorten_name(turn)}')

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from typing import Any
 
 from envs.actions.parsing.names import (
@@ -42,14 +41,6 @@ from envs.types import Action, ErrorCode, Invalid, read_action
 from envs.types.actions import GRID, MAX_AMOUNT, Actions
 
 
-@dataclass(frozen=True)
-class NamedAction:
-    """Action, and the foreign names that it was written with."""
-
-    action: Action
-    renamed: tuple[str, ...] = ()
-
-
 def canonical(name: str, actions: Actions) -> str:
     """Return our name for an action."""
     name = _spelled(name)
@@ -62,12 +53,12 @@ def _spelled(name: str) -> str:
     return SQUASHED.get(name.replace("_", "").replace("-", ""), name)
 
 
-def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
+def read_mapping(value: dict[str, Any], actions: Actions) -> Action:
     """Return the action of a JSON object in any of the schemes."""
     for key in WRAPPER_KEYS:
         inner = value.get(key)
         if isinstance(inner, list) and len(inner) > 1:  # browser-use means all of them to be done
-            return NamedAction(Invalid(reason=f"{key} has {len(inner)} actions; name one", code=ErrorCode.BAD_ACTION))
+            return Invalid(reason=f"{key} has {len(inner)} actions; name one", code=ErrorCode.BAD_ACTION)
         inner = inner[0] if isinstance(inner, list) and inner else inner
         if isinstance(inner, dict):  # {"type": "function", "function": {…}}, {"thought": …, "action": {…}}
             value = inner
@@ -75,23 +66,23 @@ def read_mapping(value: dict[str, Any], actions: Actions) -> NamedAction:
         value = {"name": only, "arguments": value[only]} if isinstance(value[only], dict) else value
     name_key = next((key for key in ("action", "name", "type") if value.get(key) is not None), None)
     if name_key is None:
-        return NamedAction(Invalid(reason="the object has no action", code=ErrorCode.UNKNOWN_ACTION))
+        return Invalid(reason="the object has no action", code=ErrorCode.UNKNOWN_ACTION)
     name = value[name_key]
     arguments = {key: item for key, item in value.items() if key != name_key and key not in COMMENTS}
     inside = _unwrapped(arguments)
     if isinstance(inside, Invalid):
-        return NamedAction(inside)
+        return inside
     tool = name
     if isinstance(name, str) and name in TOOLS:
         name = inside.pop("action", None) or inside.pop("type", None)
     if not isinstance(name, str):
-        return NamedAction(
-            Invalid(reason=f"the action's name is no string: {shorten_name(repr(name))}", code=ErrorCode.UNKNOWN_ACTION)
+        return Invalid(
+            reason=f"the action's name is no string: {shorten_name(repr(name))}", code=ErrorCode.UNKNOWN_ACTION
         )
     return _read_web_interaction(name, inside, actions) if tool == MARKS_TOOL else read_named(name, inside, actions)
 
 
-def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
+def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions) -> Action:
     """Read WebGym's tool for a screenshot with marks.
 
     Its labels are the marks, and it sends typed text with Enter.
@@ -99,11 +90,10 @@ def _read_web_interaction(name: str, arguments: dict[str, Any], actions: Actions
     marked = {"mark" if key == "element_id" else key: value for key, value in arguments.items()}
     if canonical(name, actions) == "type":
         marked = {"enter": True} | marked
-    reading = read_named(name, marked, actions)
-    return replace(reading, renamed=(*reading.renamed, *({"element_id"} & arguments.keys())))
+    return read_named(name, marked, actions)
 
 
-def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedAction:
+def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> Action:
     """Return the action of a name and arguments in any of the schemes.
 
     An argument that is null, or an empty list of keys, has no meaning.
@@ -123,8 +113,7 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedA
     if ours in CLICKS and arguments.get("button") in ("back", "forward"):
         ours, arguments = str(arguments["button"]), {}  # OpenAI's mice have these buttons
     if ours not in actions:
-        return NamedAction(read_action({"type": name}, actions))
-    renamed = [name] if ours != name else []
+        return read_action({"type": name}, actions)
     table = (TARGET if ours in TARGETED else {}) | ARGUMENTS.get(ours, {})
     known = actions[ours].model_fields
     data: dict[str, Any] = {}
@@ -134,21 +123,16 @@ def read_named(name: str, arguments: dict[str, Any], actions: Actions) -> NamedA
             continue
         mine = key if key in known and key != "type" else table.get(key, key)
         if mine in data:
-            return NamedAction(
-                Invalid(reason=f"{ours}: {shorten_name(mine)} is given twice", code=ErrorCode.BAD_ACTION)
-            )
-        renamed += [key] if mine != key else []
+            return Invalid(reason=f"{ours}: {shorten_name(mine)} is given twice", code=ErrorCode.BAD_ACTION)
         data[mine] = value
     data = {key: value for key, value in implied.items() if value is not None} | data
-    return NamedAction(read_action({**_shaped(ours, spelled, data), "type": ours}, actions), tuple(renamed))
+    return read_action({**_shaped(ours, spelled, data), "type": ours}, actions)
 
 
-def shorten_name(text: str, limit: int = 60) -> str:
-    """Return a text in quotes, cut to a length."""
-    quoted = repr(text if len(text) <= limit else text[:limit] + "…")
-    return (
-        quoted if len(quoted) <= 2 * limit else quoted[: 2 * limit] + "…'"
-    )  # of characters that are shown as \\U0001f600
+def shorten_name(text: str) -> str:
+    """Return a text in quotes, cut to 60 characters."""
+    quoted = repr(text if len(text) <= 60 else text[:60] + "…")
+    return quoted if len(quoted) <= 120 else quoted[:120] + "…'"  # of characters that are shown as \\U0001f600
 
 
 def _unwrapped(arguments: dict[str, Any]) -> dict[str, Any] | Invalid:
