@@ -91,7 +91,6 @@ PROMISES: dict[str, dict[str, str]] = {
         "it is made again from the version before": "training/trainer/test_process.py::test_moving_a_damaged_policy_away_makes_the_same_one_again",
         "repeats later updates from their batches": "training/trainer/test_process.py::test_updates_are_done_again_to_the_last_bit_where_the_state_is_damaged",
         "what a result rests on has a sha256 that opening and the doctor compare": "tasks_lib/test_seals.py::test_what_a_result_rests_on_does_not_change_unseen",
-        "Documents without a sha256 open": "tasks_lib/test_seals.py::test_a_run_without_seals_is_opened_and_gets_them",
         "its rows are left out and counted (`damaged`)": "tasks_lib/test_doctor.py::test_a_pending_update_leaves_out_episodes_with_lost_evidence",
         "nothing is called damaged": "training/test_disk.py::test_a_policy_that_cannot_be_read_for_the_moment_is_not_called_damaged",
         "no retries; temporary files are removed": "training/test_disk.py::test_a_disk_error_at_any_call_names_the_path_and_leaves_nothing",
@@ -127,7 +126,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "adds nothing;": "tasks_lib/test_sampling.py::test_family_memory_lasts_over_iterations_and_a_resume",
     },
     "docs/sampling.md": {
-        "The same seed gives the same draw on every machine": "envs/tasks/test_samplers.py::test_the_shares_of_all_nodes_are_the_draw",
+        "The same seed gives the same draw on every machine": "envs/tasks/test_samplers.py::test_the_same_seed_gives_the_same_draw",
         "refuses a state of other tasks or arguments": "envs/tasks/test_samplers.py::test_states_that_do_not_fit_are_refused",
         "every task once before one repeats": "envs/tasks/test_samplers.py::test_no_row_comes_again_before_all_have_come",
         "and a resumed run refuses others": "tasks_lib/test_task_sets.py::test_a_large_set_that_changed_is_refused",

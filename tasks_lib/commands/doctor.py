@@ -40,7 +40,7 @@ from training.ledger.checkpoint_files import MANIFEST, REMOVED, added_files
 from training.ledger.evidence import blobs_of
 from training.ledger.journal import Journal, groups_of_version, published_batch, read_batch, read_group
 from training.ledger.paths import policy_name
-from training.ledger.seal import SEAL, describe_first_error, sha256_of
+from training.ledger.seal import describe_first_error, sha256_of
 from training.ledger.store import RunStore, move_aside_advice, read_json
 from training.records.groups import EpisodeSummary, GroupRecord
 from training.trainer.resume import check_state
@@ -51,9 +51,6 @@ COPY = "put the file back from a copy of the run"
 
 SUMMARY = ("seed", "sample", "score", "passed", "steps", "response_tokens", "stop_reason", "abstained")
 """Fields of an episode in a group's record that its trajectory has too."""
-OLDER = (
-    "is of older code, which sealed nothing: changes of tasks, evaluations, group records and result are not all seen"
-)
 
 
 def examine(run_dir: Path) -> list[Finding]:
@@ -134,8 +131,6 @@ class _Doctor:
             check_frozen_tasks(self.store)
         except StorageError as error:
             yield self._found(self.store.tasks_path, error, COPY)
-        if SEAL.encode() not in path.read_bytes():
-            yield self._found(path, OLDER, LEAVE, "note")
 
     def _policies(self) -> Iterator[Finding]:
         for folder in sorted((self.store.root / "policies").glob("v*")):

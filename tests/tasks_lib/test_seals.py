@@ -125,22 +125,3 @@ def test_what_a_result_rests_on_does_not_change_unseen(
             kept = {file for file in before if "journal" not in file and not file.startswith("config")}
             assert {file: after[file] for file in kept} == {file: before[file] for file in kept}, what
         restore(store.root, before)
-
-
-def test_a_run_without_seals_is_opened_and_gets_them(finished: tuple[TrainConfig, Path], tmp_path: Path) -> None:
-    """As older code wrote it; the doctor says so, and names no fault."""
-    config, root = finished
-    shutil.copytree(root, tmp_path / "r")
-    store, config = RunStore(tmp_path / "r"), config.model_copy(update={"root": str(tmp_path)})
-    for path in store.root.rglob("*.json"):
-        document = json.loads(path.read_bytes())
-        if isinstance(document, dict) and document.pop("document_sha256", None):
-            document.pop("tasks_sha256", None)
-            path.write_text(json.dumps(document, indent=2))
-    (note,) = examine(store.root)
-    assert note.severity == "note" and note.path == "config.json" and "older code" in note.what
-    with open_run(config) as run:
-        assert run.repairs == []
-    without_last_line(store.tasks_path)
-    with pytest.raises(StorageError, match=r"tasks\.jsonl is not what it was when this run began"), open_run(config):
-        pass

@@ -1,8 +1,7 @@
 """Seals JSON documents: each holds the sha256 of its other content.
 
 A seal shows that a document was changed. Batches, trajectories, blobs, rubrics and checkpoint files
-have theirs elsewhere: in a manifest, a record, or their name. Documents of older runs have no seal
-and are read without a check.
+have theirs elsewhere: in a manifest, a record, or their name.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def json_bytes(value: Any, *, sealed: bool = False) -> bytes:
 
 
 def unsealed(path: Path, document: Any, remedy: str) -> Any:
-    """Return a document without its seal.
+    """Return a document without its seal; other documents have none.
 
     Raises:
         StorageError: The document was changed after it was sealed; gives the ``remedy``.

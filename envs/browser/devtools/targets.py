@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from envs.browser.context import MAX_TABS, BrowserContext
 from envs.browser.devtools.rules import INVALID_PARAMS, NO_METHOD, NO_SESSION, REFUSED, CallRefused, Rules
@@ -16,13 +16,6 @@ ROOT_FILTER = [{"type": "browser", "exclude": True}, {"type": "tab", "exclude": 
 
 SHOWN = ("page", "tab")
 """Types of targets that a client is attached to by ``Target.setAutoAttach``."""
-
-
-class Attached(Protocol):
-    """A session of the client."""
-
-    parent: str | None
-    """Id of the session or level that it was attached by."""
 
 
 class Level:
@@ -54,7 +47,7 @@ class ContextTargets:
         """
         Args:
             browser: The client's own session of the browser.
-            sessions: The client's sessions by id (`Attached`).
+            sessions: The client's sessions by id.
             event: Sends an event of a session to the client.
             claimed: Set once any client of the context has made it its own.
         """

@@ -10,7 +10,7 @@ the reference. A live site has no page seeds: the task has the one seed 0, in th
 caller names.
 """
 
-from envs.tasks.imports.base import ImportedTask, TaskFormat, load_imported, save_imported, split_address
+from envs.tasks.imports.base import ImportedTask, TaskFormat, split_address
 from envs.tasks.imports.registry import FORMATS, export_tasks, import_tasks
 
 __all__ = [
@@ -19,7 +19,5 @@ __all__ = [
     "TaskFormat",
     "export_tasks",
     "import_tasks",
-    "load_imported",
-    "save_imported",
     "split_address",
 ]

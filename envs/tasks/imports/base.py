@@ -18,7 +18,6 @@ from envs.tasks.imports.files import set_files
 from envs.tasks.rows import CHECKS, OnProblem, RowProblems, SeenIds, TaskProblem, field_name, parse_object, refuse
 from envs.tasks.stream import UnreadableError, raw_rows
 from envs.types import Record, Rubric, SeedRange, Split, TaskError, WebTask, rubric_hash
-from envs.types.paths import AnyPath
 
 logger = logging.getLogger(__name__)
 
@@ -261,27 +260,3 @@ def start_of(url: str, field: str) -> dict[str, str]:
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
     return {"site": site, "path": path}
-
-
-def save_imported(path: AnyPath, items: Iterable[ImportedTask]) -> None:
-    """Write tasks with their references as JSON lines."""
-    Path(path).write_text("".join(f"{item.model_dump_json()}\n" for item in items), encoding="utf-8")
-
-
-def load_imported(path: AnyPath) -> list[ImportedTask]:
-    """Load what `save_imported` wrote.
-
-    Raises:
-        TaskError: the file cannot be read, or a line is malformed; the first one is named.
-    """
-    items = []
-    try:
-        for number, text in enumerate(raw_rows(path), start=1):
-            try:
-                items.append(ImportedTask.model_validate_json(text, strict=True))
-            except ValidationError as error:
-                first = error.errors()[0]
-                raise TaskError(f"{path}:{number}: {field_name(first['loc'])}: {first['msg']}") from error
-    except UnreadableError as error:
-        raise TaskError(f"{path}: cannot be read: {error}") from error
-    return items

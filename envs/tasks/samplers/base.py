@@ -107,16 +107,6 @@ def read_shares(progress: Mapping[str, Any], name: str) -> dict[str, float]:
     return dict(shares)
 
 
-def shard_rows(rows: Rows, shard: int, shards: int) -> Rows:
-    """Return the rows of one machine: every ``shards``-th, from ``shard``.
-
-    The shares of all machines are the draw, each row once.
-    """
-    if not 0 <= shard < shards:
-        raise TaskError(f"share {shard} of {shards}: shares are numbered from 0 to {shards - 1}")
-    return rows[shard::shards]
-
-
 def concatenate_rows(parts: list[Rows]) -> Rows:
     """Concatenate parts of rows; no parts give no rows."""
     return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)

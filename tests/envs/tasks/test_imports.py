@@ -19,8 +19,6 @@ from envs.tasks.imports import (
     ImportedTask,
     export_tasks,
     import_tasks,
-    load_imported,
-    save_imported,
     split_address,
 )
 from envs.tasks.rows import read_row
@@ -49,12 +47,9 @@ def test_what_is_imported_is_exported_as_it_was(tmp_path: Path, source: str, end
     assert [item.task.task_id.partition("/")[0] for item in items] == [source] * len(SAMPLES[source])
     export_tasks(tmp_path / f"out.{ending}", items)
     assert read_back(tmp_path / f"out.{ending}") == SAMPLES[source]
-    # The tasks are good rows of our own files, and the references are kept beside them.
+    # The tasks are good rows of our own files.
     save_tasks(tmp_path / "ours.jsonl", [item.task for item in items])
     assert load_tasks(tmp_path / "ours.jsonl") == [item.task for item in items]
-    save_imported(tmp_path / "kept.jsonl", items)
-    export_tasks(tmp_path / f"again.{ending}", load_imported(tmp_path / "kept.jsonl"))
-    assert read_back(tmp_path / f"again.{ending}") == SAMPLES[source]
 
 
 def places(source: str, tmp_path: Path) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import pytest
 
 from envs.sites import StaticSite
 from envs.tasks import TaskIndex, iter_tasks, load_tasks, read_tasks, save_parquet, save_tasks, task_files, write_tree
-from envs.tasks.imports import FORMATS, export_tasks, import_tasks, load_imported, save_imported
+from envs.tasks.imports import FORMATS, export_tasks, import_tasks
 
 from .making import task
 
@@ -36,8 +36,6 @@ def test_sets_of_others_are_read_by_text_and_by_path(tmp_path: Path, kind: type)
     (tmp_path / "set" / "miniwob" / "click-test.html").touch()
     found = list(import_tasks("miniwob", kind(tmp_path / "set")))
     assert len(found) == 1
-    save_imported(kind(tmp_path / "kept.jsonl"), found)
-    assert load_imported(kind(tmp_path / "kept.jsonl")) == found
     export_tasks(kind(tmp_path / "back"), found)
     assert (tmp_path / "back").read_text() and FORMATS
     assert StaticSite("mine", kind(tmp_path)).name == "mine"
