@@ -9,25 +9,16 @@ The semantics are the benchmark's; what it would turn into an exception or a zer
 judge, an unknown helper, a site that does not answer) is *unavailable* here.
 """
 
-from envs.rewards.webarena.config import (
-    EvalType,
-    PageCheck,
-    ReferenceAnswers,
-    WebArenaEval,
-    WebArenaTask,
-    read_configs,
-    read_eval,
-    read_task,
-)
-from envs.rewards.webarena.evaluate import AnswerJudge, EvaluatorResult, Part, evaluate
+from envs.rewards.webarena.config import read_eval
+from envs.rewards.webarena.evaluate import EvaluatorResult, Part, evaluate
 from envs.rewards.webarena.helpers import HELPERS, Helper
 from envs.rewards.webarena.page_images import read_images
 from envs.rewards.webarena.parts import WebArenaParts
-from envs.rewards.webarena.program import PageAccess, PageScriptError, read_pages
-from envs.rewards.webarena.shop import ADMIN, Shop, read_account
+from envs.rewards.webarena.program import PageScriptError, read_pages
+from envs.rewards.webarena.shop import ADMIN, read_account
 from envs.rewards.webarena.site_helpers import KNOWN, lacking, site_helpers
 from envs.rewards.webarena.state import lacking_state, read_state
-from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, SITES, placed
+from envs.types.webarena import NOT_ACHIEVABLE, PLACEHOLDER, SITES, EvalType, PageCheck, WebArenaEval, placed
 
 __all__ = [
     "ADMIN",
@@ -36,29 +27,22 @@ __all__ = [
     "NOT_ACHIEVABLE",
     "PLACEHOLDER",
     "SITES",
-    "AnswerJudge",
     "EvalType",
     "EvaluatorResult",
     "Helper",
-    "PageAccess",
     "PageCheck",
     "PageScriptError",
     "Part",
-    "ReferenceAnswers",
-    "Shop",
     "WebArenaEval",
     "WebArenaParts",
-    "WebArenaTask",
     "evaluate",
     "lacking",
     "lacking_state",
     "placed",
     "read_account",
-    "read_configs",
     "read_eval",
     "read_images",
     "read_pages",
     "read_state",
-    "read_task",
     "site_helpers",
 ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envs.rewards.webarena import WebArenaEval, read_eval
+
 FILE = Path(__file__).with_name("configs.json")
-ADDRESSES = {"__GITLAB__": "http://git.test/", "__REDDIT__": "http://reddit.test", "__SHOPPING__": "http://shop.test"}
+ADDRESSES = {"gitlab": "http://git.test/", "reddit": "http://reddit.test", "shopping": "http://shop.test"}
 
 
 def broken(change: Callable[[dict[str, Any]], object], row: int = 3) -> dict[str, Any]:
@@ -16,3 +19,16 @@ def broken(change: Callable[[dict[str, Any]], object], row: int = 3) -> dict[str
     raw: dict[str, Any] = json.loads(FILE.read_text())[row]
     change(raw)
     return raw
+
+
+@dataclass(frozen=True)
+class Config:
+    """The question of a row and its evaluators."""
+
+    intent: str
+    eval: WebArenaEval
+
+
+def config(raw: dict[str, Any]) -> Config:
+    """A row as it is, with the placeholders of sites."""
+    return Config(raw["intent"], read_eval(raw["eval"], raw))

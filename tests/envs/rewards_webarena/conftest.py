@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
-from envs.rewards.webarena import WebArenaTask, read_configs
+from envs.rewards.webarena import placed
 
-from .configs import ADDRESSES, FILE
+from .configs import ADDRESSES, FILE, Config, config
 
 
 @pytest.fixture(scope="module")
-def tasks() -> dict[int, WebArenaTask]:
-    return {task.task_id: task for task in read_configs(FILE.read_text(), FILE.name, ADDRESSES)}
+def tasks() -> dict[int, Config]:
+    rows = {raw["task_id"]: config(raw) for raw in json.loads(FILE.read_text())}
+    return {number: replace(row, eval=placed(row.eval, ADDRESSES)) for number, row in rows.items()}

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from envs.rewards.webarena import KNOWN, lacking, read_configs
+from envs.rewards.webarena import KNOWN, lacking, read_eval
 from envs.rewards.webarena.helpers import read_helper_call
 from envs.tasks import TaskProblem
 from envs.tasks.imports import export_tasks, import_tasks
@@ -50,15 +50,14 @@ def looks(evaluators: WebArenaEval) -> tuple[PageCheck, ...]:
 
 
 def test_all_are_read_and_imported(path: Path, rows: list[dict[str, Any]]) -> None:
-    configs = read_configs(path.read_text(encoding="utf-8"), path.name)
     problems: list[TaskProblem] = []
     items = list(import_tasks("webarena", path, on_problem=problems.append))
-    assert len(rows) == len(configs) == len(items) == 812 and problems == []
-    assert [config.task_id for config in configs] == [row["task_id"] for row in rows] == list(range(812))
-    for config, item in zip(configs, items, strict=True):
-        assert item.task.evaluators == config.eval and item.task.instruction == config.intent
+    assert len(rows) == len(items) == 812 and problems == []
+    assert [row["task_id"] for row in rows] == list(range(812))
+    for row, item in zip(rows, items, strict=True):
+        assert item.task.evaluators == read_eval(row["eval"], row) and item.task.instruction == row["intent"]
         assert read_row(item.task.model_dump_json()) == (item.task, [])
-    types = Counter(each for config in configs for each in config.eval.eval_types)
+    types = Counter(each for item in items if item.task.evaluators for each in item.task.evaluators.eval_types)
     assert types == Counter(each for row in rows for each in row["eval"]["eval_types"])
 
 

@@ -4,6 +4,7 @@ score."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,11 +19,8 @@ from envs.rewards.webarena import (
     PageScriptError,
     Part,
     WebArenaEval,
-    WebArenaTask,
     evaluate,
-    read_configs,
     read_pages,
-    read_task,
 )
 from envs.rewards.webarena.evaluate import partial, product
 from envs.rewards.webarena.helpers import PAGE, UnknownHelper, call, read_helper_call, reddit_get_post_url
@@ -31,7 +29,7 @@ from envs.types import BrowserError
 from envs.types.evidence import PageText
 from envs.types.webarena import PageCheck
 
-from .configs import FILE, broken
+from .configs import Config, broken, config
 
 
 class Page:
@@ -78,7 +76,7 @@ class Says:
 
 
 async def grade(
-    task: WebArenaTask,
+    task: Config,
     answer: str | None = None,
     at: str = "http://x/",
     page: Any = None,
@@ -92,14 +90,14 @@ async def grade(
 # --- comparisons
 
 
-async def test_an_exact_answer(tasks: dict[int, WebArenaTask]) -> None:
+async def test_an_exact_answer(tasks: dict[int, Config]) -> None:
     assert (await grade(tasks[9001], "blue willow")).score == 1.0
     wrong = await grade(tasks[9001], "blue")
     assert wrong.score == 0.0 == wrong.partial and "'blue' for 'Blue Willow'" in wrong.parts[0].evidence
     assert (await grade(tasks[9001], None)).score == 0.0
 
 
-async def test_parts_of_an_answer_and_a_judge_for_the_rest(tasks: dict[int, WebArenaTask]) -> None:
+async def test_parts_of_an_answer_and_a_judge_for_the_rest(tasks: dict[int, Config]) -> None:
     judge = Says("passed")
     good = await grade(tasks[9002], "12 min from pier 4 at 12:00", judge=judge)
     assert good.score == 1.0 == good.partial and len(good.parts) == 3
@@ -108,27 +106,27 @@ async def test_parts_of_an_answer_and_a_judge_for_the_rest(tasks: dict[int, WebA
     assert half.score == 0.0 and half.partial == pytest.approx(2 / 3)
 
 
-async def test_a_judge_that_abstains_is_no_zero(tasks: dict[int, WebArenaTask]) -> None:
+async def test_a_judge_that_abstains_is_no_zero(tasks: dict[int, Config]) -> None:
     for judge, why in ((Says("abstained"), "judge: abstained"), (None, "needs a judge")):
         found = await grade(tasks[9002], "12 min from pier 4", judge=judge)
         assert found.score is None and found.partial == 1.0 and found.abstained and why in found.abstained
         assert (await grade(tasks[9002], "nothing", judge=judge)).score == 0.0  # it fails whatever the judge would say
 
 
-async def test_no_answer_is_no_answer_in_other_words(tasks: dict[int, WebArenaTask]) -> None:
+async def test_no_answer_is_no_answer_in_other_words(tasks: dict[int, Config]) -> None:
     judge = Says("passed")
     for answer in (None, "", "  "):
         found = await grade(tasks[9002], answer, judge=judge)
         assert not judge.asked and found.parts[-1].value == 0 and found.partial == 0
 
 
-async def test_what_cannot_be_done(tasks: dict[int, WebArenaTask]) -> None:
+async def test_what_cannot_be_done(tasks: dict[int, Config]) -> None:
     judge = Says("failed")
     assert (await grade(tasks[9003], "N/A", judge=judge)).score == 1.0 and not judge.asked
     assert (await grade(tasks[9003], "555-1234", judge=judge)).score == 0.0
     assert judge.asked == [("Tell me the fax number of the shop.", "The shop names no fax number", "555-1234", True)]
     assert (await grade(tasks[9003], "there is no fax", judge=Says("passed"))).score == 1.0
-    silent = tasks[9003].model_copy(update={"eval": tasks[9003].eval.model_copy(update={"string_note": ""})})
+    silent = replace(tasks[9003], eval=tasks[9003].eval.model_copy(update={"string_note": ""}))
     assert (await grade(silent, "there is no fax", judge=judge)).score == 0.0
 
 
@@ -136,8 +134,8 @@ async def test_must_exclude() -> None:
     raw = broken(
         lambda raw: raw["eval"].update(reference_answers={"must_include": ["tea"], "must_exclude": ["milk"]}), 0
     )
-    assert (await grade(read_task(raw), "tea")).score == 1.0
-    assert (await grade(read_task(raw), "tea with milk")).score == 0.0
+    assert (await grade(config(raw), "tea")).score == 1.0
+    assert (await grade(config(raw), "tea with milk")).score == 0.0
 
 
 # --- url_match and program_html
@@ -150,7 +148,7 @@ def git(star: Any = 1, text: str = "Issues: Garten") -> Page:
     return Page(LAST, {LAST: {"html": f"<p>{text}</p>"}, "http://git.test/me/plants": {"html": "", STAR: star}})
 
 
-async def test_address_and_pages_together(tasks: dict[int, WebArenaTask]) -> None:
+async def test_address_and_pages_together(tasks: dict[int, Config]) -> None:
     page = git()
     found = await grade(tasks[9004], at=LAST, page=page)
     assert found.score == 1.0 == found.partial and found.abstained is None
@@ -185,7 +183,7 @@ async def test_the_page_is_reloaded_and_the_last_page_is_not() -> None:
     assert page.visits == ["http://git.test/x"] * 2
 
 
-async def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask]) -> None:
+async def test_the_product_and_the_partial_score(tasks: dict[int, Config]) -> None:
     found = await grade(tasks[9004], at=LAST, page=git(text="Issues: none"))
     # url_match 1; program_html (1 + 1/2) / 2
     assert found.score == 0.0 and found.partial == pytest.approx((1 + 0.75) / 2)
@@ -194,7 +192,7 @@ async def test_the_product_and_the_partial_score(tasks: dict[int, WebArenaTask])
 
 
 async def test_absent_content_scores_zero_and_no_answer_is_none(
-    tasks: dict[int, WebArenaTask],
+    tasks: dict[int, Config],
 ) -> None:
     for star in (None, PageScriptError("no .star"), 2, ""):
         assert (await grade(tasks[9004], at=LAST, page=git(star))).score == 0.0
@@ -206,7 +204,7 @@ async def test_absent_content_scores_zero_and_no_answer_is_none(
     assert none.score is None and none.partial == 1.0 and "no page" in str(none.abstained)
 
 
-async def test_entities_are_read_as_what_they_stand_for(tasks: dict[int, WebArenaTask]) -> None:
+async def test_entities_are_read_as_what_they_stand_for(tasks: dict[int, Config]) -> None:
     assert (await grade(tasks[9004], at=LAST, page=git(text="issues in the g&#97;rden"))).score == 1.0
 
 
@@ -219,7 +217,7 @@ def reddit() -> Page:
     return Page(LAST_COMMENT, {POST: {"html": "", BOLD: "Upvoted"}, LAST_COMMENT: {"html": ""}})
 
 
-async def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, WebArenaTask]) -> None:
+async def test_an_unknown_helper_is_unavailable_and_says_so(tasks: dict[int, Config]) -> None:
     page = reddit()
     found = await grade(tasks[9005], at=LAST_COMMENT, page=page)
     assert found.score is None and found.partial == 1.0 and page.visits == [POST]
@@ -248,7 +246,7 @@ async def test_arguments_that_a_helper_cannot_use_make_it_unavailable(program: s
         await call(program, helpers, page=None, last_url="")
 
 
-async def test_helpers_are_given_the_page(tasks: dict[int, WebArenaTask]) -> None:
+async def test_helpers_are_given_the_page(tasks: dict[int, Config]) -> None:
     page, seen = reddit(), []
 
     async def role(shown: object, name: str) -> str:
@@ -310,7 +308,7 @@ def test_calls_are_read() -> None:
     assert read_helper_call("func:f('a\\'b', 2, __page__, None)") == ("f", ["a'b", 2, PAGE, None])
 
 
-async def test_a_last_address_with_quotes_stays_data(tasks: dict[int, WebArenaTask]) -> None:
+async def test_a_last_address_with_quotes_stays_data(tasks: dict[int, Config]) -> None:
     at = "http://reddit.test/f/x')or('/77/t"
     page = Page(at, {at: {"html": ""}})
     await grade(tasks[9005], at=at, page=page)
@@ -318,7 +316,7 @@ async def test_a_last_address_with_quotes_stays_data(tasks: dict[int, WebArenaTa
 
 
 async def test_addresses_that_are_not_known_are_unavailable() -> None:
-    task = read_configs(FILE.read_text(), "x")[3]
+    task = config(broken(lambda raw: None))
     found = await grade(task, at=LAST, page=git())
     assert found.score is None and "the address of __GITLAB__ is not known" in str(found.abstained)
 
