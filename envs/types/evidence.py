@@ -115,7 +115,7 @@ class Recorded(Record):
 
     pages: tuple[WholePage, ...] = ()
     """The whole last page, after the pages of all steps where a fact asks for ``ever``. Empty where
-    a dialog was open, and in old records: facts then read what was in view."""
+    a dialog was open: facts then read what was in view."""
     dom: tuple[DomElement, ...] | None = None
     """The last page in document order, frames and shadow trees in their places, with the styles
     that were asked for."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from envs.types.record import Record
 
@@ -47,8 +47,6 @@ class Element(Record):
     texts."""
     disabled: bool = False
     """Shown, but an action on it has no effect."""
-    hoverable: bool = False
-    """Always false: kept because recorded observations have it."""
     in_viewport: bool = True
     """It can be reached without scrolling."""
     input_type: str = ""
@@ -64,7 +62,7 @@ class Element(Record):
     """Further state in words: ``expanded``, ``required``, ``max 10``, ``invalid "Please fill out
     this field."``…"""
     whole: Whole | None = None
-    """``None`` where nothing is shortened, and in records from before there was this field."""
+    """``None`` where nothing is shortened."""
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Leave out what is as usual: people print lists of elements."""
@@ -130,8 +128,6 @@ class Observation(Record):
     notices: tuple[str, ...] = ()
     """Texts of alerts (confirmed at once), and interventions such as a request that was given
     up."""
-    diff: Annotated[None, BeforeValidator(lambda _: None), Field(exclude=True, repr=False)] = None
-    """Unused; read and dropped, since records of earlier versions have it."""
 
 
 class WholePage(Record):

@@ -91,7 +91,7 @@ class RewardBundle(Record):
     """Cause of the abstention; ``None`` when there is a usable reward."""
     binary: float | None = None
     """1.0 if every scored part and gate holds, 0.0 if one does not. ``None`` if that is unknown (no
-    available part fails and one is not available), if the bundle abstains, and in old records."""
+    available part fails and one is not available), and if the bundle abstains."""
     failed: tuple[str, ...] = ()
     """Gates, required parts and other conditions that are not met, as texts."""
     rubric_hash: str = ""

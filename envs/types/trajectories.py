@@ -111,10 +111,9 @@ class Step(Record):
     policy_version: int
     """Oldest version that generated a token of this response."""
     version_spans: tuple[TokenSpan, ...] = ()
-    """Policy versions of the response's tokens; empty where all are of ``policy_version``, and in
-    older records."""
+    """Policy versions of the response's tokens; empty where all are of ``policy_version``."""
     finish_reason: FinishReason | None = None
-    """End of the response; ``None`` in older records, and where no model wrote it."""
+    """End of the response; ``None`` where no model wrote it."""
     action: Action
     form: str = ""
     """Format in which the response was read as an action (`envs.actions.parsing`)."""
@@ -122,7 +121,7 @@ class Step(Record):
     """Reason why the action was not carried out; the next observation has the message."""
     settled: str = ""
     """End of the wait for the page after the action (`envs.settle.SettleReason`); empty without a
-    wait, and in older records."""
+    wait."""
     signals: PageSignals | None = None
     """Browser signals of the page after the action, when they were asked for."""
     dom_diff: str = ""
