@@ -51,18 +51,16 @@ class DecompositionRules(Record):
 class Parts:
     """The sub-tasks of a task, and the reasons for missing ones."""
 
-    tasks: tuple[WebTask, ...] = ()
-    skipped: str | None = None
-    """Reason why the task has no sub-tasks; ``None`` if it may have some."""
-    rejected: tuple[tuple[str, str], ...] = ()
+    tasks: tuple[WebTask, ...]
+    rejected: tuple[tuple[str, str], ...]
     """Sub-tasks that were given up: id and reason."""
 
 
-def decompose(task: WebTask, rules: DecompositionRules | None = None, seed: int = 0) -> Parts:
-    """Make sub-tasks with instructions made from the words of their groups (`part_instruction`)."""
-    rules = rules or DecompositionRules()
-    if (reason := not_decomposed(task, rules)) is not None:
-        return Parts(skipped=reason)
+def decompose(task: WebTask, rules: DecompositionRules, seed: int = 0) -> Parts:
+    """Make sub-tasks with instructions made from the words of their groups (`part_instruction`).
+
+    Call it only if `not_decomposed` is ``None``.
+    """
     made: list[WebTask] = []
     rejected: list[tuple[str, str]] = []
     for rubric in sub_rubrics(task, rules, seed):
@@ -70,7 +68,7 @@ def decompose(task: WebTask, rules: DecompositionRules | None = None, seed: int 
             made.append(sub_task(task, rubric, part_instruction(task, rubric)))
         except ValueError as error:
             rejected.append((part_id(task, rubric), str(error)))
-    return Parts(tuple(made), None, tuple(rejected))
+    return Parts(tuple(made), tuple(rejected))
 
 
 def sub_rubrics(task: WebTask, rules: DecompositionRules, seed: int = 0) -> list[Rubric]:

@@ -47,8 +47,6 @@ class Writing(Generic[T]):
     With a ``value`` beside it, the other samples agree without this one; with it they may agree on
     more.
     """
-    share: float = 1.0
-    """Share of all written facts that are agreed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +187,13 @@ class RubricWriter:
         agreement = agree(drafts, self.config.samples, self.config.agreement)
         lost = next((sample.lost for sample in samples if sample.lost), None)
         if agreement.draft is not None:
-            return Writing(to_rubric(agreement.draft, reference), calls, unanswered=lost, share=agreement.share)
+            return Writing(to_rubric(agreement.draft, reference), calls, unanswered=lost)
         if lost is not None:
-            return Writing(None, calls, unanswered=lost, share=agreement.share)
+            return Writing(None, calls, unanswered=lost)
         why = Counter(sample.refused for sample in samples if sample.refused)
         counted = [f"{count} of {len(samples)} samples refused: {reason}" for reason, count in why.most_common(1)]
         reason = "; ".join([*([agreement.reason] if drafts else []), *counted])
-        return Writing(None, calls, refused=f"rubric: {reason}", share=agreement.share)
+        return Writing(None, calls, refused=f"rubric: {reason}")
 
 
 def _read_instruction(reply: str, whole: str, kept: Sequence[FactGroup]) -> str:

@@ -68,7 +68,7 @@ def by_seed(*replies: str | bytes | None) -> Answerer:
 
 async def test_three_samples_that_agree_make_a_rubric() -> None:
     found, fake = await write(by_seed(drafted()))
-    assert found.value is not None and found.share == 1 and len(found.calls) == len(fake.requests) == 3
+    assert found.value is not None and len(found.calls) == len(fake.requests) == 3
     assert [fact.description for fact in found.value.fact_groups[0].facts] == [text for text, _ in FACTS]
     assert found.value.gates[0].id == "grounded"
     assert sorted(request["seed"] for request in fake.requests) == [42, 43, 44]
@@ -79,13 +79,13 @@ async def test_facts_that_one_sample_alone_has_are_left_out() -> None:
     found, _ = await write(by_seed(more, drafted(), more))
     assert found.value is not None and found.value.fact_count == 4  # two of three have it
     found, _ = await write(by_seed(more, drafted(), drafted()))
-    assert found.value is not None and found.value.fact_count == 3 and found.share == 0.75
+    assert found.value is not None and found.value.fact_count == 3
 
 
 async def test_samples_that_contradict_are_refused_with_the_counts() -> None:
     one, two, three = (drafted(fact) for fact in FACTS)
     found, _ = await write(by_seed(one, two, three))
-    assert found.refused == "rubric: samples agree on none of 3 facts" and found.share == 0
+    assert found.refused == "rubric: samples agree on none of 3 facts"
 
 
 async def test_a_reference_answer_is_a_fact_and_is_never_said() -> None:
