@@ -12,7 +12,7 @@ import difflib
 import glob
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
     tasks: Iterable[WebTask] = iter_tasks(paths)
     if not kinds:
         return TaskIndex.build(tasks)
-    index = TaskIndex.build(_of_kinds(tasks, frozenset(kinds)))
+    index = TaskIndex.build(task for task in tasks if task.kind in kinds)
     missing = sorted(set(kinds) - set(index.kinds))
     if missing:
         existing = sorted({task.kind for task in iter_tasks(paths)})
@@ -274,10 +274,6 @@ def _reopen(config: TasksConfig, store: RunStore) -> TaskIndex:
     if index.fingerprint != frozen.fingerprint:
         raise ConfigError(f"{store.task_set_path} is of other tasks than {config.file}; start another run_id")
     return index
-
-
-def _of_kinds(tasks: Iterable[WebTask], kinds: frozenset[str]) -> Iterator[WebTask]:
-    return (task for task in tasks if task.kind in kinds)
 
 
 def _contents(paths: Sequence[Path]) -> dict[str, FolderContent]:

@@ -115,11 +115,8 @@ def colour(seen: Observation, history: Sequence[Action]) -> Action:
 
 def shades(seen: Observation, history: Sequence[Action]) -> Action:
     """Select every box of the named colour, then submit."""
-    return click(seen, labelled(seen, wanted(seen, r"shades of (\w+)"), "item")) if _has_shade(seen) else submit(seen)
-
-
-def _has_shade(seen: Observation) -> bool:
-    return labelled(seen, wanted(seen, r"shades of (\w+)"), "item") is not None
+    shade = labelled(seen, wanted(seen, r"shades of (\w+)"), "item")
+    return submit(seen) if shade is None else click(seen, shade)
 
 
 def tree(seen: Observation, history: Sequence[Action]) -> Action:

@@ -96,7 +96,7 @@ def episode_quality(signals: EpisodeSignals) -> Quality:
         "layout": _per_step(signals, "layout_ms"),
         "layout_shift": None if signals.layout_shift is None else signals.layout_shift / max(1, signals.documents),
         "layers": signals.most_layers,
-        "gpu": _mebibytes(signals.gpu_bytes),
+        "gpu": None if signals.gpu_bytes is None else signals.gpu_bytes / MEBIBYTE,
         "touch": signals.interaction_ms,
         "paint": signals.first_contentful_paint_ms,
         "style": _per_step(signals, "style_ms"),
@@ -127,7 +127,3 @@ def episode_quality(signals: EpisodeSignals) -> Quality:
 def _per_step(signals: EpisodeSignals, field: str) -> float | None:
     total: float | None = getattr(signals, field)
     return None if total is None else total / max(1, signals.known.get(field, signals.steps))
-
-
-def _mebibytes(count: int | None) -> float | None:
-    return None if count is None else count / MEBIBYTE

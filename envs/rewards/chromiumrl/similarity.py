@@ -86,7 +86,8 @@ def dom_similarity(reference: DomSnapshot, live: DomSnapshot, mode: Mode = "nati
     """
     if not reference.nodes:
         raise JudgeError(f"DOM similarity: the reference {reference.url!r} has no nodes; take its snapshot again")
-    comparison = compare_views(view(reference, mode), view(live, mode), mode, _one_document(reference, live))
+    one_document = reference.document != "" and reference.document == live.document
+    comparison = compare_views(view(reference, mode), view(live, mode), mode, one_document)
     regions = _regions(comparison)
     if regions:
         weighted = [(weight, _parts(comparison, inside)) for _, weight, inside in regions]
@@ -140,10 +141,6 @@ def compare_views(reference: View, live: View, mode: Mode, same_document: bool) 
         (a, b) for a, b in matching.pairs if reference.nodes[a].tag not in NEVER_CHANGED and _differs(comparison, a, b)
     ]
     return comparison
-
-
-def _one_document(reference: DomSnapshot, live: DomSnapshot) -> bool:
-    return bool(reference.document) and reference.document == live.document
 
 
 def attribute_changes(reference: Mapping[str, str], live: Mapping[str, str]) -> list[str]:

@@ -119,12 +119,8 @@ def remove(visit: Visit) -> Response:
     return go("/basket")
 
 
-def checkout(visit: Visit) -> Response:
+def checkout(visit: Visit, error: str = "") -> Response:
     """Show the form for address and delivery."""
-    return _checkout(visit)
-
-
-def _checkout(visit: Visit, error: str = "") -> Response:
     lines = visit.all(LINES)
     if not lines:
         return go("/basket")
@@ -144,9 +140,9 @@ def place(visit: Visit) -> Response:
     """Make an order of the basket."""
     given = [visit.form_value(name) for name in FIELDS]
     if not all(given):
-        return _checkout(visit, "Fill in name, street and city.")
+        return checkout(visit, "Fill in name, street and city.")
     if visit.form_value("delivery") not in DELIVERIES:
-        return _checkout(visit, "Choose a delivery.")
+        return checkout(visit, "Choose a delivery.")
     lines = visit.all(LINES)
     if not lines:
         return go("/basket")

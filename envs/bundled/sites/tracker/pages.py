@@ -53,12 +53,8 @@ def search(visit: Visit) -> Response:
     return visit.page("search.html", query=query, tickets=tickets)
 
 
-def ticket(visit: Visit) -> Response:
+def ticket(visit: Visit, error: str = "") -> Response:
     """Show one ticket with its comments."""
-    return _ticket(visit)
-
-
-def _ticket(visit: Visit, error: str = "") -> Response:
     row = visit.one("SELECT * FROM tickets WHERE id = ?", visit.path["id"])
     comments = visit.all("SELECT * FROM comments WHERE ticket = ? ORDER BY id", row["id"])
     status = 422 if error else 200
@@ -71,7 +67,7 @@ def comment(visit: Visit) -> Response:
     """Add a comment to a ticket."""
     text, row = visit.form_value("text"), visit.one("SELECT id FROM tickets WHERE id = ?", visit.path["id"])
     if not 1 <= len(text) <= MAX_TEXT:
-        return _ticket(visit, f"Write a comment of at most {MAX_TEXT} characters.")
+        return ticket(visit, f"Write a comment of at most {MAX_TEXT} characters.")
     visit.db.execute("INSERT INTO comments (ticket, author, text) VALUES (?,?,?)", (row["id"], _me(visit.db), text))
     return go(f"/tickets/{row['id']}")
 
