@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture
 
 from envs.bundled.generate import MAX_LOOKED_AT, GeneratorSpec, empty_splits, generate, split_counts, wanted_splits
@@ -47,7 +46,7 @@ from tasks_lib.folder.failed_start import free_name, undo_failed_start
 from tasks_lib.folder.lock import run_lock
 from tasks_lib.folder.progress import RunProgress
 from tasks_lib.folder.values import add_new_defaults, check_kind
-from tasks_lib.processes.retries import is_retriable
+from tasks_lib.processes.retries import WORKER_TASK
 from training.ledger.store import RunStore, read_json, write_json
 
 UNRELATED_KEYS = {"run_id", "preset", "root", "cluster"}
@@ -60,14 +59,7 @@ They affect the shards, so shards are built anew; answered questions are not ask
 """
 
 
-@task(
-    task_run_name="build-{request.source.name}-{request.shard}",
-    retries=1,
-    retry_delay_seconds=2,
-    retry_condition_fn=is_retriable,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@task(task_run_name="build-{request.source.name}-{request.shard}", retries=1, **WORKER_TASK)
 def build_shard_on_worker(request: ShardRequest) -> ShardReport:
     """Build a shard that does not exist yet.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
 
 from envs.sites import build_site, find_recipe, recipe_files
 from tasks_lib.processes.prefect_run import completed
-from tasks_lib.processes.retries import is_retriable
+from tasks_lib.processes.retries import WORKER_TASK
 
 
 def names_to_build(names: Sequence[str]) -> list[str]:
@@ -29,14 +28,7 @@ def names_to_build(names: Sequence[str]) -> list[str]:
     return [recipe.name for recipe in recipes if recipe.served_by_process]
 
 
-@task(
-    task_run_name="build-site-{name}",
-    retries=1,
-    retry_delay_seconds=2,
-    retry_condition_fn=is_retriable,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@task(task_run_name="build-site-{name}", retries=1, **WORKER_TASK)
 def build_recipe(name: str) -> str:
     """Build a recipe's environment and state, and return the folder.
 

@@ -218,9 +218,8 @@ class MemoryMonitor:
     A sample costs some 50 ms of CPU.
     """
 
-    def __init__(self, interval: float = 5.0) -> None:
+    def __init__(self) -> None:
         self.peak_mb = 0.0
-        self._interval = interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
 
@@ -233,7 +232,7 @@ class MemoryMonitor:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        while not self._stop.wait(5.0):
             self.peak_mb = max(self.peak_mb, family_rss_mb())
 
 

@@ -57,9 +57,9 @@ class RunProgress:
             yield
 
     @contextmanager
-    def phase(self, what: str, expect: str = "") -> Iterator[None]:
+    def phase(self, what: str) -> Iterator[None]:
         """Announce a phase, and log its duration at its end."""
-        self.log(f"{what}{f' (about {expect})' if expect else ''} …")
+        self.log(f"{what} …")
         started = time.perf_counter()
         yield
         self.log(f"{what}: {time.perf_counter() - started:.1f} s")

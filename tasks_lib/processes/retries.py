@@ -6,6 +6,8 @@ import logging
 import re
 from typing import Any
 
+from prefect.cache_policies import NO_CACHE
+
 import envs.types
 from envs.types import BrowserError, EngineError, JudgeError, ReadError, RollwrightError, SiteError
 from tasks_lib.processes.prefect_run import log_to_task_run
@@ -26,6 +28,15 @@ def is_retriable(task: Any, task_run: Any, state: Any) -> bool:
     why = "another attempt may not meet it" if passing else "another attempt would meet it again"
     log_to_task_run(task_run, task, f"attempt {task_run.run_count} failed: {type(error).__name__}: {error}; {why}")
     return passing
+
+
+WORKER_TASK: dict[str, Any] = {
+    "retry_delay_seconds": 2,
+    "retry_condition_fn": is_retriable,
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+}
+"""Options of Prefect's ``task`` for work on a worker, which may be done again: it is idempotent."""
 
 
 def is_not_reported_by_flow(record: logging.LogRecord) -> bool:

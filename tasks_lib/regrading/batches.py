@@ -14,7 +14,6 @@ from typing import Any
 
 import dask
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from envs.sites import LiveOptions
 from envs.tasks import TaskIndex
@@ -26,7 +25,7 @@ from tasks_lib.folder.frozen_config import started_config
 from tasks_lib.folder.regraded import RegradingStart, read_log, read_regraded, write_end, write_start
 from tasks_lib.folder.task_sets import freeze_tasks, open_tasks, with_hashes
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE
-from tasks_lib.processes.retries import is_retriable
+from tasks_lib.processes.retries import WORKER_TASK
 from tasks_lib.processes.site_offers import needed_offers
 from tasks_lib.regrading.config import RegradeConfig
 from tasks_lib.rollouts.cluster import places_of_worker
@@ -37,14 +36,7 @@ from training.ledger.journal import read_group
 from training.ledger.store import RunStore, write_json
 
 
-@task(
-    task_run_name="grade-{request.name}-{request.episodes[0]}",
-    retries=2,
-    retry_delay_seconds=2,
-    retry_condition_fn=is_retriable,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@task(task_run_name="grade-{request.name}-{request.episodes[0]}", retries=2, **WORKER_TASK)
 def grade_batch(request: GradeRequest) -> GradeReport:
     """Grade the stored episodes of ``request`` that are not graded yet.
 

@@ -19,7 +19,7 @@ from envs.types import DiskError, RollwrightError, WebTask
 from tasks_lib.config import EndpointConfig, RewardConfig, RolloutConfig
 from tasks_lib.folder.repair import repair_group
 from tasks_lib.processes.dask_clients import BROWSER_RESOURCE, units_of_shard
-from tasks_lib.processes.retries import is_retriable
+from tasks_lib.processes.retries import WORKER_TASK
 from tasks_lib.processes.serving import PolicyServers
 from tasks_lib.processes.site_offers import needed_offers
 from tasks_lib.rollouts.cluster import leave_out_workers, places_of_worker
@@ -52,14 +52,7 @@ def describe_late_batches(batches: Mapping[str, float], deadline: float) -> str:
     )
 
 
-@task(
-    task_run_name="roll-out-{request.groups[0].group_id}",
-    retries=2,
-    retry_delay_seconds=2,
-    retry_condition_fn=is_retriable,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@task(task_run_name="roll-out-{request.groups[0].group_id}", retries=2, **WORKER_TASK)
 def roll_out_shard(request: RolloutRequest) -> RolloutReport:
     """Roll out the groups of ``request`` that are not committed yet.
 

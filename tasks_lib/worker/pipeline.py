@@ -73,13 +73,13 @@ class Stage(Generic[A, B]):
         object.__setattr__(self, "_slots", asyncio.Semaphore(self.workers))
 
     @classmethod
-    def in_threads(cls, name: str, work: Callable[[A], B], executor: Executor, *, workers: int = 1) -> Stage[A, B]:
+    def in_threads(cls, name: str, work: Callable[[A], B], executor: Executor) -> Stage[A, B]:
         """Return a stage that runs a plain function in threads, such as encoding an image."""
 
         async def run(item: A) -> B:
             return await asyncio.get_running_loop().run_in_executor(executor, work, item)
 
-        return cls(name, run, workers)
+        return cls(name, run, 1)
 
     async def enter(self) -> None:
         """Take a place in the queue; wait while it is full."""
