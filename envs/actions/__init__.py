@@ -9,8 +9,8 @@ observation, or knows a task: the session does that.
 
 from typing import TYPE_CHECKING
 
-from envs.actions.context import ActionContext, Effect, LastLook, Tabs
-from envs.actions.dialogs import Dialogs, PendingDialog
+from envs.actions.context import ActionContext, Effect, LastLook
+from envs.actions.dialogs import Dialogs
 from envs.actions.errors import ActionError
 from envs.actions.execute import execute
 from envs.actions.intercept import Interceptor
@@ -29,9 +29,7 @@ __all__ = [
     "Effect",
     "Interceptor",
     "LastLook",
-    "PendingDialog",
     "Reader",
-    "Tabs",
     "as_parsed",
     "check_action",
     "execute",

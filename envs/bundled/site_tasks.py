@@ -39,7 +39,6 @@ def site_task(
     gates: Sequence[Mapping[str, Any]],
     difficulty: int,
     page: Mapping[str, Any] | None = None,
-    horizon: int = 15,
 ) -> WebTask:
     """Make a task with a required fact, one of the page at the end, and gates on what must not
     have changed."""
@@ -52,7 +51,7 @@ def site_task(
             "path": path,
             "instruction": text,
             "difficulty": difficulty,
-            "horizon": horizon,
+            "horizon": 15,
             "seeds": {"train": {"start": 0, "stop": 1}},
             "needs_reading": True,
             "rubric": {

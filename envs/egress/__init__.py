@@ -16,21 +16,13 @@ knows no site and no task.
 
 from envs.egress.addresses import Reason
 from envs.egress.allow import AllowList
-from envs.egress.hardening import (
-    EGRESS_ARGS,
-    EGRESS_DISABLED_FEATURES,
-    PROXY_BYPASS,
-    chromium_args,
-    harden,
-    harden_page,
-)
+from envs.egress.hardening import EGRESS_ARGS, PROXY_BYPASS, chromium_args, harden, harden_page
 from envs.egress.proxy import EgressProxy, Listener
 from envs.egress.resolve import Refused, resolve_allowed
 from envs.egress.secrets import SiteSecrets
 
 __all__ = [
     "EGRESS_ARGS",
-    "EGRESS_DISABLED_FEATURES",
     "PROXY_BYPASS",
     "AllowList",
     "EgressProxy",

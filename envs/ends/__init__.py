@@ -6,7 +6,7 @@ every step the session checks, in this order: the page's end and the policy's (`
 last the horizon. All of them are a `StopReason`.
 """
 
-from envs.ends.blocked import BlockSign, blocked, http_error
+from envs.ends.blocked import blocked, http_error
 from envs.ends.blocklist import Block, WallSighting, blocked_sites, blocks
 from envs.ends.horizon import (
     Bucket,
@@ -22,7 +22,6 @@ from envs.ends.repetition import REPEATS, RepetitionDetector, Sighting
 __all__ = [
     "REPEATS",
     "Block",
-    "BlockSign",
     "Bucket",
     "BucketedHorizon",
     "FixedHorizon",

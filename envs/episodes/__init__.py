@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from envs.cancel_scope import CancelScope
 from envs.episodes.episode import NO_TURN, NOT_GRADED, WebEpisode
-from envs.episodes.grading import GRADING_DEADLINE, JUDGED_WALL, Graded, RecordGrader, part_sources
+from envs.episodes.grading import GRADING_DEADLINE, JUDGED_WALL, RecordGrader, part_sources
 from envs.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ __all__ = [
     "NOT_GRADED",
     "NO_TURN",
     "CancelScope",
-    "Graded",
     "PageEvidence",
     "RecordGrader",
     "VisualRewardSources",

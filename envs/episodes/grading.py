@@ -8,11 +8,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from envs.rewards import GradingEvidence, PartSource, score
-from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm
+from envs.rewards.behaviour import ActionErrors, Length, Performance, TurnForm, ValidatedParts
 from envs.rewards.grader import Grader, Grading
 from envs.rewards.judge import Judge, Judgement
 from envs.rewards.judge_facts import RubricJudge
-from envs.rewards.validated import ValidatedParts
 from envs.rewards.webarena import WebArenaParts
 from envs.types import JudgeFact, RewardBundle, Rubric, Trajectory, WebTask
 from envs.types.action_text import STRICT

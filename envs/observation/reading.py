@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,9 +11,14 @@ from envs.observation import marks
 from envs.observation.dom import Dom
 from envs.observation.elements import Found
 from envs.observation.hashes import dom_hash
-from envs.observation.links import foreign_scheme
 from envs.observation.roles import Kinds
 from envs.types import Element, Observation
+
+OPENED = frozenset({"http", "https", "javascript", "data", "blob", "about"})
+"""Schemes of links that open something in this browser or make it show a message. Those of other
+programs (mail, telephone, an app) open nothing here."""
+
+_SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +124,24 @@ class Reading:
         return self.handles[min(candidates)[1]].backend_node_id if candidates else None
 
     def foreign_scheme(self, node: int) -> str:
-        """Return `envs.observation.links.foreign_scheme` of a node (backendNodeId)."""
+        """Return `foreign_scheme` of a node (backendNodeId)."""
         dom = self.kinds.dom
         return foreign_scheme(dom, dom.backend.index(node)) if node in dom.backend else ""
 
     def marked(self, screenshot: bytes) -> bytes:
         """Return the screenshot as JPEG with the elements' boxes and numbers drawn."""
         return marks.draw_scaled(screenshot, self.observation.elements, self.observation.viewport)
+
+
+def foreign_scheme(dom: Dom, node: int) -> str:
+    """Return the scheme of a node's link if this browser has nothing to open it, else ``""``.
+
+    The link may be the node or lie around it. Syntax of schemes:
+    https://url.spec.whatwg.org/#scheme-start-state.
+    """
+    links = dom.having("href")
+    while node >= 0 and node not in links:
+        node = dom.up(node)
+    scheme = _SCHEME.match(dom.string(links[node])) if node >= 0 else None
+    named = scheme[1].lower() if scheme else ""
+    return "" if named in OPENED else named

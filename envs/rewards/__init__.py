@@ -11,11 +11,11 @@ and sources of parts are protocols.
 from typing import TYPE_CHECKING
 
 from envs.lazy import lazy_names
-from envs.rewards.bundle import NO_PARTS, PASS_THRESHOLD, page_reward, score
+from envs.rewards.bundle import NO_PARTS, page_reward, score
 from envs.rewards.compose import Component, PartSource, compose
 from envs.rewards.evidence import DomElement, Download, GradingEvidence
-from envs.rewards.facts import FactJudge, FactResult
-from envs.rewards.formats import from_w8, from_webgym, load_rubric, read_rubric, rubric_of_instruction, to_w8
+from envs.rewards.facts import FactResult
+from envs.rewards.formats import from_w8, from_webgym, load_rubric, read_rubric
 from envs.rewards.rubric import combine, grade, grade_by_program
 from envs.rewards.server_answers import record_answers
 
@@ -32,14 +32,12 @@ __all__ = [
     "DESIGNS",
     "MAX_DIFF_TEXT",
     "NO_PARTS",
-    "PASS_THRESHOLD",
     "Clip",
     "Component",
     "DiffChange",
     "DiffNode",
     "DomElement",
     "Download",
-    "FactJudge",
     "FactResult",
     "GradingEvidence",
     "Image",
@@ -59,9 +57,7 @@ __all__ = [
     "read_rubric",
     "record_answers",
     "reward_source",
-    "rubric_of_instruction",
     "score",
-    "to_w8",
 ]
 
 __getattr__ = lazy_names(

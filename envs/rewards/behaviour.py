@@ -1,4 +1,4 @@
-"""Reward parts on behaviour: performance, turn format, length, action errors."""
+"""Reward parts on behaviour (performance, turn format, length, errors), and of a task's script."""
 
 from __future__ import annotations
 
@@ -76,3 +76,15 @@ class ActionErrors:
 def _penalty(name: str, count: int, max_count: int, evidence: str) -> RewardPart:
     value = -min(1.0, count / max_count) if max_count else 0.0
     return RewardPart(name=name, value=value, weight=1.0, role=PartRole.PENALTY, evidence=evidence)
+
+
+class ValidatedParts:
+    """Part source of tasks with a script (`WebTask.script`)."""
+
+    component: ClassVar = Component.TASK
+
+    async def parts(self, task: WebTask, evidence: GradingEvidence) -> Sequence[RewardPart]:
+        """Return one part with the script's reward; none where no ``validate`` ran."""
+        if evidence.validated is None:
+            return ()
+        return (RewardPart(name="validate", value=evidence.validated, weight=1.0, evidence=evidence.validation),)

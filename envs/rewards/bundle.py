@@ -108,7 +108,7 @@ def _binary(parts: Sequence[RewardPart]) -> float | None:
     return None if None in holds else 1.0
 
 
-def page_reward(facts: Mapping[str, float | bool | str], *, steps: int, weight: float = 1.0) -> RewardPart:
+def page_reward(facts: Mapping[str, float | bool | str], *, steps: int) -> RewardPart:
     """Make the part of the page's own verdict.
 
     Its value is 1 if the page ended with a positive reward, else 0: BrowserGym's rule for MiniWoB.
@@ -118,10 +118,10 @@ def page_reward(facts: Mapping[str, float | bool | str], *, steps: int, weight: 
     """
     done, raw = facts.get("done"), facts.get("raw_reward")
     if done is None or (done and not isinstance(raw, int | float)):
-        return RewardPart(name="page", value=None, weight=weight, evidence="the page declares no end and no reward")
+        return RewardPart(name="page", value=None, weight=1.0, evidence="the page declares no end and no reward")
     if not done:
-        return RewardPart(name="page", value=0.0, weight=weight, evidence=f"page not done after {steps} steps")
+        return RewardPart(name="page", value=0.0, weight=1.0, evidence=f"page not done after {steps} steps")
     assert isinstance(raw, int | float)
     reason = facts.get("reason")
     evidence = f"raw_reward {raw:g} after {steps} steps" + (f": {reason}" if reason else "")
-    return RewardPart(name="page", value=1.0 if raw > 0 else 0.0, weight=weight, evidence=evidence)
+    return RewardPart(name="page", value=1.0 if raw > 0 else 0.0, weight=1.0, evidence=evidence)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from envs.lazy import lazy_names
-from envs.server.sessions import Session, SessionError, SessionTable
+from envs.server.sessions import SessionError, SessionTable
 
 if TYPE_CHECKING:
     from envs.egress.addresses import is_this_machine
@@ -32,7 +32,6 @@ __all__ = [
     "EnvServerOptions",
     "Master",
     "RemoteEnv",
-    "Session",
     "SessionError",
     "SessionTable",
     "add_server_arguments",

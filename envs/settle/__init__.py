@@ -8,9 +8,8 @@ nothing here knows a pool, a site or an action.
 
 from envs.settle.clock import VirtualClock
 from envs.settle.constants import BUDGET_MS, CONTEXT_SECONDS, EPOCH_SECONDS, NAVIGATION_BUDGET_MS, PROCESS_ARGS
-from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, document_script, drawn_whole, prepare
+from envs.settle.determinism import BASE_STYLE, FONT_FAMILIES, FONTS_CONF, Looks, drawn_whole, prepare
 from envs.settle.page_probe import NO_FIELDS, FieldStates, Look, fields_script
-from envs.settle.requests import Request, RequestTracker
 from envs.settle.result import Settled, SettleReason
 
 __all__ = [
@@ -26,12 +25,9 @@ __all__ = [
     "FieldStates",
     "Look",
     "Looks",
-    "Request",
-    "RequestTracker",
     "SettleReason",
     "Settled",
     "VirtualClock",
-    "document_script",
     "drawn_whole",
     "fields_script",
     "prepare",

@@ -8,10 +8,10 @@ Nothing here opens a browser. See ``docs/tasks.md``.
 from typing import TYPE_CHECKING
 
 from envs.lazy import lazy_names
-from envs.tasks.files import MAX_SHOWN, TaskRead, load_tasks, read_tasks, save_tasks
+from envs.tasks.files import load_tasks, read_tasks, save_tasks
 from envs.tasks.index import Rows, TaskIndex
 from envs.tasks.parquet import save_parquet
-from envs.tasks.rows import SCHEMA_VERSION, TaskProblem, refuse
+from envs.tasks.rows import TaskProblem
 from envs.tasks.stream import iter_tasks, json_row, task_files
 from envs.tasks.tree import TreeLayout, write_tree
 
@@ -20,19 +20,15 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "MAX_SHOWN",
-    "SCHEMA_VERSION",
     "Rows",
     "TaskIndex",
     "TaskProblem",
-    "TaskRead",
     "TreeLayout",
     "WriterConfig",
     "iter_tasks",
     "json_row",
     "load_tasks",
     "read_tasks",
-    "refuse",
     "save_parquet",
     "save_tasks",
     "task_files",

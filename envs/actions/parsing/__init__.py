@@ -40,7 +40,7 @@ none            nothing of the above                                 the action 
 ``coordinate``; WEBSERV: ``target``, ``key_press``). The result lists those that it translated.
 """
 
-from envs.actions.parsing.turn import Parsed, parse, parse_action
-from envs.types.action_text import STRICT, ActionFormat, format_action
+from envs.actions.parsing.turn import parse, parse_action
+from envs.types.action_text import ActionFormat, format_action
 
-__all__ = ["STRICT", "ActionFormat", "Parsed", "format_action", "parse", "parse_action"]
+__all__ = ["ActionFormat", "format_action", "parse", "parse_action"]

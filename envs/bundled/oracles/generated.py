@@ -12,11 +12,33 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from envs.bundled.generate.generate import TEMPLATES
-from envs.bundled.generate.moves import Move, Plan
-from envs.bundled.generate.perform import action_of
+from envs.bundled.generate.moves import Choose, Fill, Follow, Move, Plan, Push, Say, Tick
 from envs.bundled.oracles.parts import Oracle
-from envs.types import Action, Answer, Element, Invalid, Observation, Scroll, Terminate, WebTask
+from envs.observation.roles import INPUT_KINDS
+from envs.types import (
+    Action,
+    Answer,
+    Check,
+    Click,
+    Element,
+    Invalid,
+    Observation,
+    Scroll,
+    Select,
+    Terminate,
+    Type,
+    WebTask,
+)
 from envs.types.actions import MAX_AMOUNT
+
+TAGS = {
+    Follow: ("link",),
+    Push: ("button",),
+    Fill: ("input", "textarea", *INPUT_KINDS.values()),
+    Choose: ("select",),
+    Tick: ("checkbox", "radio"),
+}
+"""Element tags that each move can use."""
 
 MAX_SCROLLS = 4
 """Scrolls in a row. Pages of the bundled sites are two screens long at most; more are useless."""
@@ -93,3 +115,23 @@ def _scroll_to(action: Action, seen: Observation) -> Scroll | None:
     away = (element.box[1] + element.box[3] / 2) / height - 0.5
     amount = round(min(max(abs(away), MIN_AMOUNT), MAX_AMOUNT), 2)
     return Scroll(direction="down" if away > 0 else "up", amount=amount)
+
+
+def action_of(move: Move, observation: Observation) -> Action:
+    """Return the action of a move, or an `Invalid` that names what is missing."""
+    if isinstance(move, Say):
+        return Answer(text=move.text)
+    tags = TAGS[type(move)]
+    target = next(
+        (element for element in observation.elements if element.tag in tags and element.text == move.label), None
+    )
+    if target is None:
+        return Invalid(reason=f"{observation.url} lists no {' or '.join(tags)} {move.label!r}")
+    match move:
+        case Fill(_, text):
+            return Type(element=target.index, text=text)
+        case Choose(_, option):
+            return Select(element=target.index, text=option)
+        case Tick(_, on):
+            return Check(element=target.index, on=on)
+    return Click(element=target.index)

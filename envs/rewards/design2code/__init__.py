@@ -7,14 +7,12 @@ Pure functions: rendering pages and finding their blocks is done elsewhere.
 """
 
 from envs.rewards.design2code.colour import ciede2000, difference, lab
-from envs.rewards.design2code.matching import BlockMatch, BlockPair, match_blocks
+from envs.rewards.design2code.matching import match_blocks
 from envs.rewards.design2code.records import PageBlocks, TextBlock
 from envs.rewards.design2code.score import Clip, DesignScore, design_score
 from envs.rewards.design2code.ssim import Image, ssim
 
 __all__ = [
-    "BlockMatch",
-    "BlockPair",
     "Clip",
     "DesignScore",
     "Image",

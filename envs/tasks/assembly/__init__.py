@@ -17,7 +17,7 @@ docs/task-sets.md.
 
 from envs.tasks.assembly.finish import check_difficulty
 from envs.tasks.assembly.merge import Layout, SetPlan, count_writer_requests, is_whole, merge_shards
-from envs.tasks.assembly.records import Rejected, RejectionStage, ShardReport, ShardRequest
+from envs.tasks.assembly.records import RejectionStage, ShardReport, ShardRequest
 from envs.tasks.assembly.shard import build_shard, read_report
 from envs.tasks.assembly.sources import AnySource, FileSource, GenerateSource, ImportSource, Source, fingerprint
 
@@ -27,7 +27,6 @@ __all__ = [
     "GenerateSource",
     "ImportSource",
     "Layout",
-    "Rejected",
     "RejectionStage",
     "SetPlan",
     "ShardReport",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from envs.chat import CallError
+from envs.ends import max_steps
+from envs.rewards import formats
 from envs.rewards.formats import asks_only_reference, rubric_of_instruction
 from envs.tasks.assembly.records import Rejected, RejectionStage, ShardLine, ShardRequest
-from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
 from envs.tasks.assembly.sources import Candidate
 from envs.tasks.authoring import RubricWriter, Writing
 from envs.tasks.content import content_key
 from envs.tasks.decompose import decompose, not_decomposed, part_id, sub_rubrics, sub_task
 from envs.tasks.rows import CHECKS
-from envs.types import Rubric, WebTask
+from envs.types import Rubric, WebTask, rubric_hash
 
 T = TypeVar("T")
 
@@ -158,3 +159,25 @@ def _has_hidden_facts(task: WebTask) -> bool:
     if task.rubric is None or task.instruction is None:
         return False
     return asks_only_reference(task.rubric) or task.rubric == rubric_of_instruction(task.instruction)
+
+
+def read_reference_answer(source: str, row: Mapping[str, Any] | None) -> str | None:
+    """Return the right answer of a row, if its set has answers without rubrics (WebGym)."""
+    return (formats.webgym_reference_answer(row) or None) if source == "webgym" and row is not None else None
+
+
+def with_rubric(task: WebTask, rubric: Rubric) -> WebTask:
+    """Return the task graded by the rubric, which is frozen.
+
+    A horizon that was derived from the old difficulty is derived from the new one.
+    """
+    difficulty = rubric.fact_count
+    derived = task.horizon == max_steps(task.difficulty)
+    return task.model_copy(
+        update={
+            "rubric": rubric,
+            "rubric_hash": rubric_hash(rubric),
+            "difficulty": difficulty,
+            "horizon": max_steps(difficulty) if derived else task.horizon,
+        }
+    )

@@ -10,13 +10,12 @@ the reference. A live site has no page seeds: the task has the one seed 0, in th
 caller names.
 """
 
-from envs.tasks.imports.base import ImportedTask, TaskFormat, split_address
+from envs.tasks.imports.base import ImportedTask, split_address
 from envs.tasks.imports.registry import FORMATS, export_tasks, import_tasks
 
 __all__ = [
     "FORMATS",
     "ImportedTask",
-    "TaskFormat",
     "export_tasks",
     "import_tasks",
     "split_address",

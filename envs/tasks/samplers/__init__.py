@@ -6,7 +6,7 @@ tasks or of other arguments is refused.
 """
 
 from envs.tasks.samplers.base import Sampler
-from envs.tasks.samplers.config import SamplerConfig, SamplerName, make_sampler
+from envs.tasks.samplers.config import SamplerConfig, make_sampler
 from envs.tasks.samplers.curriculum import CurriculumSampler
 from envs.tasks.samplers.success import SuccessSampler
 from envs.tasks.samplers.walks import NoRepeatSampler, RatioSampler, SequentialSampler, UniformSampler
@@ -17,7 +17,6 @@ __all__ = [
     "RatioSampler",
     "Sampler",
     "SamplerConfig",
-    "SamplerName",
     "SequentialSampler",
     "SuccessSampler",
     "UniformSampler",

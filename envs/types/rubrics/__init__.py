@@ -5,22 +5,7 @@ checked by program, ``judge`` by a model. A rubric is frozen before a run: its h
 and grading by another one is refused.
 """
 
-from envs.types.rubrics.base import (
-    HOLDS_JUDGED,
-    HOLDS_SIMILAR,
-    Compare,
-    Css,
-    FactBase,
-    Finite,
-    Match,
-    Name,
-    Patterned,
-    Scalar,
-    Share,
-    Similarity,
-    Weight,
-    When,
-)
+from envs.types.rubrics.base import HOLDS_JUDGED, HOLDS_SIMILAR, Compare, FactBase, Match, Name
 from envs.types.rubrics.facts import (
     AnswerFact,
     DomAttributeFact,
@@ -55,7 +40,6 @@ __all__ = [
     "PASS_THRESHOLD",
     "AnswerFact",
     "Compare",
-    "Css",
     "DomAttributeFact",
     "DomPresentFact",
     "DomStyleFact",
@@ -66,7 +50,6 @@ __all__ = [
     "Fact",
     "FactBase",
     "FactGroup",
-    "Finite",
     "HttpFact",
     "JsFact",
     "JudgeFact",
@@ -74,17 +57,11 @@ __all__ = [
     "Name",
     "PageFact",
     "PassRequirements",
-    "Patterned",
     "Rubric",
-    "Scalar",
-    "Share",
     "SignalFact",
-    "Similarity",
     "SqlFact",
     "SubscoreFact",
     "TextFact",
     "UrlFact",
-    "Weight",
-    "When",
     "rubric_hash",
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
 import orjson
 from pydantic import Field, model_validator
 
-from envs.types.order import check_after
 from envs.types.record import Record
 from envs.types.rubrics.base import Name, Share, Similarity, Weight
 from envs.types.rubrics.facts import Fact
@@ -81,8 +81,8 @@ class Rubric(Record):
         ):
             if missing := [name for name in named if name not in known]:
                 raise ValueError(f"pass_requirements.{field}: there is no {missing[0]!r} in fact_groups")
-        check_after("group", names, names.keys())
-        check_after("fact", ids, scored)
+        _check_after("group", names, names.keys())
+        _check_after("fact", ids, scored)
         return self
 
 
@@ -107,3 +107,26 @@ def rubric_hash(rubric: Rubric) -> str:
 def _put_types(facts: tuple[Fact, ...], written: list[dict[str, Any]]) -> None:
     for fact, fields in zip(facts, written, strict=True):
         fields["type"] = fact.type
+
+
+def _check_after(what: str, after: Mapping[str, Sequence[str]], known: Set[str]) -> None:
+    """Check the ``after`` of groups or facts.
+
+    Args:
+        what: ``group`` or ``fact``, for the message.
+        after: The names that come before each name.
+        known: Names that may be used.
+
+    Raises:
+        ValueError: A name is unknown, or the names form a circle.
+    """
+    if not any(after.values()):
+        return
+    for name, before in after.items():
+        if missing := [name for name in before if name not in known]:
+            raise ValueError(f"fact_groups: {what} {name!r} is after {missing[0]!r}, which is no {what} of fact_groups")
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        circle = " after ".join(map(repr, reversed(error.args[1])))
+        raise ValueError(f"fact_groups: a {what} comes after itself: {circle}") from error

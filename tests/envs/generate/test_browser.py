@@ -15,7 +15,7 @@ from envs.actions.parsing import format_action
 from envs.browser import BrowserPool, WebSession
 from envs.bundled.generate import TEMPLATES, solution_of
 from envs.bundled.generate.moves import Plan
-from envs.bundled.generate.perform import action_of
+from envs.bundled.oracles.generated import action_of
 from envs.episodes import part_sources
 from envs.rewards import GradingEvidence, grade_by_program, record_answers
 from envs.sites import Site, make_site

@@ -28,7 +28,7 @@ from envs.tasks.assembly import (
     merge_shards,
     read_report,
 )
-from envs.tasks.assembly.rubrics import read_reference_answer, with_rubric
+from envs.tasks.assembly.finish import read_reference_answer, with_rubric
 from envs.tasks.decompose import DecompositionRules, decompose, not_decomposed
 from envs.tasks.tree import TreeLayout
 from envs.types import ConfigError, StorageError, TaskError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from envs.rewards import from_webgym
 from envs.rewards.formats import asks_only_reference
 from envs.tasks import TaskProblem, load_tasks, save_tasks
-from envs.tasks.assembly.rubrics import read_reference_answer
+from envs.tasks.assembly.finish import read_reference_answer
 from envs.tasks.imports import (
     FORMATS,
     ImportedTask,
