@@ -17,7 +17,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -32,7 +31,23 @@ _inherited: list[Callable[[], None]] = []
 the thread too."""
 
 
-class SyncWebEnv:
+class _Closed:
+    """Closes what `closer` closes, at the end of a ``with`` block or before."""
+
+    closer: weakref.finalize[..., Any]
+
+    def close(self) -> None:
+        """Give the browsers back and end the thread. Closing twice is one close."""
+        self.closer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class SyncWebEnv(_Closed):
     """A `WebEnv` whose event loop runs in a thread of its own; every call waits for it."""
 
     def __init__(self, env: WebEnv, host: SyncEnvHost | None = None) -> None:
@@ -76,24 +91,12 @@ class SyncWebEnv:
         self._check_open()
         return self._call(self._env.step, action)
 
-    def close(self) -> None:
-        """Give the browser back and end the thread. Closing twice is one close."""
-        self.closer()
-
     def _check_open(self) -> None:
         if not self.closer.alive:
             raise BrowserError("the environment is closed: open another one with open_env_sync(…)")
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class SyncEnvHost:
+class SyncEnvHost(_Closed):
     """An `EnvHost` whose event loop runs in a thread of its own.
 
     It is closed in ``with``, by `close`, when it is forgotten, or when the interpreter ends.
@@ -134,18 +137,6 @@ class SyncEnvHost:
     def close_with(self, closer: weakref.finalize[..., Any]) -> None:
         """Call ``closer`` at the host's end, while its browsers still run, if it is alive then."""
         self._envs[:] = [*(other for other in self._envs if other.alive), closer]
-
-    def close(self) -> None:
-        """Close the browsers and end the thread. Closing twice is one close."""
-        self.closer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _start_loop(stack: ExitStack) -> BlockingPortal:

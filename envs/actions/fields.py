@@ -14,7 +14,7 @@ from typing import Any
 from envs.actions.context import ActionContext, Effect
 from envs.actions.dom_queries import ElementFacts, Nodes
 from envs.actions.errors import ActionError, closest_names, disabled_error, shorten
-from envs.actions.keyboard import KEYS, Chord, key_names, parse_chord, pastes, press
+from envs.actions.keyboard import KEYS, Chord, parse_chord, pastes, press
 from envs.actions.mouse import click_spot
 from envs.actions.target import Spot, find_control, handle_name, locate
 from envs.cdp.messages import NODE_GONE, UNFOCUSABLE, refused_with, send_unless
@@ -120,7 +120,7 @@ async def press_key(context: ActionContext, nodes: Nodes, action: Press) -> Effe
     """Press a key or chord, in the target if one is named."""
     chord = parse_chord(action.key)
     if chord is None:
-        suggestions = closest_names(action.key.rpartition("+")[2], key_names())
+        suggestions = closest_names(action.key.rpartition("+")[2], tuple(name for name in KEYS if len(name) > 1))
         return ActionError(
             ErrorCode.BAD_ACTION,
             f"{shorten(action.key)!r} is no key",

@@ -183,11 +183,6 @@ def parse_chord(text: str) -> Chord | None:
     return Chord(held, key)
 
 
-def key_names() -> tuple[str, ...]:
-    """Return the names of the keys that write nothing, for hints."""
-    return tuple(name for name in KEYS if len(name) > 1)
-
-
 def events(chord: Chord) -> list[dict[str, Any]]:
     """Return the key events of pressing and releasing a chord, in order."""
     keys = list(chord.held)

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import ValidationError
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -34,11 +33,11 @@ from envs.prompts import StepRenderer
 from envs.registry import list_tasks
 from envs.server.gate import Gate
 from envs.server.metrics import metrics_text
-from envs.server.refusals import Refusal, answer_failure, answer_refusal, invalid, json_answer
+from envs.server.refusals import HANDLERS, Refusal, invalid, json_answer
 from envs.server.requests import ClientRules, OpenRequest, ResetRequest, StepRequest
 from envs.server.sessions import Session, SessionCode, SessionError, SessionTable
 from envs.step_result import StepResult
-from envs.types import Record, RollwrightError, TaskError
+from envs.types import Record, TaskError
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Record)
@@ -99,11 +98,7 @@ class EnvServer:
         return Starlette(
             routes=[*routes, *(route for front in self.fronts for route in front(self))],
             middleware=[Middleware(Gate, keys=self.keys, answers=self.answers, master_key=self.master_key)],
-            exception_handlers={
-                RollwrightError: answer_refusal,
-                HTTPException: answer_refusal,
-                Exception: answer_failure,
-            },
+            exception_handlers=HANDLERS,
         )
 
     async def read(self, request: Request, model: type[R]) -> R:

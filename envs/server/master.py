@@ -24,7 +24,6 @@ import httpx
 import orjson
 import uvicorn
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -35,7 +34,7 @@ from envs.server.app import MAX_BODY, REQUEST_SECONDS, read_body
 from envs.server.gate import Gate, check_listens, master_headers, read_keys
 from envs.server.metrics import add_up, metric
 from envs.server.node import LOOK_DEADLINE, ServerNode
-from envs.server.refusals import Refusal, answer_failure, answer_refusal, json_answer
+from envs.server.refusals import HANDLERS, Refusal, json_answer
 from envs.server.sessions import SessionCode
 from envs.types import ConfigError, RollwrightError
 
@@ -120,11 +119,7 @@ class Master:
                 Route("/reset", self._instance, methods=["POST"]),
             ],
             middleware=[Middleware(Gate, keys=self._keys, answers=self._answers)],
-            exception_handlers={
-                RollwrightError: answer_refusal,
-                HTTPException: answer_refusal,
-                Exception: answer_failure,
-            },
+            exception_handlers=HANDLERS,
             lifespan=self.looking,
         )
 

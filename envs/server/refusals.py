@@ -87,6 +87,10 @@ def answer_failure(_: Request, error: Exception) -> Response:
     return refusal_answer(Refusal(500, "internal", f"a fault of the server: {type(error).__name__}"))
 
 
+HANDLERS = {RollwrightError: answer_refusal, HTTPException: answer_refusal, Exception: answer_failure}
+"""Starlette's exception handlers of a server of environments."""
+
+
 def json_answer(value: Mapping[str, Any], status: int = 200) -> Response:
     """Return a JSON answer."""
     return Response(orjson.dumps(value), status, media_type="application/json")

@@ -139,8 +139,8 @@ def _filters(count: int, world: TrackerWorld, source: random.Random) -> Values:
 
 
 def _matching(project: str, values: Values, world: TrackerWorld) -> list[Ticket]:
-    tickets = world.of_project(project)
-    return [ticket for ticket in tickets if all(getattr(ticket, name) == value for name, value in values.items())]
+    wanted = {"project": project, **values}
+    return [ticket for ticket in world.tickets if all(getattr(ticket, name) == wanted[name] for name in wanted)]
 
 
 def _set(count: int, world: TrackerWorld, source: random.Random) -> TaskDraft:

@@ -114,6 +114,8 @@ class RowFormat(TaskFormat, Generic[R]):
     """Split of the tasks, unless the caller names one."""
     instruction_key: str
     url_key: str | None = None
+    file_key: str = ""
+    """Key of the name of a row's file when a folder is written; empty: the row's number."""
     wheel_files: str = ""
     """Pattern of the files in the set's wheel; empty if it comes in none."""
 
@@ -134,10 +136,6 @@ class RowFormat(TaskFormat, Generic[R]):
         Raises:
             ValueError: a problem of the row, as ``field: reason``.
         """
-
-    def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Return the name of the row's file when a folder is written."""
-        return str(number)
 
     def new_url(self, old: str, task: WebTask) -> str:
         """Return the row's start address: the old one if it still is the task's place."""
@@ -181,7 +179,7 @@ class RowFormat(TaskFormat, Generic[R]):
         else:
             path.mkdir(parents=True, exist_ok=True)
             for number, row in enumerate(rows):
-                file = path / f"{self.file_stem(row, number)}.json"
+                file = path / f"{row[self.file_key] if self.file_key else number}.json"
                 file.write_text(json.dumps(row, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
     def _read_row(

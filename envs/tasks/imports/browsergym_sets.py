@@ -62,16 +62,13 @@ class TimeWarp(RowFormat[TimeWarpRow]):
     split = Split.HELD_OUT
     instruction_key = "intent"
     url_key = "start_url"
+    file_key = "task_id"
     wheel_files = "browsergym/timewarp/data/test.raw.llm_judge.json"
 
     def fields(self, row: TimeWarpRow) -> dict[str, Any]:
         """Return the fields of the task."""
         kind = row.sites[0] if row.intent_template_id is None else f"template-{row.intent_template_id}"
         return fields_of(row, _evaluators(row.eval), kind=kind, difficulty=len(row.eval.eval_types))
-
-    def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Return the task's number as the file's name."""
-        return str(reference["task_id"])
 
     def new_url(self, old: str, task: WebTask) -> str:
         """Return the start address, as a placeholder if it was one."""

@@ -77,6 +77,7 @@ class Real(RowFormat[RealRow]):
     model = RealRow
     split = Split.HELD_OUT
     instruction_key = "goal"
+    file_key = "id"
     wheel_files = "agisdk/REAL/browsergym/webclones/v*/tasks/*.json"
 
     def fields_in(self, row: RealRow, file: Path) -> dict[str, Any]:
@@ -101,10 +102,6 @@ class Real(RowFormat[RealRow]):
             "evaluators": evaluators,
             "evaluators_hash": evaluators_hash(evaluators),
         }
-
-    def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Return the task's own id as the file's name."""
-        return str(reference["id"])
 
     def export(self, item: ImportedTask) -> dict[str, Any]:
         """Return the row with the task's instruction and site."""

@@ -90,6 +90,7 @@ class WebArena(RowFormat[WebArenaRow]):
     split = Split.HELD_OUT
     instruction_key = "intent"
     url_key = "start_url"
+    file_key = "task_id"
     wheel_files = "webarena/test.raw.json"
 
     def fields(self, row: WebArenaRow) -> dict[str, Any]:
@@ -104,10 +105,6 @@ class WebArena(RowFormat[WebArenaRow]):
             )
         template = "" if row.intent_template_id is None else f"-{row.intent_template_id}"
         return fields_of(row, evaluators, kind=f"template{template}", difficulty=row.eval.facts())
-
-    def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Return the task's number as the file's name."""
-        return str(reference["task_id"])
 
     def new_url(self, old: str, task: WebTask) -> str:
         """Return the first tab's address, as a placeholder if it was one."""

@@ -69,6 +69,7 @@ class WebArenaVerified(RowFormat[VerifiedRow]):
     model = VerifiedRow
     split = Split.HELD_OUT
     instruction_key = "intent"
+    file_key = "task_id"
 
     def fields(self, row: VerifiedRow) -> dict[str, Any]:
         """Return the fields of the task."""
@@ -81,10 +82,6 @@ class WebArenaVerified(RowFormat[VerifiedRow]):
             "difficulty": len(row.eval),
             "horizon": HORIZON,
         }
-
-    def file_stem(self, reference: dict[str, Any], number: int) -> str:
-        """Return the task's number as the file's name."""
-        return str(reference["task_id"])
 
     def export(self, item: ImportedTask) -> dict[str, Any]:
         """Return the row as it came: the evaluators have the package's own."""

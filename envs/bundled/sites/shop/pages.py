@@ -85,12 +85,8 @@ def add(visit: Visit) -> Response:
     return go("/basket")
 
 
-def basket(visit: Visit) -> Response:
+def basket(visit: Visit, error: str = "") -> Response:
     """Show the basket."""
-    return _basket(visit)
-
-
-def _basket(visit: Visit, error: str = "") -> Response:
     lines = visit.all(LINES)
     return visit.page(
         "basket.html",
@@ -106,7 +102,7 @@ def change(visit: Visit) -> Response:
     row = visit.one("SELECT p.* FROM basket b JOIN products p ON p.id = b.product WHERE p.id = ?", visit.path["id"])
     quantity = _count(visit.form_value("quantity"))
     if not 0 <= quantity <= row["stock"]:
-        return _basket(visit, f"Choose a quantity from 0 to {row['stock']} for {row['name']}.")
+        return basket(visit, f"Choose a quantity from 0 to {row['stock']} for {row['name']}.")
     if quantity:
         visit.db.execute("UPDATE basket SET quantity = ? WHERE product = ?", (quantity, row["id"]))
         return go("/basket")

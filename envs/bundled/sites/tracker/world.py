@@ -70,10 +70,6 @@ class TrackerWorld:
         """Number of the first ticket that an episode makes."""
         return self.tickets[-1].id + 1
 
-    def of_project(self, project: str) -> tuple[Ticket, ...]:
-        """Return the tickets of a project."""
-        return tuple(ticket for ticket in self.tickets if ticket.project == project)
-
 
 @lru_cache(maxsize=64)
 def tracker_world(seed: int) -> TrackerWorld:
