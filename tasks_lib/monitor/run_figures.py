@@ -54,9 +54,7 @@ class RunFigures:
             "title": run.run_id,
             "state": state,
             "problem": problem,
-            "started": _modified(self.store.config_path.stat().st_mtime_ns)
-            if self.store.config_path.exists()
-            else None,
+            "started": self.store.config_path.stat().st_mtime if self.store.config_path.exists() else None,
             "phase": states[0].phase if states else None,
             "iteration": line.iteration + 1 if line else 0,
             "iterations": run.config.get("iterations"),
@@ -204,7 +202,3 @@ def _added(counts: Iterator[dict[Any, Any]]) -> dict[str, float]:
     for counter in counts:
         total.update({str(name): value for name, value in counter.items()})
     return dict(total.most_common())
-
-
-def _modified(nanoseconds: int) -> float:
-    return nanoseconds / 1e9

@@ -170,9 +170,10 @@ def line_chart(
             bottom = [(across(x), down(low)) for x, low, _ in reversed(sides)]
             band.append(_path(top + bottom, closed=True))
             path.append(_path([(across(x), down(y)) for x, y in stretch]))
-        dots = [(across(x) * 100, down(y) * 100) for x, y in line.points if y is not None] if line.dots else []
+        dotted = [(x, y) for x, y in line.points if y is not None] if line.dots else []
+        dots = tuple((round(across(x) * 100, 3), round(down(y) * 100, 3)) for x, y in dotted)
         whiskers = [(across(x) * 100, down(high) * 100, down(low) * 100) for x, low, high in line.band]
-        return DrawnSeries(line.name, line.style, "".join(path), "".join(band), _rounded(dots), tuple(whiskers))
+        return DrawnSeries(line.name, line.style, "".join(path), "".join(band), dots, tuple(whiskers))
 
     return LineChart(
         title=title,
@@ -212,7 +213,3 @@ def _path(points: Sequence[Point], *, closed: bool = False) -> str:
     if not points:
         return ""
     return "M" + "L".join(f"{x * PLOT:.1f} {y * PLOT:.1f}" for x, y in points) + ("Z" if closed else "")
-
-
-def _rounded(points: Sequence[Point]) -> tuple[Point, ...]:
-    return tuple((round(x, 3), round(y, 3)) for x, y in points)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from envs.types import ConfigError, Step, Trajectory
+from envs.types import ConfigError, Trajectory
 from tasks_lib.config import EvaluateConfig, TrainConfig, resolve_path
 from tasks_lib.folder.frozen_config import started_config
 from tasks_lib.folder.metrics_lines import IterationMetrics, read_lines
@@ -91,8 +91,8 @@ def _workload(
     passed = [float(episode.steps) for episode in usable if episode.passed]
     failed = [float(episode.steps) for episode in usable if not episode.passed]
     reset_seconds = [
-        max(0.0, trajectory.seconds - sum(_step_seconds(step) for step in trajectory.steps))
-        for trajectory in trajectories
+        max(0.0, one.seconds - sum(s.observe + s.generate + s.act for s in (step.seconds for step in one.steps)))
+        for one in trajectories
     ]
     return Workload(
         group_size=group_size,
@@ -106,10 +106,6 @@ def _workload(
         abstain=1 - sum(episode.score is not None for episode in episodes) / len(episodes),
         success=beta_of([(sum(e.passed for e in r.usable), len(r.usable)) for r in records if r.usable]),
     )
-
-
-def _step_seconds(step: Step) -> float:
-    return step.seconds.observe + step.seconds.generate + step.seconds.act
 
 
 def _until_served(line: IterationMetrics) -> float:

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from envs.actions import Reader, parse
 from envs.browser import BrowserPool, PageStep, WebSession
@@ -158,9 +159,8 @@ class _Attempt:
         web, started = self.web, time.perf_counter()
         self.slot.set_doing(Doing.QUEUE)
         memory = web.memory.entries if web.memory is not None else None
-        situation = Situation(
-            self.group, self.sample, frame, web.steps, memory, self.session, self._began_turn, self.limit.extend
-        )
+        began = partial(self.slot.set_doing, Doing.TURN)
+        situation = Situation(self.group, self.sample, frame, web.steps, memory, self.session, began, self.limit.extend)
         turn = await self.runner.turns.run(situation)
         generated = time.perf_counter()
         if turn.finish_reason == "context_overflow":
@@ -206,9 +206,6 @@ class _Attempt:
         page = self.web.page
         instruction = page.observation.instruction if page is not None else self.group.task.instruction or ""
         return PlayedEpisode(instruction, tuple(self.web.steps), page.screenshot if page is not None else b"")
-
-    def _began_turn(self) -> None:
-        self.slot.set_doing(Doing.TURN)
 
     def trajectory(self, seconds: float) -> Trajectory:
         """Return the record of the attempt so far, without a reward.

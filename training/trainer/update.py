@@ -109,10 +109,6 @@ class MicroBatches:
         """Number of micro-batches of this process."""
         return len(self._order)
 
-    def minibatch_share(self, minibatch: int) -> MinibatchShare:
-        """Return the micro-batches of one optimiser step, with the log-probabilities set so far."""
-        return MinibatchShare(self, minibatch)
-
     def score(self) -> LossMetrics:
         """Set the proximal log-probabilities; return this process's sums of entropy and tokens."""
         total = LossMetrics()
@@ -240,7 +236,7 @@ def run_update(
     losses: list[float] = []
     for epoch in range(settings.epochs):
         for index in range(len(plan)):
-            share = micros.minibatch_share(index)
+            share = MinibatchShare(micros, index)
             with watch.part("train"):
                 try:
                     step, norm = trainer.optimizer_step(share, micros.normalisers[index])
