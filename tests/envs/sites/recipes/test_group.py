@@ -249,6 +249,7 @@ async def test_pages_and_applications_of_ours_are_hosts_too(folder: Path, pool: 
     (folder / "pages.yaml").write_text("{kind: static, start: {folder: pages}}")
     write_group(folder, "mixed", **{SHOP: "town-shop", pages: "pages", tickets: "tracker"})
     count = "SELECT count(*) FROM comments"
+    task = TOWN_TASK.model_copy(update={"horizon": 10})
 
     async def comment(env: WebEnv, text: str) -> None:
         assert env.page_step is not None
@@ -257,7 +258,7 @@ async def test_pages_and_applications_of_ours_are_hosts_too(folder: Path, pool: 
         (button,) = [one.index for one in step.observation.elements if (one.tag, one.text) == ("button", "Comment")]
         assert text in (await env.step(Click(element=button))).observation.text
 
-    async with open_env(TOWN_TASK, pool=pool, site=site_of(find_recipe("mixed")), seed=0, forkable=True) as env:
+    async with open_env(task, pool=pool, site=site_of(find_recipe("mixed")), seed=0, forkable=True) as env:
         await env.reset()
         assert "Guide" in (await env.step(Goto(url=f"https://{pages}/"))).observation.text
         await click(env, "Ticket")
