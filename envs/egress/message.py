@@ -229,15 +229,18 @@ ERROR_HEADER = "x-rollwright-error"
 
 def refusal(reason: Reason, host: str) -> bytes:
     """The answer to what is not allowed: 403 with the reason in ``x-rollwright-blocked``."""
-    return _answer("403 Forbidden", ("x-rollwright-blocked", reason), f"{host} is not reachable from here ({reason}).")
+    return our_answer(
+        "403 Forbidden", ("x-rollwright-blocked", reason), f"{host} is not reachable from here ({reason})."
+    )
 
 
 def unreachable(host: str) -> bytes:
     """The answer when an allowed site does not answer: 502."""
-    return _answer("502 Bad Gateway", (ERROR_HEADER, "unreachable"), f"{host} does not answer.")
+    return our_answer("502 Bad Gateway", (ERROR_HEADER, "unreachable"), f"{host} does not answer.")
 
 
-def _answer(status: str, header: tuple[str, str], text: str) -> bytes:
+def our_answer(status: str, header: tuple[str, str], text: str) -> bytes:
+    """Return an answer of our own, in place of a site's."""
     content = text.encode("ascii", "replace")
     headers = [header, ("Content-Type", "text/plain"), ("Content-Length", str(len(content))), ("Connection", "close")]
     return _encode(f"HTTP/1.1 {status}", headers) + content

@@ -24,16 +24,13 @@ from envs.egress import AllowList
 from envs.egress.message import ERROR_HEADER
 from envs.sites.base import VIEWPORT
 from envs.sites.mirror.har import Recording, read_har
-from envs.sites.scripted_browser import PageScript, find_script, open_scripted_browser
+from envs.sites.scripted_browser import find_script, open_scripted_browser, script_errors
 from envs.types import SiteError
 from envs.types.extensions import Extensions
 from envs.types.paths import AnyPath
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
-
-VISIT_SECONDS = 60.0
-"""Real seconds for one action or wait of a script."""
 
 SCRIPTS: Extensions[Any] = Extensions("recording script", "rollwright.recordings", {})
 """Scripts by name; ``module:function`` names one of your own."""
@@ -55,7 +52,6 @@ async def record_site(
     hosts: tuple[str, ...] = (),
     paths: tuple[str, ...] = (),
     script: str = "",
-    viewport: tuple[int, int] = VIEWPORT,
 ) -> RecordedVisit:
     """Visit a site and write its answers to ``out``, an HTTP archive that replaces an older one.
 
@@ -72,51 +68,33 @@ async def record_site(
     visit = find_script(SCRIPTS, script) if script else None
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / "draft.har"
-        async with open_scripted_browser(AllowList.of(address, *hosts)) as (browser, listener):
-            context = await browser.new_context(
-                base_url=address,
-                viewport={"width": viewport[0], "height": viewport[1]},
-                record_har_path=draft,
-                record_har_content="embed",
-                service_workers="block",
-            )
-            context.set_default_timeout(VISIT_SECONDS * 1000)
-            await _visit(await context.new_page(), paths or (() if visit else ("/",)), visit, script)
+        async with open_scripted_browser(
+            AllowList.of(address, *hosts),
+            base_url=address,
+            viewport={"width": VIEWPORT[0], "height": VIEWPORT[1]},
+            record_har_path=draft,
+            record_har_content="embed",
+            service_workers="block",
+        ) as (context, listener):
+            page = await context.new_page()
+            for path in paths or (() if visit else ("/",)):
+                await _go_to(page, path)
+            if visit:
+                with script_errors(f"recording script {script}"):
+                    await visit(page)
+                    await page.wait_for_load_state("networkidle")
             await context.close()  # which writes the archive
         archive = orjson.loads(draft.read_bytes())
         refused = tuple(sorted({host for _, host in listener.refused}))
-    _drop_secrets(archive)
+    for entry in archive["log"]["entries"]:  # a replay needs none of these secrets
+        entry["request"] |= {"headers": [], "cookies": []}
     with open_atomic(Path(out)) as file:
         file.write(orjson.dumps(archive, option=orjson.OPT_INDENT_2))
     return RecordedVisit(read_har(Path(out)), refused)
 
 
-async def _visit(page: Page, paths: tuple[str, ...], visit: PageScript | None, name: str) -> None:
-    from playwright.async_api import Error
-
-    for path in paths:
-        try:
-            answer = await page.goto(path, wait_until="networkidle")
-        except Error as error:
-            raise SiteError(f"{path} cannot be recorded: {_first_line(error)}") from None
-        if answer is not None and ERROR_HEADER in answer.headers:
-            raise SiteError(f"{path} cannot be recorded: {await answer.text()}")
-    if visit is None:
-        return
-    try:
-        await visit(page)
-        await page.wait_for_load_state("networkidle")
-    except Error as error:
-        raise SiteError(f"recording script {name}: {_first_line(error)}") from None
-    except Exception as error:
-        raise SiteError(f"recording script {name}: it raised {type(error).__name__}: {error}") from error
-
-
-def _drop_secrets(archive: Any) -> None:
-    """Remove the headers and cookies of requests: a replay needs none of them."""
-    for entry in archive["log"]["entries"]:
-        entry["request"]["headers"], entry["request"]["cookies"] = [], []
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+async def _go_to(page: Page, path: str) -> None:
+    with script_errors(f"{path} cannot be recorded"):
+        answer = await page.goto(path, wait_until="networkidle")
+    if answer is not None and ERROR_HEADER in answer.headers:
+        raise SiteError(f"{path} cannot be recorded: {await answer.text()}")

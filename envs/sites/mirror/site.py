@@ -160,9 +160,8 @@ class MirrorSite(FrontedSite):
         )
         answer = episode.answer(key)
         if isinstance(answer, Miss):
-            if _asks_for_permission(request):
-                return _permission(request)
-            return self._missing(answer)
+            preflight = request.method == "OPTIONS" and "access-control-request-method" in request.headers
+            return _permission(request) if preflight else self._missing(answer)
         response = Response(answer.body if request.method != "HEAD" else b"", answer.status)
         sent_again = self._headers(answer, recorded_host=_host_of(request) in self._origins)
         kept = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in sent_again]
@@ -209,13 +208,8 @@ def _origin_of(exchange: RecordedExchange) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _asks_for_permission(request: Request) -> bool:
-    """Return True for a CORS preflight, which archives do not hold."""
-    return request.method == "OPTIONS" and "access-control-request-method" in request.headers
-
-
 def _permission(request: Request) -> Response:
-    """Return the answer that lets the recorded request follow."""
+    """Return the answer to a CORS preflight, which archives do not hold."""
     asked = request.headers
     headers = {
         "access-control-allow-origin": asked.get("origin", "*"),

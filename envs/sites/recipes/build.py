@@ -18,7 +18,6 @@ import fcntl
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,15 +30,13 @@ from typing import Any
 import orjson
 
 from envs.atomic import open_atomic
-from envs.sites.recipes.engine import find_engine
+from envs.sites.recipes.engine import BUILD_SECONDS, find_engine, finished
 from envs.sites.recipes.postgres import new_cluster
 from envs.sites.recipes.recipe import SiteRecipe
 from envs.types import SiteError
 
 BUILDS = "ROLLWRIGHT_SITE_BUILDS"
 """Environment variable with the folder of all builds; storage that workers share is possible."""
-BUILD_SECONDS = 1800.0
-"""Real seconds for one command of a build; packages that are compiled take minutes."""
 PYTHONS = tuple((3, minor) for minor in range(11, 15))
 """Versions of Python whose builds any process can use."""
 MAX_SHOWN_LINES = 15
@@ -258,13 +255,9 @@ def _run(
     environment = {**build.environment(), **urls} if site else None
     cwd = build.state if site and build.state.is_dir() else build.folder
     try:
-        done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
-        )
-    except OSError as error:
-        raise SiteError(f"site {build.recipe.name}: {what}: {command[0]} cannot be run: {error.strerror}") from error
-    except subprocess.TimeoutExpired:
-        raise SiteError(f"site {build.recipe.name}: {what}: not over after {BUILD_SECONDS:g} s") from None
+        done = finished(command, BUILD_SECONDS, cwd=cwd, env=environment)
+    except SiteError as error:
+        raise SiteError(f"site {build.recipe.name}: {what}: {error}") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()[-MAX_SHOWN_LINES:]
         raise SiteError(

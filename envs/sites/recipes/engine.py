@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,31 @@ ENGINES = ("docker", "podman")
 COMMAND_SECONDS = 60.0
 """Real seconds for one command of the engine."""
 BUILD_SECONDS = 1800.0
-"""Real seconds in which an image must be built or fetched."""
+"""Real seconds for one command of a build: an image is fetched, or packages are compiled."""
 OWNER_LABEL = "rollwright.owner"
 """Label of a container with the process that it belongs to."""
 REPOSITORY = "rollwright-site"
 """First part of the names of images that recipes build."""
 _IS_GONE = re.compile("no such container|already in progress", re.IGNORECASE)
+
+
+def finished(command: Sequence[str], seconds: float, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Return a command that has ended, with its output.
+
+    Args:
+        options: Options of `subprocess.run`.
+
+    Raises:
+        SiteError: It cannot be run, or takes too long.
+    """
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=seconds, **options
+        )
+    except OSError as error:
+        raise SiteError(f"{command[0]} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired:
+        raise SiteError(f"{' '.join(command[:2])}: not over after {seconds:g} s") from None
 
 
 @dataclass(frozen=True)
@@ -55,17 +74,7 @@ class ContainerEngine:
         Raises:
             SiteError: It takes too long.
         """
-        try:
-            done = subprocess.run(
-                [self.command, *arguments],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise SiteError(f"{self.command} {arguments[0]}: not over after {seconds:g} s") from None
+        done = finished([self.command, *arguments], seconds)
         return done.returncode, done.stdout, done.stderr
 
     def has_image(self, image: str) -> bool:

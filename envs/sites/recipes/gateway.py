@@ -10,20 +10,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from envs.egress.certificates import local_key
-from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER
+from envs.egress.message import HEAD_END, MAX_HEAD, PROBLEM_HEADER, our_answer
 from envs.loop_thread import LoopThread
 from envs.sites.base import HostAddress
 from envs.sites.recipes.template import own_folder
 from envs.sites.site_guest.servers import pass_on
 from envs.types import SiteError
-
-T = TypeVar("T")
 
 SHUTDOWN_SECONDS = 1.0
 """Real seconds that a browser has to confirm the end of a connection."""
@@ -33,7 +31,7 @@ _LINE = b"\r\n"
 _OURS = (b"connection", b"keep-alive", b"x-forwarded-proto", b"x-forwarded-for", b"x-forwarded-host")
 
 
-FindInstance = Callable[[str], Awaitable[HostAddress | None]]
+FindInstance = Callable[[str], Coroutine[Any, Any, HostAddress | None]]
 """Returns the address of a host; ``None`` if the episode has no such host."""
 
 
@@ -129,24 +127,17 @@ class EpisodeServer:
         head = await reader.readuntil(HEAD_END)
         host = _host_of(head)
         try:
-            address = await self._await_on_caller_loop(self._find(host))
+            finding = asyncio.run_coroutine_threadsafe(self._find(host), self._loop)
+            address = await asyncio.wrap_future(finding)
         except SiteError as error:
-            writer.write(_error_answer(b"502 Bad Gateway", str(error)))
+            writer.write(_error_answer("502 Bad Gateway", str(error)))
             return
         if address is None:
-            writer.write(_error_answer(b"421 Misdirected Request", "this episode has no such host"))
+            writer.write(_error_answer("421 Misdirected Request", "this episode has no such host"))
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", address.port)
         up_writer.write(_request_head(head, address.cookie))
         await asyncio.gather(pass_on(reader, up_writer), pass_on(up_reader, writer))
-
-    async def _await_on_caller_loop(self, question: Awaitable[T]) -> T:
-        """Await this on the caller's event loop and return the result."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(question), self._loop))
-
-
-async def _awaited(question: Awaitable[T]) -> T:
-    return await question
 
 
 def _host_of(head: bytes) -> str:
@@ -168,13 +159,6 @@ def _request_head(head: bytes, cookie: str) -> bytes:
     return _LINE.join([first, *kept, *ours, b"X-Forwarded-Proto: https", connection]) + HEAD_END
 
 
-def _error_answer(status: bytes, text: str) -> bytes:
-    """Return an answer of our own."""
-    content = _one_line(text)
-    headers = [b"HTTP/1.1 " + status, PROBLEM_HEADER.encode() + b": " + content, b"Content-Type: text/plain"]
-    length = f"Content-Length: {len(content)}".encode()
-    return _LINE.join([*headers, length, b"Connection: close"]) + HEAD_END + content
-
-
-def _one_line(text: str) -> bytes:
-    return " ".join(text.split()).encode("latin-1", "replace")
+def _error_answer(status: str, text: str) -> bytes:
+    line = " ".join(text.split()).encode("latin-1", "replace").decode("latin-1")
+    return our_answer(status, (PROBLEM_HEADER, line), line)

@@ -60,11 +60,16 @@ async def wait_until_ready(instance: SiteInstance, recipe: SiteRecipe) -> None:
         SiteError: It ends, or does not in time.
     """
     ready, begun = recipe.ready, time.monotonic()
+    asked = AskedRequest("GET", ready.path, ((b"host", b"127.0.0.1"),), b"")
     while True:
         left = max(0.1, ready.seconds - (time.monotonic() - begun))
-        status, seen = await _ask_once(instance.template.socket_of(instance.name), ready.path, left)
-        if status and status < 400:
-            return
+        try:
+            status = (await asked.ask(instance.template.socket_of(instance.name), left)).status
+            if status < 400:
+                return
+            seen = f"status {status}"
+        except httpx.TransportError as error:
+            seen = type(error).__name__
         look = await instance.template.ask("look", name=instance.name)
         if not look["alive"]:
             limit = f" at {look['limit']} of the recipe" * bool(look["limit"])
@@ -77,12 +82,3 @@ async def wait_until_ready(instance: SiteInstance, recipe: SiteRecipe) -> None:
                 f"400. Correct ready in the recipe. The log of the instance:\n{look['log'].strip()}"
             )
         await asyncio.sleep(READY_PAUSE)
-
-
-async def _ask_once(place: Path, path: str, seconds: float) -> tuple[int, str]:
-    """Return the status of an instance's answer, and it in words; 0 if there is none."""
-    try:
-        status = (await AskedRequest("GET", path, ((b"host", b"127.0.0.1"),), b"").ask(place, seconds)).status
-    except httpx.TransportError as error:
-        return 0, type(error).__name__
-    return status, f"status {status}"

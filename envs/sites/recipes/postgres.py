@@ -22,6 +22,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from envs.sites.recipes.engine import finished
 from envs.sites.server_state import MAX_ROW_BYTES, MAX_ROWS
 from envs.sites.site_guest import postgres as guest
 from envs.sites.site_http import shortened
@@ -345,14 +346,8 @@ def _new_database(name: str, owner: str, template: str) -> list[str]:
 
 def _run_sql(folder: Path, password: str, statements: Sequence[str], database: str = "postgres") -> None:
     words = [word for statement in statements for word in ("--command", statement)]
-    done = subprocess.run(
-        [*_psql(folder, database), "--set", "ON_ERROR_STOP=1", *words],
-        env=_environment(SUPERUSER, password),
-        capture_output=True,
-        text=True,
-        timeout=SQL_SECONDS,
-        check=False,
-    )
+    command = [*_psql(folder, database), "--set", "ON_ERROR_STOP=1", *words]
+    done = finished(command, SQL_SECONDS, env=_environment(SUPERUSER, password))
     if done.returncode:
         raise SiteError(f"PostgreSQL: {done.stderr.strip()}")
 

@@ -7,7 +7,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +116,10 @@ class RecipeSite(FrontedSite):
             place = self.recipe.folder if self.recipe.kind == "container" else self._build.state
             state = await asyncio.to_thread(read_storage_state, place / self.recipe.login)
             self.cookies, self.stores = state.cookies, state.stores
-        self._front.problem_of = self._ask_problem(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()  # the front asks in its own thread
+        self._front.problem_of = lambda token: asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(self.failure_of(token), loop)
+        )
         await super().start()
         self._fill()
 
@@ -161,11 +164,11 @@ class RecipeSite(FrontedSite):
         async with self._launching:
             template = await self._started_template()
             try:
-                return await self._launch_from(template)
+                return await self._begin(self._new_instance(template))
             except SiteError:
                 if template.alive:
                     raise
-            return await self._launch_from(await self._started_template())  # it ended meanwhile
+            return await self._begin(self._new_instance(await self._started_template()))  # it ended meanwhile
 
     def fork_problem(self) -> str:
         """Return why its episodes cannot be forked; empty if they can."""
@@ -240,25 +243,19 @@ class RecipeSite(FrontedSite):
         name = f"i{next(self._numbers)}"
         return SiteInstance(name, self._front.admit(template.socket_of(name)), template)
 
-    async def _launch_from(self, template: SiteTemplate | ContainerTemplate) -> SiteInstance:
-        instance = self._new_instance(template)
-        await self._begin(instance)
-        return instance
-
     async def _begin_in_turn(self, instance: SiteInstance) -> None:
         async with self._launching:
             await self._begin(instance)
 
-    async def _begin(self, instance: SiteInstance) -> None:
-        template = instance.template
+    async def _begin(self, instance: SiteInstance) -> SiteInstance:
         try:
-            ready = await template.launch(instance.name)
-            if not ready:
+            if not await instance.template.launch(instance.name):
                 await wait_until_ready(instance, self.recipe)
             self._launches += 1
         except BaseException:
             await finish_shielded(self.drop(instance))
             raise
+        return instance
 
     async def drop(self, instance: SiteInstance) -> None:
         """End an instance and drop its state. A second drop does nothing."""
@@ -269,10 +266,6 @@ class RecipeSite(FrontedSite):
         if instance.template.alive:
             with _unless_ended(instance.template):
                 await instance.template.drop(instance.name)
-
-    def _ask_problem(self, loop: asyncio.AbstractEventLoop) -> Callable[[str], Awaitable[str]]:
-        """Return a function for the front's thread that asks in the loop of the site."""
-        return lambda token: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.failure_of(token), loop))
 
     async def failure_of(self, token: str) -> str:
         """Return why the server of a token has ended or fails; empty if it cannot be seen."""
