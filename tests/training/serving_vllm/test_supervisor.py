@@ -441,7 +441,9 @@ async def test_a_newer_version_takes_the_place_only_where_it_may(servers: Server
     assert not arrival.done(), "an evaluation is of its own version"
     kinds[0].label = "5"
     await arrival
-    assert {span.version for span in (await measuring.generate(REQUEST)).version_spans} == {5}
+    for episode in range(4):
+        turn = await measuring.generate(replace(REQUEST, episode=f"e{episode}"))
+        assert {span.version for span in turn.version_spans} == {5}, "the server with the newer version is left out"
     for engine in (training, measuring):
         await engine.close()
 
