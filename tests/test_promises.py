@@ -100,7 +100,6 @@ PROMISES: dict[str, dict[str, str]] = {
         "What a person finds by scrolling": "envs/observation/test_whole_page.py::test_what_scrolling_shows_is_on_the_page_and_nothing_else",
         "such an interactive element is on the page": "envs/observation/test_whole_page.py::test_element_facts_read_the_page_too",
         "is neither true nor false, and the episode abstains unless": "envs/rewards/test_facts.py::test_a_fact_that_hangs_on_what_was_left_out_is_neither_true_nor_false",
-        "Older records have what was in view": "envs/observation/test_whole_page.py::test_a_record_of_the_view_alone_does_not_say_what_is_not_on_the_page",
         "and is read-only: V8 stops side effects": "envs/test_end_evidence.py::test_predicates_are_not_faked_not_seen_and_only_read",
         "`rubric_hash` is the sha256 of the canonical JSON": "envs/rewards/test_rubric.py::test_the_hash_depends_on_what_a_rubric_says_alone",
         "after each step if a fact asks for `ever`": "envs/test_end_evidence.py::test_text_facts_are_about_the_page_that_is_shown_last",

@@ -7,8 +7,7 @@ requests sent than the budget allows. The file has SQLite's rollback journal, so
 network file system with POSIX locks.
 
 Where there is no file yet, the count starts from ``<name>.json`` beside it, which has the form
-``{"requests": 7, "tokens": 900}``. Older versions stored their count there, and a person writes it
-when the file is damaged.
+``{"requests": 7, "tokens": 900}``: a person writes it when the file is damaged.
 """
 
 from __future__ import annotations

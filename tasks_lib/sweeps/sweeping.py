@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from envs.types import TrainingError
 from tasks_lib.config import TrainConfig
 from tasks_lib.config.differences import comparable_settings, differences
@@ -235,10 +233,7 @@ def _records_from_folders(config: SweepConfig, arms: tuple[Arm, ...]) -> Iterato
             for key, value in _flat(begun)
             if key in keys or (value != base.get(key) and key.split(".")[0] not in (*MAY_CHANGE, "preset"))
         }
-        try:
-            yield _record(Arm(run_id, own, TrainConfig.model_validate(begun)))
-        except ValidationError:  # written by older code, whose folders this code cannot read
-            yield ArmRecord(run_id=run_id, values=own, split=begun["evaluation"]["split"])
+        yield _record(Arm(run_id, own, TrainConfig.model_validate(begun)))
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

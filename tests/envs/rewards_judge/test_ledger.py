@@ -339,10 +339,10 @@ def test_another_database_in_its_place_is_refused(tmp_path: Path) -> None:
         Ledger(tmp_path / "spent").read()
 
 
-def test_the_file_of_numbers_of_an_older_version_is_where_the_count_begins(tmp_path: Path) -> None:
-    """As that version wrote it, with blanks behind; it is read once, when the ledger is made."""
+def test_a_file_of_numbers_is_where_the_count_begins(tmp_path: Path) -> None:
+    """It is read once, when the ledger is made."""
     old = tmp_path / "judge_spent.json"
-    old.write_text('{"requests":7,"tokens":770}'.ljust(95) + "\n")
+    old.write_text('{"requests":7,"tokens":770}\n')
     ledger = Ledger(tmp_path / "judge_spent.sqlite")
     assert ledger.read() == Spent(requests=7, tokens=770) and not ledger.path.exists()
     assert ledger.claim(SpendingLimits(8, None)) is None and ledger.claim(SpendingLimits(8, None)) is not None

@@ -91,25 +91,6 @@ def test_the_reported_rate_moves_the_weights_in_every_update(run: HandMadeRun, s
     assert largest_steps(run, build_trainer(run.store, spec, 2), [3, 4]) == steps[2:]
 
 
-def test_a_state_of_an_older_schedule_goes_on_with_today_s_rate(run: HandMadeRun) -> None:
-    """Older Rollwrights kept a scheduler of transformers, which had been moved once for each update
-    and ended at zero."""
-    from transformers import get_linear_schedule_with_warmup
-
-    spec = make_spec(trainer={"scheduler": "linear", "learning_rate": PEAK}, total_updates=UPDATES)
-    trainer = build_trainer(run.store, spec, 0)
-    folder = state_path(run.store, 3)
-    write_state(trainer, folder)
-    groups = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in trainer.optimizer.param_groups]
-    old = get_linear_schedule_with_warmup(torch.optim.SGD(groups, lr=PEAK), 0, UPDATES)
-    for _ in range(3):
-        old.optimizer.step()
-        old.step()
-    torch.save(old.state_dict(), folder / "scheduler.pt")
-    run.store.publish_policy(3, run.store.policy_path(0), {})
-    assert build_trainer(run.store, spec, 3).begin_update(4) == pytest.approx(PEAK / 4)
-
-
 def test_lora_plus_trains_second_matrices_at_a_multiple_of_the_rate(run: HandMadeRun) -> None:
     """Also when an update is done again with its own rate. First matrices have no gradient in the
     first update, as the second ones are zero then."""
