@@ -1,6 +1,6 @@
 """Arguments of LLaMA-Factory that ``trainer.llamafactory`` takes, and why it refuses the others.
 
-LLaMA-Factory knows some 400 arguments. Its parser, model loader, adapters and optimizer are used,
+LLaMA-Factory knows some 350 arguments. Its parser, model loader, adapters and optimizer are used,
 but its data sets, losses and training loop are not, so most arguments would change nothing, or a
 run would publish another model than the one it trained.
 """
