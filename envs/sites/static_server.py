@@ -79,7 +79,7 @@ class StaticSite(Site):
         if not page.is_file() and not (page / "index.html").is_file():
             beside = [file.name for file in page.parent.glob("*") if file.is_file()]
             raise SiteError(f"{page} is not there; {near(page.name, beside, cutoff=0.75)}correct the path")
-        return await self.open_host(task, seed)
+        return await super().open_episode(task, seed)
 
     async def open_host(self, task: WebTask, seed: int) -> SiteEpisode:
         """Do as `open_episode`; the page may be another host's."""

@@ -267,6 +267,7 @@ async def test_pages_and_applications_of_ours_are_hosts_too(folder: Path, pool: 
         await comment(env, "one")
         async with env.fork(1) as (fork,):
             await comment(fork, "two")
+            assert "Guide" in (await fork.step(Goto(url=f"https://{pages}/"))).observation.text
             rows = [await opened(one).state.sql(count, tickets) for one in (env, fork)]
             assert rows == [[(before + 1,)], [(before + 2,)]]
         with pytest.raises(SiteError, match=f"{pages} has no state: it is a recording or a folder"):
