@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from envs.bundled.sites.app import Application, AppVisitor, make_app
 from envs.bundled.sites.states import AppState, AppStates
 from envs.observation import ObservationOptions
-from envs.sites.recipes.front import COOKIE, FrontedEpisode, FrontedSite
+from envs.sites.recipes.front import COOKIE, FrontedEpisode, FrontedSite, address_at
 from envs.sites.server_state import SiteState
 from envs.sites.site_guest.state import hash_tables
 from envs.types import WebTask
@@ -77,7 +77,7 @@ class BundledSite(FrontedSite):
         asked = SiteState(origin=origin, databases={"": kept.uri}, headers={"cookie": f"{COOKIE}={grading}"})
         return BundledAttempt(
             path=self._front.entrance(token, path),
-            address=self.address_of(token),
+            address=address_at(origin, token),
             state=asked,
             front=self._front,
             token=token,

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from envs.sites.base import VIEWPORT, HostAddress
 from envs.sites.mirror.har import RecordedExchange, read_har
 from envs.sites.mirror.replay import MirroredEpisode, Miss, RecordedAnswers
-from envs.sites.recipes.front import FrontedEpisode, FrontedSite
+from envs.sites.recipes.front import FrontedEpisode, FrontedSite, address_at
 from envs.sites.recipes.gateway import PORT, EpisodeServer, HostGateway
 from envs.types import SiteError, WebTask
 
@@ -139,7 +139,7 @@ class MirrorSite(FrontedSite):
     async def open_host(self, task: WebTask, seed: int) -> FrontedEpisode:
         """Begin the recording anew; the task's page may be another host's."""
         token = self._front.admit(self._new_application())
-        entrance, address = self._front.entrance(token, task.path), self.address_of(token)
+        entrance, address = self._front.entrance(token, task.path), address_at(self._server.origin, token)
         return FrontedEpisode(path=entrance, address=address, token=token, front=self._front)
 
     def _new_application(self) -> ASGIApp:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 from starlette.requests import Request
@@ -209,9 +209,10 @@ class FrontedSite(Site):
         await self._server.close()
         self._front.instances.clear()
 
-    def address_of(self, token: str) -> HostAddress:
-        """Return the address of an episode as a host of a group."""
-        return HostAddress(int(self._server.origin.rpartition(":")[2]), f"{COOKIE}={token}")
+
+def address_at(origin: str, token: str) -> HostAddress:
+    """Return the address of a front's episode as a host of a group."""
+    return HostAddress(urlsplit(origin).port or 80, f"{COOKIE}={token}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

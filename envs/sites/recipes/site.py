@@ -17,7 +17,7 @@ from envs.cancel_scope import finish_shielded
 from envs.sites.base import SiteEpisode
 from envs.sites.recipes.build import SiteBuild, build_of
 from envs.sites.recipes.container import ContainerTemplate
-from envs.sites.recipes.front import COOKIE, FrontedSite
+from envs.sites.recipes.front import COOKIE, FrontedSite, address_at
 from envs.sites.recipes.instance import InstanceState, SiteInstance, wait_until_ready
 from envs.sites.recipes.kept_answers import KeptAnswers, ask_again
 from envs.sites.recipes.recipe import SiteRecipe
@@ -152,7 +152,10 @@ class RecipeSite(FrontedSite):
             instance=instance,
             files=self.recipe.state.databases,
         )
-        entrance, address = self._front.entrance(instance.token, task.path), self.address_of(instance.token)
+        entrance, address = (
+            self._front.entrance(instance.token, task.path),
+            address_at(self._server.origin, instance.token),
+        )
         return InstanceEpisode(path=entrance, state=state, address=address, instance=instance, site=self)
 
     async def launch(self) -> SiteInstance:
