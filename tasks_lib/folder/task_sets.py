@@ -88,8 +88,9 @@ def read_index(paths: Sequence[Path], kinds: Sequence[str] = ()) -> TaskIndex:
     tasks: Iterable[WebTask] = iter_tasks(paths)
     if not kinds:
         return TaskIndex.build(tasks)
-    index = TaskIndex.build(task for task in tasks if task.kind in kinds)
-    missing = sorted(set(kinds) - set(index.kinds))
+    wanted = frozenset(kinds)
+    index = TaskIndex.build(task for task in tasks if task.kind in wanted)
+    missing = sorted(wanted - set(index.kinds))
     if missing:
         existing = sorted({task.kind for task in iter_tasks(paths)})
         near = sorted({like for kind in missing for like in difflib.get_close_matches(kind, existing, n=2)})

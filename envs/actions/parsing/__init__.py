@@ -37,7 +37,7 @@ none            nothing of the above                                 the action 
 =============== ==================================================== ==========================================================
 
 `vocabulary` translates names and arguments of other schemes (computer use: ``left_click``,
-``coordinate``; WEBSERV: ``target``, ``key_press``). The result lists those that it translated.
+``coordinate``; WEBSERV: ``target``, ``key_press``).
 """
 
 from envs.actions.parsing.turn import parse, parse_action

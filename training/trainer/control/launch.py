@@ -257,7 +257,7 @@ def group_environment(spec: TrainerSpec) -> dict[str, str]:
     """Return the group's variables.
 
     A single rank gets those that torchrun would set. Loopback avoids a look-up of the host's name;
-    its store binds any free port, since nobody else connects to it.
+    its store binds any free port, since no other process connects to it.
     """
     variables = rank_environment(spec, "127.0.0.1")
     if spec.trainer.processes == 1:
