@@ -19,7 +19,7 @@ import orjson
 
 from benchmarks import Figure
 from envs.types import write_ids
-from training.ledger.store import RunStore
+from training.ledger.store import RunStore, write_json
 from training.records.batches import BatchRow, TrainingBatch
 from training.records.groups import StepShape
 from training.trainer.spec import TrainerSpec
@@ -35,6 +35,10 @@ TURNS = 2
 """Measured passes of each kind, in turns, after one to warm up."""
 INPUT_EPISODES, INPUT_IDS, RANKS = 1024, 8192, 8
 """Of the batch that is read."""
+COLLATED = 50
+"""Micro-batches that are collated for the mean of one."""
+UPDATE_SECONDS = 60
+"""Of the update that waits for its rows and its first micro-batch. Threads collate the others."""
 
 
 def packing_figures(folder: Path) -> list[Figure]:
@@ -183,24 +187,31 @@ def _padded(trainer: Any, rows: Sequence[Any]) -> Callable[[], int]:
 def input_figures(folder: Path) -> list[Figure]:
     """Seconds and memory of the first of eight ranks that reads its rows of a batch."""
     store = RunStore(folder)
-    batch = _write_input(store)
+    _write_input(store)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        seconds, grown = pool.apply(_read_share, (folder, batch))
+        read, grown, collate = pool.apply(_read_share, (folder,))
     name = f"{INPUT_EPISODES} episodes x {STEPS} steps x {INPUT_IDS} ids, one of {RANKS} ranks"
     return [
-        Figure(f"{name}: to read", seconds, "s", ""),
+        Figure(f"{name}: to read", read, "s", ""),
+        Figure(f"{name}: to collate a micro-batch", 1000 * collate, "ms", ""),
+        Figure(
+            f"{name}: wait for input / an update of {UPDATE_SECONDS} s",
+            (read + collate) / UPDATE_SECONDS,
+            "ratio",
+            "<= 0.03",
+        ),
         Figure(f"{name}: largest memory", grown / 1e6, "MB", "<= 766"),
     ]
 
 
-def _write_input(store: RunStore) -> TrainingBatch:
+def _write_input(store: RunStore) -> None:
     rows = []
     for number in range(INPUT_EPISODES):
         name = f"e{number:04d}"
         steps = [
             {
                 "prompt_ids": write_ids(
-                    [(31 * number + 17 * step + index * index) % 151_000 for index in range(INPUT_IDS)]
+                    [1000 + (31 * number + 17 * step + index * index) % 150_000 for index in range(INPUT_IDS)]
                 ),
                 "response_ids": [number % 100 + index for index in range(64)],
                 "logprobs": [-0.5 - index / 7 for index in range(64)],
@@ -216,7 +227,7 @@ def _write_input(store: RunStore) -> TrainingBatch:
             BatchRow(episode_id=name, step=step, advantage=1.0, shape=StepShape(INPUT_IDS, 64, step))
             for step in range(STEPS)
         ]
-    return TrainingBatch(
+    batch = TrainingBatch(
         version=1,
         policy_version_before=0,
         algorithm="grpo",
@@ -226,25 +237,33 @@ def _write_input(store: RunStore) -> TrainingBatch:
         zero_variance_groups=0,
         episodes=INPUT_EPISODES,
     )
+    write_json(store.batch_path(1), batch)
 
 
-def _read_share(folder: Path, batch: TrainingBatch) -> tuple[float, float]:
-    """Seconds of one rank to read its rows, and the most that its process grows."""
-    from training.trainer.plan import plan_minibatches
-    from training.trainer.rows import read_rows
+def _read_share(folder: Path) -> tuple[float, float, float]:
+    """Seconds of one rank to read its rows and plan its micro-batches, the most that its process
+    grows meanwhile, and seconds to collate a micro-batch."""
+    from training.trainer.plan import Slot, plan_minibatches
+    from training.trainer.rows import read_batch_file, read_rows
 
-    def own(shapes: Sequence[StepShape], episodes: Sequence[str]) -> set[int]:
+    def own(shapes: Sequence[StepShape], episodes: Sequence[str]) -> list[list[Slot]]:
         lengths = [shape.prompt + shape.response for shape in shapes]
         plan = plan_minibatches(lengths, 400, 4, RANKS, 0, 1, 16_384, [*zip(episodes, shapes, strict=True)])
-        return {slot.row for minibatch in plan for micro in minibatch[::RANKS] for slot in micro}
+        return [micro for minibatch in plan for micro in minibatch[::RANKS]]
 
     store = RunStore(folder)
     Path("/proc/self/clear_refs").write_text("5")
     before, began = _bytes("VmRSS"), time.perf_counter()
-    rows = read_rows(store, batch, own=own)
+    batch, _ = read_batch_file(store, 1)
+    rows = read_rows(store, batch, own=lambda *named: {slot.row for micro in own(*named) for slot in micro})
+    micros = own([row.shape for row in rows], [row.episode_id for row in rows])
     seconds, grown = time.perf_counter() - began, _bytes("VmHWM") - before
     assert RANKS * sum(bool(row.prompt_ids) for row in rows) >= len(rows)
-    return seconds, float(grown)
+    collator = _trainer(folder / "model").data_collator
+    began = time.perf_counter()
+    for micro in micros[:COLLATED]:
+        collator.micro_batch([rows[slot.row] for slot in micro], [slot.counts for slot in micro])
+    return seconds, float(grown), (time.perf_counter() - began) / COLLATED
 
 
 def _bytes(name: str) -> int:
