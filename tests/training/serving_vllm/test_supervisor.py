@@ -214,6 +214,21 @@ async def test_a_server_of_somebody_else_that_was_restarted_gets_the_version(ser
     await supervisor.close()
 
 
+async def test_publications_do_not_wait_for_a_server_that_comes_back_and_hangs(servers: Servers) -> None:
+    kinds, clients = servers
+    supervisor = Supervisor([Replica(client) for client in clients], Path("/policies"))
+    await supervisor.start(1, V1)
+    kinds[0].stuck, before = threading.Event(), kinds[0].calls.count("/start_weight_update")
+    kinds[0].label = "default"
+    await until(lambda: kinds[0].calls.count("/start_weight_update") > before)
+    await asyncio.wait_for(supervisor.publish(2, V1), 20)
+    assert [kind.label for kind in kinds] == ["default", "2"] and down(supervisor) == {0}
+    kinds[0].stuck.set()
+    await until(lambda: not down(supervisor))
+    assert kinds[0].label == "2", "it is ready with the newer version only"
+    await supervisor.close()
+
+
 async def test_nothing_of_an_earlier_run_is_left_on_servers_of_somebody_else(servers: Servers, tmp_path: Path) -> None:
     """Both runs have a version 1: its cached prefixes, images and adapters would be taken for the
     other's."""

@@ -161,7 +161,7 @@ class Supervisor:
                 raise EngineError(f"v{version} cannot be published: {self.faults()}")
             try:
                 publication = await self._publish_and_probe(
-                    replicas, version, folder, used=first and has_foreign(replicas)
+                    replicas, version, folder, used=first and any(one.process is None for one in replicas)
                 )
             except EngineError as error:  # no server answers; their watchers restart them
                 for replica in replicas:
@@ -349,21 +349,26 @@ class Supervisor:
         return version in await client.adapters() if is_adapter(folder) else version == await client.weight_version()
 
     async def _bring_back(self, replica: Replica) -> None:
-        """Restart a server and publish the current version to it, until that works."""
+        """Restart a server and publish the current version to it, until that works.
+
+        Publications to the other servers do not wait for it, because it may hang.
+        """
         backoff = FIRST_BACKOFF
         while not replica.ready:
             try:
                 if replica.process is not None:
                     await replica.process.stop()
                 await self._start(replica)
-                async with self._changing:
-                    assert self._served is not None
+                while not replica.ready:
+                    served, held = self._served, self._held
+                    assert served is not None
                     # The held adapter first: engines use a server as soon as it has the served one.
-                    if self._held is not None and is_adapter(self._held[1]):
-                        await publish_adapter([replica.client], *self._held, limit=self._limit)
-                    await self._publish_and_probe([replica], *self._served, used=has_foreign([replica]))
-                    replica.ready = True
-                    logger.warning("%s serves v%d again", replica.client.address, self._served[0])
+                    if held is not None and is_adapter(held[1]):
+                        await publish_adapter([replica.client], *held, limit=self._limit)
+                    await self._publish_and_probe([replica], *served, used=replica.process is None)
+                    async with self._changing:
+                        replica.ready = (served, held) == (self._served, self._held)
+                    logger.warning("%s serves v%d again", replica.client.address, served[0])
             except Exception as error:  # whatever it is, the next try may succeed
                 replica.fault = str(error) if isinstance(error, RollwrightError) else f"{type(error).__name__}: {error}"
                 logger.warning("%s: %s; the next try is in %.0f s", replica.client.address, error, backoff)
@@ -393,8 +398,3 @@ class Supervisor:
 def _without(clients: Iterable[ServerClient], failed: Container[str]) -> list[ServerClient]:
     """Return the clients of servers that did not fail, by address."""
     return [client for client in clients if client.address not in failed]
-
-
-def has_foreign(replicas: Sequence[Replica]) -> bool:
-    """Return True if a server was not started by this run."""
-    return any(replica.process is None for replica in replicas)
