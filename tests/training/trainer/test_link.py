@@ -142,6 +142,7 @@ def test_both_sides_notice_a_link_that_stays_cut(owner: OwnerLink) -> None:
     node, rank = Process(wire.address, owner.token, "node 1"), Process(wire.address, owner.token, "rank 1")
     owner.announce_batch(1)
     assert node.link.wait(1, 10) == rank.link.wait(1, 10) == 1
+    until(lambda: owner.looks == 2)
     wire.whole.clear()
     until(lambda: bool(owner.lost_nodes()), 6)
     assert owner.lost_nodes().keys() == {"node 1"}, "a rank that computes may be silent"
