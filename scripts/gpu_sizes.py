@@ -133,6 +133,8 @@ def plan(name: str, finetuning: str, folder: Path, memory: float, disk: float, e
     settings += [f"run_id={name}-{finetuning}", f"policy.checkpoint={folder / name}"]
     settings += [f"trainer.finetuning_type={finetuning}", f"trainer.zero_stage={3 if full else 2}"]
     serving: dict[str, Any] = {"engine": engine, "max_turns": TURNS, "replicas": 1, "gpus": []}
+    if engine == "vllm":  # compiling the model takes longer than three versions
+        serving["vllm"] = {"enforce_eager": True}
     values = merge({"preset": PRESETS[name]}, parse_assignments([*settings, f"serving={json.dumps(serving)}"]))
     config: TrainConfig = resolve(TrainConfig, values)
     weights, cache = server_bytes(model, config)
@@ -142,7 +144,7 @@ def plan(name: str, finetuning: str, folder: Path, memory: float, disk: float, e
     needs["disk"] = item * 2 * parameters + (VERSIONS + 1) * version
     if memory:  # vLLM's own measurement of what is free would count what the trainer takes meanwhile
         flags = {"kv_cache_memory_bytes": int(cache), "gpu_memory_utilization": round(needs["server"] / memory, 2)}
-        serving |= {"gpus": [[0]], "vllm": {**flags, "enforce_eager": True}}
+        serving |= {"gpus": [[0]], "vllm": {**serving.get("vllm", {}), **flags}}
     state = state_bytes(model, config)[0]
     with_state = needs["disk"] + state < disk
     needs["disk"] += state * with_state
