@@ -93,12 +93,17 @@ async def test_a_machine_that_reads_other_bytes_is_left_out(machines: Servers, f
     assert kinds[1 - wrong].label == "1" and kinds[wrong].calls == ["/collective_rpc"], "it goes on as it was"
 
 
+@pytest.mark.parametrize("silent", [False, True])
 async def test_a_machine_that_does_not_read_in_time_is_left_out(
-    machines: Servers, folder: Path, caplog: pytest.LogCaptureFixture
+    machines: Servers, folder: Path, caplog: pytest.LogCaptureFixture, silent: bool
 ) -> None:
     kinds, clients = machines
     kinds[0].readings, kinds[1].readings = [READING] * 100_000, [READ]
+    kinds[0].stuck = stuck = threading.Event()
+    if not silent:
+        stuck.set()
     publication = await publish(clients, 1, folder, limit=1.0)
+    stuck.set()
     (fault,) = publication.failed.values()
     assert isinstance(fault, EngineError) and f"{clients[0].address}: the machine has not read" in str(fault)
     assert [kind.label for kind in kinds] == ["default", "1"]

@@ -173,7 +173,8 @@ async def _read_on(servers: Sequence[ServerClient], folder: Path, sha256: dict[s
                     return None
                 await asyncio.sleep(READ_SECONDS)
         except EngineError as error:
-            logger.warning("%s cannot read %s beforehand: %s", client.address, folder, error)
+            if time.monotonic() < until:  # else the line below names it
+                logger.warning("%s cannot read %s beforehand: %s", client.address, folder, error)
         except RollwrightError as error:
             return error
     if time.monotonic() < until:

@@ -39,7 +39,7 @@ def recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_sockets_and_events_reach_the_page_and_end_with_it(name: str) -> None:
     site = site_of(find_recipe(name))
     task = TASK.model_copy(update={"path": "/", "site": name, "horizon": 500})
-    async with BrowserPool() as pool, open_env(task, pool=pool, site=site, seed=0) as env:
+    async with BrowserPool() as pool, open_env(task, pool=pool, site=site, seed=0, repeats=0) as env:
 
         async def shown(*texts: str) -> None:
             async with asyncio.timeout(SECONDS):
