@@ -73,7 +73,7 @@ async def test_turns_in_flight_go_on_with_tokens_of_one_version_each(
     for _ in range(12):  # until the publication is in the middle of both, on a fast or a slow machine
         await publish([client], 1, policy(1))
         requests = [ask(renderer, probe_picture(index), key=f"turn/{index}", tokens=500) for index in range(2)]
-        # Known prefixes: vLLM leaves out their pictures, and needs them once its caches are cleared.
+        # Known prefixes: vLLM leaves out their pictures, and needs them once caches are cleared.
         await asyncio.gather(*(client.generate(replace(one, max_new_tokens=1), 1) for one in requests))
         turns = [asyncio.ensure_future(client.generate(request, 1)) for request in requests]
         await asyncio.sleep(seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import rollwright_spinning  # type: ignore[import-not-found]  # noqa: F401
 from vllm.config import VllmConfig
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
