@@ -144,6 +144,8 @@ PROMISES: dict[str, dict[str, str]] = {
         "gets the current version before any turn": "training/serving_vllm/test_supervisor.py::test_a_server_that_died_is_started_again_with_the_version",
         "A wrong tensor, a stale server and swapped layers are found": "training/serving_vllm/test_held_weights.py::test_a_swapped_layer_is_found",
         "reads and hashes the folder once on each machine": "training/serving_vllm/test_reading.py::test_another_machine_reads_weights_once_before_the_pause",
+        "the trainer sends a copy in host memory while it trains on": "training/trainer/test_sender.py::test_a_version_is_broadcast_while_the_next_one_is_trained",
+        "Where that fails servers read the folder": "training/serving_vllm/test_broadcast.py::test_a_broadcast_that_breaks_off_leaves_the_folders_weights",
         "the last good version stays": "training/serving_vllm/test_supervisor.py::test_a_bad_version_leaves_the_last_good_one_everywhere",
         "so that each token is of one version": "training/serving_vllm/test_server.py::test_turns_in_flight_go_on_with_tokens_of_one_version_each",
         "A prompt that leaves no room for it is an abstention": "tasks_lib/test_serving.py::test_a_prompt_that_leaves_no_room_for_a_turn_is_an_abstention",

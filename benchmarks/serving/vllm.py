@@ -23,6 +23,9 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from benchmarks import Figure
 from tasks_lib.config import PROJECT
 from tasks_lib.processes.serving import PYTHON
+from training.ledger.checkpoint_files import MANIFEST, file_hashes
+from training.ledger.store import write_json
+from training.policy.adapters import load_policy
 from training.policy.renderer import Renderer
 from training.serving.config import ServingConfig
 from training.serving.engine import Generation, GenerationRequest
@@ -33,6 +36,7 @@ from training.serving.vllm.command import ServerOptions
 from training.serving.vllm.probe import ProbeTurn, TransformersScorer, compare, probe_picture
 from training.serving.vllm.service import make_supervisor
 from training.serving.vllm.supervisor import Supervisor
+from training.trainer.sender import WeightSender
 
 READER = PROJECT / "datasets/policies/reader"
 TURNS = (8, 16, 32)
@@ -73,7 +77,7 @@ async def _figures(folder: Path) -> list[Figure]:
         found += await _publications(supervisor, renderer, policies)
     large = [_large_policy(folder / "large", version) for version in range(2)]
     async with _server(folder / "large", large[0], renderer) as supervisor:
-        return found + await _large_publications(supervisor, large)
+        return found + await _large_publications(supervisor, large) + await _broadcasts(supervisor, large)
 
 
 def _policy(root: Path, version: int) -> Path:
@@ -211,3 +215,24 @@ async def _large_publications(supervisor: Supervisor, policies: Sequence[Path]) 
         Figure("pause of a publication per 10 GB", statistics.median(pauses) / size * 10, "s", "<= 1"),
         Figure("comparison of weights per 10 GB", statistics.median(compared) / size * 10, "s", ""),
     ]
+
+
+async def _broadcasts(supervisor: Supervisor, policies: Sequence[Path]) -> list[Figure]:
+    """The pause where weights are broadcast (gloo, loopback) over the pause where they are read, in
+    turns."""
+    sender = WeightSender("127.0.0.1", "", torch.device("cpu"))
+    models = [load_policy(policy, torch.float32) for policy in policies]
+    pauses: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(10, 10 + 2 * ROUNDS):
+        policy, model, broadcast = policies[number % 2], models[number % 2], number % 4 < 2
+        names = {name for name, _ in model.named_parameters()}
+        weights = {name: value for name, value in model.state_dict().items() if name in names}
+        sender.offer(number, model, weights, policy)
+        document = {"sender": sender.address if broadcast else "", "files": file_hashes(policy)}
+        write_json(policy / MANIFEST, document, sealed=True)
+        publication = await supervisor.publish(number, policy)
+        assert publication.broadcast == broadcast
+        pauses[broadcast].append(publication.pause_seconds)
+    sender.close()
+    ratio = statistics.median(pauses[True]) / statistics.median(pauses[False])
+    return [Figure("pause of a publication, broadcast / read from disk", ratio, "ratio", "")]

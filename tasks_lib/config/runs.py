@@ -208,10 +208,12 @@ class TrainConfig(RunConfig):
         return self
 
     @model_validator(mode="after")
-    def _servers_may_sleep(self) -> Self:
+    def _servers_can_be_used(self) -> Self:
         if self.serving.sleep and self.mode == "async":
+            raise ValueError("serving.sleep: mode=async generates during updates; set mode=sync, or leave it out")
+        if self.serving.weight_transfer == "broadcast" and self.trainer.adapter_rank:
             raise ValueError(
-                "serving.sleep: an asynchronous run generates during updates; set mode=sync, or leave it out"
+                "serving.weight_transfer: LoRA adapters are read from disk; set it to disk, or trainer.lora_export=merged"
             )
         return self
 

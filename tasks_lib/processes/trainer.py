@@ -44,6 +44,7 @@ class Trainer:
             trainer=config.trainer,
             total_updates=config.iterations,
             seed=config.seed,
+            servers=config.serving.broadcast_host,
         )
         self._process: TrainerProcess | None = None
         self._cluster = config.cluster.address

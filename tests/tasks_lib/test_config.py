@@ -85,6 +85,29 @@ def test_a_bad_value_is_refused_by_name(assignment, says):
         resolve(TrainConfig, parse_assignments([assignment]))
 
 
+@pytest.mark.parametrize(
+    ("assignments", "says"),
+    [
+        ([], r"weight_transfer=broadcast does not go with serving\.engine: the local engine"),
+        (["serving.engine=vllm", "serving.sleep=true"], r"does not go with serving\.sleep"),
+        (["serving.engine=vllm", "serving.one_at_a_time=true"], r"does not go with serving\.one_at_a_time"),
+        (["serving.engine=vllm", "trainer.finetuning_type=lora"], r"serving\.weight_transfer: LoRA adapters are read"),
+    ],
+)
+def test_a_broadcast_that_cannot_be_is_refused(assignments: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        resolve(TrainConfig, parse_assignments(["serving.weight_transfer=broadcast", *assignments]))
+
+
+def test_a_trainer_learns_which_way_its_servers_are() -> None:
+    given = ["serving.engine=vllm", "trainer.finetuning_type=lora", "trainer.lora_export=merged"]
+    assert resolve(TrainConfig, parse_assignments(given)).serving.broadcast_host == ""
+    given += ["serving.weight_transfer=broadcast"]
+    assert resolve(TrainConfig, parse_assignments(given)).serving.broadcast_host == "127.0.0.1"
+    given += ["serving.address=[http://10.0.0.5:8000]"]
+    assert resolve(TrainConfig, parse_assignments(given)).serving.broadcast_host == "10.0.0.5"
+
+
 def test_all_bad_keys_are_reported_together():
     with pytest.raises(ConfigError) as caught:
         resolve(TrainConfig, parse_assignments(["seed=-1", "iterations=0"]))

@@ -45,6 +45,10 @@ class ServingConfig(Settings):
     update: Literal["exact", "fast"] = Field(
         "exact", description="At a new version: clear every cache, or keep those of turns in flight."
     )
+    weight_transfer: Literal["disk", "broadcast"] = Field(
+        "disk",
+        description="Way of a new version to vLLM: its folder, or a broadcast from the trainer (NCCL on GPUs, gloo on CPUs).",
+    )
     sleep: bool = Field(
         False, description="Servers give their GPUs' memory to the trainer during updates (mode=sync, CUDA)."
     )
@@ -97,6 +101,13 @@ class ServingConfig(Settings):
         return self.model_copy(update=change if not self.address else {"address": change["address"]})
 
     @property
+    def broadcast_host(self) -> str:
+        """Host of the servers that the trainer broadcasts to; empty if it does not."""
+        if self.weight_transfer == "disk":
+            return ""
+        return str(urlsplit(self.address[0]).hostname) if self.address else self.host
+
+    @property
     def own_servers_are_local(self) -> bool:
         """True when the run starts servers that only this machine can reach."""
         return self.engine == "vllm" and not self.address and self.host in LOOPBACK
@@ -111,6 +122,18 @@ class ServingConfig(Settings):
             raise ValueError(
                 "serving.address, gpus and vllm apply to vLLM servers: set serving.engine to vllm, or leave them out"
             )
+        if self.weight_transfer == "broadcast":
+            self._check_broadcast()
         if self.engine == "local" and self.sleep:
             raise ValueError("serving.sleep applies to vLLM servers: set serving.engine to vllm, or leave it out")
         return self
+
+    def _check_broadcast(self) -> None:
+        reasons = {
+            "serving.engine: the local engine reads folders": self.engine == "local",
+            "serving.sleep: the trainer and its servers share GPUs, which NCCL does not join": self.sleep,
+            "serving.one_at_a_time: a broadcast reaches all servers at once": self.one_at_a_time,
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise ValueError(f"serving.weight_transfer=broadcast does not go with {reason}; set it to disk")

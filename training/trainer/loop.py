@@ -16,6 +16,7 @@ from training.trainer.policy_trainer import PolicyTrainer
 from training.trainer.publish import check_replay, publish_policy, publish_state
 from training.trainer.resume import find_resume_point
 from training.trainer.rows import TrainingRow, read_batch_file, read_rows
+from training.trainer.sender import WeightSender
 from training.trainer.setup import build_trainer, set_threads
 from training.trainer.spec import TrainerSpec
 from training.trainer.update import Stopwatch, own_rows, run_update
@@ -27,6 +28,8 @@ SHORT_SECONDS = 0.05
 VISIBLE_SECONDS = 60.0
 """Limit of the wait for an announced batch or an earlier one to appear. The run's folder may be on
 a network file system."""
+LAST_SECONDS = 60.0
+"""Longest wait until the last version was broadcast; the flow ends the trainer earlier."""
 
 
 def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = None) -> None:
@@ -48,6 +51,8 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
     set_threads(spec.trainer.torch_threads)
     if trainer.args.should_save:
         trainer.heartbeat = Heartbeat(store.trainer_path)
+        if spec.servers:
+            trainer.sender = WeightSender(spec.servers, spec.owner, trainer.args.device)
     version = _replay(trainer, store, version)
     if trainer.args.should_save:
         write_json(
@@ -66,6 +71,9 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
     except RollwrightError:
         trainer.states.wait()  # a refused batch leaves the state before whole
         raise
+    if trainer.sender is not None:
+        trainer.sender.wait(LAST_SECONDS)
+        trainer.sender.close()
     if link is not None:
         link.leave()
 

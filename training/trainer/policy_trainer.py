@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -39,6 +39,7 @@ from training.trainer.control.heartbeat import Heartbeat, Phase
 from training.trainer.control.link import LinkToOwner
 from training.trainer.published_weights import merged_weights, save_adapter
 from training.trainer.schedule import learning_rate_factor
+from training.trainer.sender import WeightSender
 from training.trainer.spec import TrainerSpec
 from training.trainer.state_writer import Files, StateWriter, copy_to_host
 
@@ -71,6 +72,8 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         """Threads that collate micro-batches while others are computed."""
         self.states: StateWriter
         """Writer of its states; ``prepare`` makes it."""
+        self.sender: WeightSender | None = None
+        """Broadcasts what it publishes, in the first process (``serving.weight_transfer``)."""
         self.is_compared = False
         """True once a published policy was compared with the model (`compare_published`)."""
         self._passes, self._passed = 0, 0
@@ -359,11 +362,14 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
                 files[folder / ADAPTER_STATE] = copy_to_host(get_peft_model_state_dict(self.model))
         return files
 
-    def save_weights(self, folder: Path) -> None:
+    def save_weights(self, folder: Path) -> tuple[Any, Mapping[str, Tensor]]:
         """Write config and weights as a Hugging Face checkpoint.
 
         With LoRA it writes the adapter in PEFT's format, or merged weights. Called on every
         process; the first one writes.
+
+        Returns:
+            The model that was written whole and its tensors by name; no tensors where none was.
         """
         state = self.accelerator.get_state_dict(self.model_wrapped) if self.is_divided else self.model.state_dict()
         # Tied weights are written once, as in the first checkpoint: modules list a shared parameter
@@ -373,13 +379,13 @@ class PolicyTrainer(CustomSeq2SeqTrainer):  # type: ignore[misc]
         is_merged = self.lora and self.spec.trainer.lora_export == "merged"
         merged = merged_weights(self, weights) if is_merged else {}
         if not self.args.should_save:
-            return
-        if is_merged:
-            self.model.get_base_model().save_pretrained(folder, state_dict=merged)
-        elif self.lora:
+            return self.model, {}
+        if self.lora and not is_merged:
             save_adapter(self.model, weights, folder)
-        else:
-            self.model.save_pretrained(folder, state_dict=weights)
+            return self.model, {}
+        model, written = (self.model.get_base_model(), merged) if is_merged else (self.model, weights)
+        model.save_pretrained(folder, state_dict=written)
+        return model, written
 
 
 def _check_finite(norm: Tensor | float) -> None:

@@ -61,11 +61,15 @@ def publish_policy(
     temporary = target.parent / f".tmp-{target.name}"
     with _remove_on_failure(temporary, folder_bytes(parent)):
         _on_first(trainer, lambda: _copy_static_files(parent, temporary))
-        trainer.save_weights(temporary)
+        model, weights = trainer.save_weights(temporary)
         if not trainer.is_compared:
             compare_published(trainer, temporary)
             trainer.is_compared = True
-        _on_first(trainer, lambda: _commit_policy(temporary, target, version, manifest))
+        sender = trainer.sender
+        if sender is not None and weights:
+            sender.offer(version, model, weights, temporary)
+        entries = {"sender": sender.address} if sender is not None else {}
+        _on_first(trainer, lambda: _commit_policy(temporary, target, version, lambda: {**entries, **manifest()}))
 
 
 def check_replay(trainer: PolicyTrainer, store: RunStore, version: int) -> str:

@@ -36,6 +36,7 @@ class TrainerSpec(Settings):
     )
     owner: str = Field("", description="HOST:PORT of the flow's process; when that is gone, the trainer exits.")
     token: str = Field("", description="Secret that a trainer process sends to the owner.")
+    servers: str = Field("", description="Host of the servers that weights are broadcast to; empty: they are not.")
     rendezvous: str = Field("", description="HOST:PORT of torchrun's rendezvous on the first of several machines.")
 
 

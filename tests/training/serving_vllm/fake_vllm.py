@@ -45,6 +45,10 @@ class FakeVllm(Quiet):
     """Weights are neither read nor loaded before it is set."""
     readings: ClassVar[list[dict[str, Any]]] = []
     """Answers of `rollwright_read_files`, one after the other."""
+    workers: ClassVar[int] = 1
+    """Number that a broadcast reaches."""
+    joins: ClassVar[list[dict[str, Any]]] = []
+    """Answers of `rollwright_join`, one after the other; none: it has joined."""
     label: ClassVar[str] = "default"
     model: ClassVar[str] = "policy"
     max_model_len: ClassVar[int] = 64
@@ -92,6 +96,11 @@ class FakeVllm(Quiet):
             kind.stuck.wait(60)
         if path == "/collective_rpc" and body["method"] == "rollwright_read_files":
             return self._json(200, {"results": [kind.readings.pop(0)]})
+        if path == "/collective_rpc" and body["method"] == "rollwright_device":
+            return self._json(200, {"results": ["cpu"] * kind.workers})
+        if path == "/collective_rpc" and body["method"] == "rollwright_join":
+            kind.bodies.append(body)
+            return self._json(200, {"results": [kind.joins.pop(0) if kind.joins else {"done": True, "fault": ""}]})
         if path == "/finish_weight_update":
             kind.label = body["weight_version"]
         return self._json(200, {})

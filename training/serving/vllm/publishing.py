@@ -27,6 +27,7 @@ import anyio
 from envs.types import EngineError, PolicyError, RollwrightError
 from training.ledger.checkpoint_files import MANIFEST, WEIGHT_FILES, check_files, read_manifest
 from training.ledger.disk import folder_bytes
+from training.serving.vllm.broadcasting import Joined, count_received, join_broadcast
 from training.serving.vllm.client import ServerClient
 
 UpdateMode = Literal["exact", "fast"]
@@ -65,9 +66,12 @@ class Publication:
     failed: dict[str, RollwrightError]
     """Servers that died, were too late or refused, by address; their watchers give them the
     version."""
+    broadcast: int = 0
+    """Servers that got the weights from the trainer, and not from the folder."""
 
     def __str__(self) -> str:
-        return f"v{self.version}: published in {self.seconds:.1f} s, no tokens for {self.pause_seconds:.2f} s"
+        way = f", broadcast to {self.broadcast} servers" if self.broadcast else ""
+        return f"v{self.version}: published in {self.seconds:.1f} s, no tokens for {self.pause_seconds:.2f} s{way}"
 
 
 async def prepare(client: ServerClient, weights_root: Path) -> None:
@@ -96,7 +100,8 @@ async def publish(
     """Serve a checkpoint folder as ``version`` on all servers.
 
     Its files are read and hashed before the first pause, once on each machine. Servers of a machine
-    that reads other bytes, or cannot read them in time, do not get it.
+    that reads other bytes, or cannot read them in time, do not get it. Where the trainer broadcasts
+    its weights, nothing is read.
 
     Args:
         update: Treatment of caches, see the module.
@@ -111,9 +116,12 @@ async def publish(
         EngineError: every server failed.
     """
     seconds = load_seconds(folder, limit)
-    faults: dict[str, Fault] = {**await read_on_machines(clients, folder, seconds)}
+    joined = await join_broadcast(clients, version, folder) if together else Joined()
+    from_folder = [client for client in clients if client.address not in joined.servers]
+    faults: dict[str, Fault] = {**await read_on_machines(from_folder, folder, seconds)}
     begun = time.monotonic()
-    switch = partial(_switch, version=version, folder=folder, clear_cache=update == "exact", seconds=seconds)
+    clear = update == "exact"
+    switch = partial(_switch, version=version, folder=folder, joined=joined, clear_cache=clear, seconds=seconds)
     readers = [client for client in clients if client.address not in faults]
     if together:
         results = await _switch_together(readers, switch)
@@ -122,7 +130,9 @@ async def publish(
     faults |= {client.address: fault for client, (fault, _) in zip(readers, results, strict=True)}
     failed = failed_servers(clients, version, [faults[client.address] for client in clients])
     longest = max((paused for _, paused in results), default=0.0)
-    return Publication(version, time.monotonic() - begun, longest, failed)
+    took = time.monotonic() - begun
+    loaded = [client for client in clients if client.address not in failed]
+    return Publication(version, took, longest, failed, await count_received(loaded, version, joined))
 
 
 async def read_on_machines(clients: Sequence[ServerClient], folder: Path, seconds: float) -> dict[str, RollwrightError]:
@@ -260,11 +270,11 @@ async def _switch_together(
 
 
 async def _switch(
-    client: ServerClient, *, version: int, folder: Path, clear_cache: bool, seconds: float
+    client: ServerClient, *, version: int, folder: Path, joined: Joined, clear_cache: bool, seconds: float
 ) -> SwitchResult:
     """Pause, load and resume on one server."""
     keep = {"mode": "keep", "clear_cache": str(clear_cache).lower()}
-    info = {"update_info": {"path": str(folder)}}
+    info = {"update_info": {"path": str(folder), "broadcast": joined.name_for(client)}}
     fault: Fault = None
     try:
         await _begin(client)

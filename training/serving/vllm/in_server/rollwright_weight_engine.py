@@ -1,35 +1,39 @@
-"""vLLM weight-transfer engine that loads a checkpoint folder from disk ("disk").
+"""vLLM weight-transfer engine that loads a folder, or what the trainer broadcasts ("disk").
 
 vLLM imports this module because ``--worker-extension-cls`` names `Extension`; the import registers
 the engine, and ``--weight-transfer-config '{"backend": "disk"}'`` selects it. One update is
 ``/start_weight_update``, ``/update_weights`` with the folder, ``/finish_weight_update`` with the
-version. The folder is checked first: names and shapes. Only then the model is touched, so a bad
-folder leaves the old weights serving. Files are hashed before the server is paused, by the run if
-it is on the same machine, else by a thread of one worker (`Extension.rollwright_read_files`).
+version. Names and shapes are checked first. Only then the model is touched, so a bad folder leaves
+the old weights serving. Files are hashed before the server is paused, by the run if it is on the
+same machine, else by a thread of one worker. A broadcast is joined before, too; one that breaks off
+leaves half of a version in the model, and the folder is loaded over it at once.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import rollwright_spinning  # type: ignore[import-not-found]  # noqa: F401
 import torch
+from rollwright_files import Shapes, stored_shapes, stored_tensors, weight_files  # type: ignore[import-not-found]
 from rollwright_held_adapters import sum_adapter  # type: ignore[import-not-found]
 from rollwright_held_weights import sum_weights  # type: ignore[import-not-found]
-from safetensors import safe_open
+from rollwright_receiver import Receiver, note_fault, take_broadcast  # type: ignore[import-not-found]
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.platforms import current_platform
 
-Shapes = dict[str, tuple[int, ...]]
-"""Shape of each tensor, by name."""
 SHOWN = 3
 """Number of names that an error lists."""
+BEGIN_SECONDS = 10.0
+"""Limit of the wait for a broadcast's beginning. The server is paused, and another one may be
+ill."""
+
+logger = logging.getLogger(f"vllm.{__name__}")
 
 
 @dataclass
@@ -46,10 +50,12 @@ class DiskUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
     path: str
     """Checkpoint folder with ``*.safetensors``, tensors under their Hugging Face names."""
+    broadcast: str = ""
+    """Name of the broadcast of the same tensors that this worker has joined; empty: none."""
 
 
 class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # type: ignore[misc]
-    """Loads a checkpoint folder into the running model, on the CPU or on GPUs."""
+    """Loads a checkpoint folder, or a broadcast, into the running model, on the CPU or on GPUs."""
 
     init_info_cls = DiskInitInfo
     update_info_cls = DiskUpdateInfo
@@ -74,33 +80,55 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: DiskUpdateInfo) -> None:
-        """Check the folder, then load it.
+        """Load a version from the broadcast if there is one and it works, else from its folder.
 
         Raises:
             ValueError: the folder is outside the root, incomplete, damaged or of another model; the
                 served model stays unchanged.
         """
+        if not (update_info.broadcast and self._received(update_info.broadcast)):
+            self._load(stored_tensors(self._checked(Path(update_info.path).resolve())))
+        self._applied = True
+
+    def _received(self, name: str) -> bool:
+        """Load what is broadcast, and return True if that succeeded."""
+        fault = ""
+        try:
+            broadcast = take_broadcast(name)
+            try:
+                listing = broadcast.listing(BEGIN_SECONDS)
+                self._check_shapes(name, {tensor: tuple(shape) for tensor, _, shape in listing})
+                self._load(broadcast.tensors(listing))
+            finally:
+                broadcast.close()
+        except Exception as error:  # whatever it is, the folder has the same tensors
+            fault = f"{type(error).__name__}: {error}"
+            logger.warning("the broadcast %s failed, the folder is read: %s", name, fault)
+        note_fault(name, fault)
+        return not fault
+
+    def _load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-        files = self._checked(Path(update_info.path).resolve())
         initialize_layerwise_reload(self.model)
         try:
-            self.model.load_weights(stored_tensors(files))
+            self.model.load_weights(tensors)
         finally:
             finalize_layerwise_reload(self.model, self.model_config)
             pack_tied_matrices(self.model)
-        self._applied = True
 
     def _checked(self, folder: Path) -> list[Path]:
-        if self._root is None or self._shapes is None:
+        if self._root is None:
             raise ValueError("no weight update before /init_weight_transfer_engine")
         if not folder.is_relative_to(self._root):
             raise ValueError(f"{folder} is not below {self._root}, the root of this server's weights")
-        files = weight_files(folder)
-        shapes = stored_shapes(files)
-        if shapes != self._shapes:
-            raise ValueError(f"{folder} is of another model: {difference(self._shapes, shapes)}")
+        files: list[Path] = weight_files(folder)
+        self._check_shapes(str(folder), stored_shapes(files))
         return files
+
+    def _check_shapes(self, name: str, shapes: Shapes) -> None:
+        if shapes != self._shapes:
+            raise ValueError(f"{name} is of another model: {difference(self._shapes or {}, shapes)}")
 
     def finish_weight_update(self) -> None:
         if not self._applied:
@@ -108,33 +136,6 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
 
     def shutdown(self) -> None:
         """Do nothing; the engine holds no resources."""
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return a checkpoint folder's safetensors files: those in its index, else all."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    if files := sorted(folder.glob("*.safetensors")):
-        return files
-    raise ValueError(f"{folder} has no *.safetensors")
-
-
-def stored_shapes(files: list[Path]) -> Shapes:
-    """Return the shape of every tensor by name. Reads only the headers."""
-    shapes: Shapes = {}
-    for file in files:
-        with safe_open(file, framework="pt") as opened:
-            shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
-    return shapes
-
-
-def stored_tensors(files: list[Path]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor), one after the other."""
-    for file in files:
-        with safe_open(file, framework="pt", device="cpu") as opened:
-            for name in opened.keys():  # noqa: SIM118
-                yield name, opened.get_tensor(name)
 
 
 def difference(expected: Shapes, actual: Shapes) -> str:
@@ -146,24 +147,6 @@ def difference(expected: Shapes, actual: Shapes) -> str:
     lines = [f"{len(names)} {what} ({', '.join(names[:SHOWN])})" for what, names in parts if names]
     lines += [f"{name} is {actual[name]}, expected {expected[name]}" for name in reshaped[:SHOWN]]
     return "; ".join(lines)
-
-
-def check_files(folder: Path, sha256: dict[str, str]) -> None:
-    """Read a folder's weight files, which brings them to the page cache, and compare their hashes.
-
-    Raises:
-        ValueError: a file is not listed, or holds other bytes.
-    """
-    for file in weight_files(folder):
-        if file.name not in sha256:
-            raise ValueError(f"{file} is not listed in its manifest")
-        if file_sha256(file) != sha256[file.name]:
-            raise ValueError(f"{file} does not hold what its manifest says (sha256)")
-
-
-def file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def pack_tied_matrices(model: torch.nn.Module) -> None:
@@ -183,30 +166,8 @@ def pack_tied_matrices(model: torch.nn.Module) -> None:
             dispatch_cpu_unquantized_gemm(layer, remove_weight=False)
 
 
-_reader = ThreadPoolExecutor(max_workers=1)
-_readings: dict[str, Future[None]] = {}
-"""The newest reading, by folder and hashes."""
-
-
-class Extension:
+class Extension(Receiver):  # type: ignore[misc]
     """Adds methods to each worker; ``--worker-extension-cls`` makes it import this module."""
-
-    def rollwright_read_files(self, path: str, sha256: dict[str, str]) -> dict[str, Any]:
-        """Start to read and hash a folder's weights in a thread, while the model goes on.
-
-        The same call again says whether it is ``done``, and its ``fault`` if there was one. One
-        worker of a machine reads.
-        """
-        if self.local_rank:  # type: ignore[attr-defined]
-            return {"done": True, "fault": ""}
-        key = json.dumps([path, sha256])
-        if key not in _readings:
-            _readings.clear()
-            _readings[key] = _reader.submit(check_files, Path(path), sha256)
-        if not _readings[key].done():
-            return {"done": False, "fault": ""}
-        error = _readings.pop(key).exception()
-        return {"done": True, "fault": str(error) if error else ""}
 
     def rollwright_sum_weights(self, shapes: dict[str, list[int]], seed: int) -> dict[str, Any]:
         """Return the checksums of the weights that this worker holds, see `sum_weights`."""
