@@ -73,12 +73,18 @@ class WeightSender:
             weights: Its tensors, by their names in the model.
             folder: Checkpoint that was written of them; the copy has its names.
         """
-        stored = revert_weight_conversion(model, dict(weights))
-        fault = difference(stored, folder)
+        self._offer = version, {}, "it copies it"  # frees the version before
+        self._sent.clear()
+        copies: dict[str, Tensor] = {}
+        try:
+            stored = revert_weight_conversion(model, dict(weights))
+            fault = difference(stored, folder)
+            copies = {} if fault else {name: _to_host(value) for name, value in stored.items()}
+        except Exception as error:  # such as no memory: the version has its folder
+            fault = f"{type(error).__name__}: {error}"
         if fault:
             logger.warning("v%d is not broadcast: %s", version, fault)
-        self._sent.clear()
-        self._offer = version, {} if fault else {name: _to_host(value) for name, value in stored.items()}, fault
+        self._offer = version, copies, fault
 
     def wait(self, seconds: float) -> None:
         """Wait until the offered version was sent once, or for ``seconds``."""
