@@ -228,7 +228,7 @@ async def _broadcasts(supervisor: Supervisor, policies: Sequence[Path]) -> list[
         names = {name for name, _ in model.named_parameters()}
         weights = {name: value for name, value in model.state_dict().items() if name in names}
         sender.offer(number, model, weights, policy)
-        document = {"sender": sender.address if broadcast else "", "files": file_hashes(policy)}
+        document = {"sender": sender.name if broadcast else "", "files": file_hashes(policy)}
         write_json(policy / MANIFEST, document, sealed=True)
         publication = await supervisor.publish(number, policy)
         assert publication.broadcast == broadcast

@@ -105,7 +105,8 @@ class ServingConfig(Settings):
         """Host of the servers that the trainer broadcasts to; empty if it does not."""
         if self.weight_transfer == "disk":
             return ""
-        return str(urlsplit(self.address[0]).hostname) if self.address else self.host
+        hosts = [str(urlsplit(address).hostname) for address in self.address] or [self.host]
+        return next((host for host in hosts if host not in LOOPBACK), hosts[0])
 
     @property
     def own_servers_are_local(self) -> bool:

@@ -52,7 +52,10 @@ def run_trainer(store: RunStore, spec: TrainerSpec, link: LinkToOwner | None = N
     if trainer.args.should_save:
         trainer.heartbeat = Heartbeat(store.trainer_path)
         if spec.servers:
-            trainer.sender = WeightSender(spec.servers, spec.owner, trainer.args.device)
+            try:
+                trainer.sender = WeightSender(spec.servers, spec.owner, trainer.args.device)
+            except OSError as error:
+                _log(trainer, f"weights are not broadcast, as there is no way to {spec.servers}: {error}")
     version = _replay(trainer, store, version)
     if trainer.args.should_save:
         write_json(

@@ -68,7 +68,7 @@ def publish_policy(
         sender = trainer.sender
         if sender is not None and weights:
             sender.offer(version, model, weights, temporary)
-        entries = {"sender": sender.address} if sender is not None else {}
+        entries = {"sender": sender.name} if sender is not None else {}
         _on_first(trainer, lambda: _commit_policy(temporary, target, version, lambda: {**entries, **manifest()}))
 
 

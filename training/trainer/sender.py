@@ -52,7 +52,9 @@ class WeightSender:
         self.address = f"{own}:{port}"
         self._device = device
         self._key = secrets.token_hex(4)
-        """Makes names of broadcasts differ from those of the trainer before a restart."""
+        """Tells this sender from one that had its address before."""
+        self.name = f"{self.address} {self._key}"
+        """Entry ``sender`` of a manifest."""
         self._sent = threading.Event()
         """Set once the offered version was sent."""
         self._offer: tuple[int, Mapping[str, Tensor], str] = (-1, {}, "it has no version yet")
@@ -102,10 +104,12 @@ class WeightSender:
             if not self._store.check([f"request/{number}"]):
                 self._closed.wait(LOOK_SECONDS)
                 continue
-            request = json.loads(self._store.get(f"request/{number}"))
+            request = {"version": None, "device": "", "key": "", **json.loads(self._store.get(f"request/{number}"))}
             version, tensors, fault = self._offer
             if version != request["version"]:
                 fault = f"it has v{version}, and not v{request['version']}"
+            if request["key"] != self._key:
+                fault = "it is of another run, or was started again"
             backend: Backend = "nccl" if {self._device.type, request["device"]} == {"cuda"} else "gloo"
             name = f"broadcast/{self._key}/{number}"
             self._store.set(f"answer/{number}", json.dumps({"fault": fault, "backend": backend, "name": name}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
@@ -47,7 +48,7 @@ def offer(sender: WeightSender, version: int, folder: Path) -> None:
     names = {name for name, _ in model.named_parameters()}
     weights = {name: value for name, value in model.state_dict().items() if name in names}
     sender.offer(version, model, weights, folder)
-    write_manifest(folder, sender.address)
+    write_manifest(folder, sender.name)
 
 
 def write_manifest(folder: Path, sender: str) -> None:
@@ -62,7 +63,7 @@ def other(policy: Policy, sender: WeightSender) -> Path:
     offer(sender, 1, policy(1))
     folder = policy(1).with_name("other")
     shutil.copytree(policy(2), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("manifest.json"))
-    write_manifest(folder, sender.address)
+    write_manifest(folder, sender.name)
     return folder
 
 
@@ -148,7 +149,7 @@ async def test_without_its_trainer_a_version_is_read_from_its_folder(
 ) -> None:
     if fault == "another version":
         offer(sender, 7, policy(1))
-        write_manifest(other, sender.address)
+        write_manifest(other, sender.name)
     elif fault == "a trainer that has ended":
         write_manifest(other, f"127.0.0.1:{free_port()}")
     else:
@@ -164,9 +165,13 @@ async def test_a_server_that_cannot_join_leaves_all_to_the_folder(
     copy_policy(tmp_path / "v1")
     offer(sender, 1, tmp_path / "v1")
     joins = [{"done": False, "fault": ""}, {"done": True, "fault": "no route"}]
-    with serving(fake(workers=1)) as first, serving(fake(workers=1, joins=joins)) as second:
+    waits = fake(joins=[{"done": False, "fault": ""}] * 1000)
+    with serving(waits) as first, serving(fake(joins=joins)) as second:
         clients = [ServerClient(first), ServerClient(second)]
         assert (await join_broadcast(clients, 1, tmp_path / "v1")).servers == frozenset()
+        asked = len(waits.bodies)
+        await asyncio.sleep(0.3)
+        assert len(waits.bodies) == asked, "it is asked again and again"
     assert f"{second} cannot join: no route" in caplog.text
 
 
@@ -233,4 +238,4 @@ def test_tensors_under_other_names_are_not_offered(tmp_path: Path, sender: Weigh
     ):
         sender.offer(1, torch.nn.Linear(1, 1), tensors, tmp_path)
         request = {"version": 1, "size": 2, "device": "cpu", "seconds": 5}
-        assert wrong in ask_sender(sender.address, request)["fault"]
+        assert wrong in ask_sender(sender.name, request)["fault"]

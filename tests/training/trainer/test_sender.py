@@ -32,7 +32,11 @@ def test_a_version_is_broadcast_while_the_next_one_is_trained(run: HandMadeRun, 
         sender = trainer.wait_for_policy(1, 120)["sender"]
         answer = ask_sender(sender, {"version": 1, "size": 2, "device": "cpu", "seconds": 30})
         assert (answer["fault"], answer["backend"]) == ("", "gloo")
-        broadcast = Broadcast(sender, answer["name"], 1, 2, "gloo", torch.device("cpu"), 30)
+        assert (
+            "another run"
+            in ask_sender(f"{sender}0", {"version": 1, "size": 2, "device": "cpu", "seconds": 30})["fault"]
+        )
+        broadcast = Broadcast(sender.partition(" ")[0], answer["name"], 1, 2, "gloo", torch.device("cpu"), 30)
         run.fill(2, 4)
         trainer.wait_for_policy(2, 120)  # nothing of version 1 is taken yet
         received = dict(broadcast.tensors(broadcast.listing(30)))

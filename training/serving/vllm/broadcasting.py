@@ -56,8 +56,8 @@ async def join_broadcast(clients: Sequence[ServerClient], version: int, folder: 
         return await _join(sender, clients, version)
     except ConnectionRefusedError:
         logger.info("v%d: its trainer has ended; servers read its folder", version)
-    except (RollwrightError, OSError, RuntimeError) as error:  # torch's errors of stores are RuntimeErrors
-        logger.warning("v%d is not broadcast, servers read its folder: %s", version, error)
+    except Exception as error:  # of libraries too: the folder holds the same weights
+        logger.warning("v%d is not broadcast, servers read its folder: %s", version, error or type(error).__name__)
     return Joined()
 
 
@@ -73,7 +73,7 @@ async def _join(sender: str, clients: Sequence[ServerClient], version: int) -> J
     if answer["fault"]:
         raise EngineError(f"the trainer: {answer['fault']}")
     place = {
-        "address": sender,
+        "address": sender.partition(" ")[0],
         "name": answer["name"],
         "size": size,
         "backend": answer["backend"],
@@ -83,7 +83,14 @@ async def _join(sender: str, clients: Sequence[ServerClient], version: int) -> J
     for client, devices in workers.items():
         joining.append(_join_server(client, {**place, "first_rank": first}))
         first += len(devices)
-    await asyncio.gather(*joining)
+    tasks = [asyncio.ensure_future(one) for one in joining]
+    try:
+        async with asyncio.timeout(2 * JOIN_SECONDS):
+            await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()  # the others ask no more once one has failed
+        await asyncio.gather(*tasks, return_exceptions=True)
     return Joined(answer["name"], frozenset(client.address for client in workers))
 
 
@@ -117,11 +124,12 @@ def ask_sender(sender: str, request: dict[str, Any]) -> dict[str, Any]:
     """
     from training.serving.vllm.in_server.rollwright_broadcast import connect
 
-    host, _, port = sender.rpartition(":")
+    address, _, key = sender.partition(" ")
+    host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), ASK_SECONDS).close()  # torch would try again, and print its stack
-    store = connect(sender, ASK_SECONDS)
+    store = connect(address, ASK_SECONDS)
     number = store.add("requests", 1)
-    store.set(f"request/{number}", json.dumps(request))
+    store.set(f"request/{number}", json.dumps({**request, "key": key}))
     store.wait([f"answer/{number}"], timedelta(seconds=ASK_SECONDS))
     answer: dict[str, Any] = json.loads(store.get(f"answer/{number}"))
     return answer

@@ -10,6 +10,7 @@ asks for no password, and belongs on a network where only your machines are.
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -21,11 +22,9 @@ c10d: Any = torch.distributed  # its stubs lack the groups' options
 Backend = Literal["nccl", "gloo"]
 Listing = list[tuple[str, str, list[int]]]
 """Name, data type and shape of each tensor."""
+BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
 MESSAGE_SECONDS = 30.0
 """Limit of one tensor's transfer, once all processes take part."""
-GROUP_SECONDS = 600.0
-"""Limit of a group's own operations. It is longer than all of ours: at its end NCCL's watchdog ends
-the process."""
 
 
 class Broadcast:
@@ -50,11 +49,19 @@ class Broadcast:
         limit = timedelta(seconds=seconds)
         store = c10d.PrefixStore(name, connect(address, seconds))
         self.device = device if backend == "nccl" else torch.device("cpu")
+        # Training and generation go on, on the stream of their own.
+        self._stream = torch.cuda.Stream(device) if backend == "nccl" else None  # type: ignore[no-untyped-call]
         if backend == "nccl":
             torch.cuda.set_device(device)  # of this thread
+            meet(store, size, limit)  # NCCL's own wait for the others has no limit
             options = c10d.ProcessGroupNCCL.Options()
-            options._timeout = timedelta(seconds=GROUP_SECONDS)
-            self._group = c10d.ProcessGroupNCCL(store, rank, size, options)
+            options._timeout = limit
+            before = os.environ.get(BLOCKING)
+            os.environ[BLOCKING] = "1"  # without it a watchdog ends the process after a failure
+            try:
+                self._group = c10d.ProcessGroupNCCL(store, rank, size, options)
+            finally:
+                os.environ.pop(BLOCKING) if before is None else os.environ.update({BLOCKING: before})
         else:
             options = c10d.ProcessGroupGloo._Options()
             own = local_address(address.rpartition(":")[0])
@@ -62,9 +69,8 @@ class Broadcast:
             options._timeout = limit
             self._group = c10d.ProcessGroupGloo(store, rank, size, options)
         try:
-            self._move(
-                torch.zeros(1, dtype=torch.uint8, device=self.device), seconds
-            )  # NCCL connects at the first message
+            with torch.cuda.stream(self._stream):  # NCCL connects at the first message
+                self._move(torch.zeros(1, dtype=torch.uint8, device=self.device), seconds)
         except BaseException:
             self.close()
             raise
@@ -77,10 +83,11 @@ class Broadcast:
         """
         listing: Listing = [(name, str(one.dtype)[6:], list(one.shape)) for name, one in tensors.items()]
         content = torch.frombuffer(bytearray(json.dumps(listing).encode()), dtype=torch.uint8)
-        self._move(torch.tensor([len(content)], device=self.device).view(torch.uint8), seconds)
-        self._move(content.to(self.device))
-        for tensor in tensors.values():
-            self._move(_as_bytes(tensor).to(self.device, non_blocking=True))
+        with torch.cuda.stream(self._stream):
+            self._move(torch.tensor([len(content)], device=self.device).view(torch.uint8), seconds)
+            self._move(content.to(self.device))
+            for tensor in tensors.values():
+                self._move(_as_bytes(tensor).to(self.device, non_blocking=True))
 
     def listing(self, seconds: float) -> Listing:
         """Receive the list of the tensors that `tensors` then yields."""
@@ -105,7 +112,19 @@ class Broadcast:
         if content.numel():
             options = c10d.BroadcastOptions()
             options.rootRank, options.rootTensor = 0, 0
+            options.timeout = timedelta(seconds=seconds)
             self._group.broadcast([content], options).wait(timedelta(seconds=seconds))
+
+
+def meet(store: Any, size: int, limit: timedelta) -> None:
+    """Wait until all processes of a broadcast are there.
+
+    Raises:
+        RuntimeError: they are not in time.
+    """
+    if store.add("there", 1) == size:
+        store.set("all", "")
+    store.wait(["all"], limit)
 
 
 def connect(address: str, seconds: float) -> Any:

@@ -16,9 +16,11 @@ import torch
 from rollwright_broadcast import Broadcast  # type: ignore[import-not-found]
 from rollwright_files import check_files  # type: ignore[import-not-found]
 
-_thread = ThreadPoolExecutor(max_workers=1)
-_begun: dict[str, Future[None]] = {}
-"""The newest work of the thread, by what was asked."""
+_reader = ThreadPoolExecutor(max_workers=1)
+_readings: dict[str, Future[None]] = {}
+"""The newest reading, by folder and hashes."""
+_joinings: dict[str, Future[None]] = {}
+"""The newest joining, by the broadcast's name."""
 _joined: dict[str, Broadcast] = {}
 """The broadcast that this worker has joined and not received yet, by its name."""
 _faults: dict[str, str] = {}
@@ -36,7 +38,7 @@ class Receiver:
         """
         if self.local_rank:  # type: ignore[attr-defined]
             return {"done": True, "fault": ""}
-        return _work(json.dumps([path, sha256]), lambda: check_files(Path(path), sha256))
+        return _work(_readings, json.dumps([path, sha256]), _reader, lambda: check_files(Path(path), sha256))
 
     def rollwright_device(self) -> str:
         """Return the type of this worker's device."""
@@ -53,10 +55,11 @@ class Receiver:
             Whether it is ``done``, and its ``fault`` if there was one.
         """
         if name in _joined:
-            _begun.pop(name, None)
+            _joinings.pop(name, None)
             return {"done": True, "fault": ""}  # and waits for another worker of the server
         device, rank = self.device, first_rank + self.rank  # type: ignore[attr-defined]
-        return _work(name, lambda: _join(name, rank, device, place))
+        # A thread of its own: one that waits for a process that never comes holds no later one up.
+        return _work(_joinings, name, ThreadPoolExecutor(1), lambda: _join(name, rank, device, place))
 
     def rollwright_broadcast_fault(self, name: str) -> str:
         """Return why this worker read the folder and not the broadcast; empty if it did not."""
@@ -80,17 +83,23 @@ def note_fault(name: str, fault: str) -> None:
     _faults[name] = fault
 
 
-def _work(key: str, work: Callable[[], None]) -> dict[str, Any]:
-    if key not in _begun:
-        _begun.clear()
-        _begun[key] = _thread.submit(work)
-    if not _begun[key].done():
+def _work(
+    begun: dict[str, Future[None]], key: str, threads: ThreadPoolExecutor, work: Callable[[], None]
+) -> dict[str, Any]:
+    if key not in begun:
+        begun.clear()
+        begun[key] = threads.submit(work)
+    if not begun[key].done():
         return {"done": False, "fault": ""}
-    error = _begun.pop(key).exception()
+    error = begun.pop(key).exception()
     return {"done": True, "fault": str(error) if error else ""}
 
 
 def _join(name: str, rank: int, device: torch.device, place: dict[str, Any]) -> None:
+    broadcast = Broadcast(name=name, rank=rank, device=device, **place)
+    if name not in _joinings:  # another one was begun meanwhile
+        broadcast.close()
+        return
     for old in list(_joined):
         _joined.pop(old).close()  # nobody asked for it in the end
-    _joined[name] = Broadcast(name=name, rank=rank, device=device, **place)
+    _joined[name] = broadcast

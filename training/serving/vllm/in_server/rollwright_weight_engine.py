@@ -86,8 +86,9 @@ class DiskWeightEngine(WeightTransferEngine[DiskInitInfo, DiskUpdateInfo]):  # t
             ValueError: the folder is outside the root, incomplete, damaged or of another model; the
                 served model stays unchanged.
         """
+        files = self._checked(Path(update_info.path).resolve())
         if not (update_info.broadcast and self._received(update_info.broadcast)):
-            self._load(stored_tensors(self._checked(Path(update_info.path).resolve())))
+            self._load(stored_tensors(files))
         self._applied = True
 
     def _received(self, name: str) -> bool:
