@@ -101,7 +101,7 @@ async def publish(
 
     Its files are read and hashed before the first pause, once on each machine. Servers of a machine
     that reads other bytes, or cannot read them in time, do not get it. Where the trainer broadcasts
-    its weights, nothing is read.
+    its weights, only headers are read.
 
     Args:
         update: Treatment of caches, see the module.

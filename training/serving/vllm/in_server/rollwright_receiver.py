@@ -101,5 +101,5 @@ def _join(name: str, rank: int, device: torch.device, place: dict[str, Any]) -> 
         broadcast.close()
         return
     for old in list(_joined):
-        _joined.pop(old).close()  # nobody asked for it in the end
+        _joined.pop(old).close()  # it was never received
     _joined[name] = broadcast
